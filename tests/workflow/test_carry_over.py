@@ -1,7 +1,6 @@
 """A run of the version before is carried over whole, though the command is killed on the way."""
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,7 @@ RUN = "earlier"
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A project with the files of the version before, one of whose frames was set aside."""
-    with tarfile.open(ARCHIVE) as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(ARCHIVE, tmp_path, filter="data")
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     run = tmp_path / "artifacts" / RUN
     record = run / "jobs/01_generate__tiny-llama__demo-easy.json"
@@ -58,8 +56,7 @@ def test_a_killed_command_is_gone_on_with_at_every_step(root, monkeypatch):
     assert carried(last=-1) == 0
     whole, number = texts(root), len(steps)
     assert number > 10 and {name for name in before.keys() - whole.keys() if "/stale/" in name}
-    for found, there in ((before, True), (whole, False)):
-        assert any('"parameter keep_texts"' in text for text in found.values()) is there
+    assert [any('"parameter keep_texts"' in text for text in found.values()) for found in (before, whole)] == [1, 0]
     for step in range(1, number + 1):
         shutil.rmtree(root)
         shutil.copytree(copy, root, symlinks=True)

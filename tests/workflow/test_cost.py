@@ -1,12 +1,11 @@
 """Memory and hours of a model against cases worked out by hand."""
 
-import re
 from dataclasses import replace
 
 import pytest
 
 from lib import params
-from workflow import check, cost
+from workflow import cost
 from workflow.cost import Device, Size, Work
 
 H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7.9e14, bytes=2)
@@ -39,13 +38,6 @@ def test_a_step_is_bound_by_launches_caches_or_arithmetic(work, device, low, hig
     assert cost.step_seconds(LLAMA, work, device) == pytest.approx((low, high))
 
 
-def test_vllm_has_as_many_rows_as_fit_beside_the_weights():
-    """(83.4 - 16.06) GB of 0.6 x 139 GB, over 2400 tokens of 131,072 bytes; none waits for the longest."""
-    assert cost.rows_at_once(LLAMA, SERVED, H200) == int((0.6 * 139e9 - WEIGHTS) / (2400 * CACHE)) == 214
-    seconds = 11_111 / 214 * 4000 * STEP + 11_111 * 400 * 2 * 8.03e9 / (7.9e14 / 3)
-    assert cost.estimate_hours(LLAMA, SERVED, H200)["draw"][0] == pytest.approx(seconds / 3600)
-
-
 def test_parts_by_hand(monkeypatch):
     """10 rows, 5 at once, 100 tokens: 2 batches of 130 to 200 steps of 1 to 2 s. A token takes 2 x 1000 operations, at
     6000 a second, and 30 tokens of a prompt are its own."""
@@ -59,21 +51,6 @@ def test_parts_by_hand(monkeypatch):
         assert parts[name] == pytest.approx([count / 3] * 2)
     assert parts["ablation"] == pytest.approx([(drawn + 1300 / 3) / 2 for drawn in parts["draw"]])
     assert parts["loads"] == pytest.approx([4 * 20] * 2)
-    assert cost.sum_hours([(1, 2), (3, 4)]) == (4, 6)
-
-
-def test_every_notebook_that_runs_a_model_has_its_parts():
-    named = [name for parts in cost.PARTS.values() for name in parts]
-    assert {*named, "loads"} == set(cost.estimate_hours(LLAMA, PAPER, H200)) and len(cost.PARTS) == cost.OF_PAIR
-
-
-def test_memory_of_an_8b_model():
-    """One cache of 131,072 tokens, 17.2 GB, beside 17.7 GB of weights; a layer more, and 92 rows' distributions."""
-    size, work = Size(1000, 2, 20, vocabulary=50), replace(PAPER, longest=100)
-    assert cost.token_bytes(size, work) == 20 + 10 + 22, "cache, copy of a layer, 44 x 50 of a row's 100 tokens"
-    level, text = check.check_memory(replace(LLAMA, vocabulary=128_256), replace(PAPER, batch=92, longest=1424), H200)
-    need = float(re.search(r"up to (\S+) GB", text)[1])
-    assert level == "ok" and 34.8 < need < 40
 
 
 def test_work_of_the_paper_profile():
@@ -83,21 +60,3 @@ def test_work_of_the_paper_profile():
     spec = params.load_model_config("llama-3.1-8b")
     plain = Work.of(values, spec, 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.middle) == (92, 300, 1424, 700)
-    assert not Work.of(values | {"engine": "transformers"}, spec, 400).served
-    assert not Work.of(values, spec.model_copy(update={"responses": "mine.jsonl"}), 400).served
-
-
-def test_work_of_part_of_the_rows():
-    """Of each split at most so many, and passes over fewer; answers are short after worked examples."""
-    spec = params.load_model_config("qwen2.5-coder-1.5b")
-    values = params.load_profile("small").model_dump()
-    values |= {"dropout_limit": 80, "dropout_scope": ["answer", "trajectory"]}
-    work = Work.of(values, spec, 470, shared=411)
-    assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
-    assert work.passed["rescore"] == 1800 * (59 + 100) and work.passed["verify"] == 1800 * (35 + 150 + 100)
-    # each of 3 x 600 rows is read once, after the beginning, and its 4 answer tokens by all passes
-    at_answer, rows = 3 * 600 * (59 + 100) + 10 * 3 * (600 + 40 * 2) * 4, 10 * 3 * (2 * 80 + 40 * 2)
-    assert work.passed["dropout"] == rows * (59 + 100) * 1.5 + at_answer
-    own = Work.of(values | {"dropout_prefix": "own"}, spec, 470, shared=411)
-    assert own.passed["dropout"] == rows * (470 + 100) * 1.5 + at_answer
-    assert Work.of(values | {"dropout_scope": ["answer"]}, spec, 470, 411).passed["dropout"] == at_answer

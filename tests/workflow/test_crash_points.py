@@ -82,13 +82,6 @@ def both(made):  # noqa: F811
     return made.root, first, left(made.root)
 
 
-def test_moving_aside(made, monkeypatch):  # noqa: F811
-    before = left(made.root)
-    for when in kills(made.root, monkeypatch, lambda: fresh.decide_at_start(run_of(seed=1).jobs[0])):
-        assert numbers(run_of()) == "", when
-        assert left(made.root) == before, when
-
-
 @pytest.mark.parametrize("number", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 6))])
 def test_bringing_back(both, monkeypatch, number):
     """At every fifth step, which are many."""

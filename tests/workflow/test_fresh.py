@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from small_project import PAIR, write, write_notebook
@@ -11,7 +13,7 @@ from small_project import PAIR, write, write_notebook
 from lib import params
 from lib.paths import UserError
 from workflow import files, fingerprint, fresh, leftovers, records
-from workflow.fingerprint import import_closure, normalize_source
+from workflow.fingerprint import import_closure
 from workflow.pipeline import Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
@@ -66,19 +68,11 @@ def made(inside):
     return inside
 
 
-def test_a_touch_remakes_nothing(made):
-    for path in made.root.rglob("*"):
-        os.utime(path)
-    assert numbers(run_of()) == ""
-
-
 @pytest.mark.parametrize(
     "path, old, new, remade",
     [
         ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
         ("notebooks/02_single_pass.ipynb", "# 02_single_pass", "# Another title", ""),
-        ("notebooks/02_single_pass.ipynb", "from lib.gamma import count", "# c\\nfrom lib.gamma import count", ""),
-        ("params/demo.yaml", "models:", "# a comment\nmodels:", ""),
         ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08"),
         ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
         ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
@@ -89,7 +83,6 @@ def test_a_touch_remakes_nothing(made):
         ("workflow/export.py", '"results"', '"all"', "08"),
         ("lib/paper/latex.py", "def escape", "def escaped", "08"),  # export.py imports it, and no notebook does
         ("workflow/report.html.jinja", "<main>", "<main lang>", ""),  # the report alone is made anew
-        ("workflow/run.py", "import time", "import sys, time", ""),
         ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08"),
         ("questions.jsonl", "{}", "{} ", "01 02 08"),
         ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08"),
@@ -105,29 +98,16 @@ def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
 
 
 QUESTIONS, WEIGHTS = "params/datasets/easy.yaml", "params/models/tiny.yaml"
-PUBLISHED = {
-    QUESTIONS: """
-        label: Easy
-        source: someone/easy
-        calibration: 1
-        evaluation: 1
-        files: {all: {path: easy/all.jsonl, sha256: aaaa}}
-    """,
-    WEIGHTS: """
-        label: Tiny
-        source: someone/tiny
-        revision: abc
-        gguf: tiny.gguf
-        sha256: aaaa
-    """,
-}
+ONE, OTHER = "a" * 64, "b" * 64
+PUBLISHED = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {ONE}}}}}"
+GGUF = f"label: Tiny\nsource: someone/tiny\nrevision: abc\ngguf: tiny.gguf\nsha256: {ONE}\n"
 
 
 @pytest.fixture
 def published(inside):
     """The small project after a whole run on published questions and a GGUF file."""
-    for path, text in PUBLISHED.items():
-        write(inside.root / path, text.replace("aaaa", "a" * 64))
+    inside.replace(QUESTIONS, "source: {all: questions.jsonl}", PUBLISHED)
+    write(inside.root / WEIGHTS, GGUF)
     complete(run_of())
     return inside
 
@@ -135,13 +115,11 @@ def published(inside):
 @pytest.mark.parametrize(
     "path, old, new, remade",
     [
-        (QUESTIONS, "easy/all", "easy/whole", ""),
-        (QUESTIONS, "a" * 64, "b" * 64, "01 02 08"),
+        (QUESTIONS, ONE, OTHER, "01 02 08"),
         (QUESTIONS, "files:", "revision: other\nfiles:", "01 02 08"),
         (WEIGHTS, "revision: abc", "revision: other", ""),
         (WEIGHTS, "source: someone/tiny", "source: weights/tiny", ""),
-        (WEIGHTS, "tiny.gguf", "tiny-q4.gguf", ""),
-        (WEIGHTS, "a" * 64, "b" * 64, "01 02 08"),
+        (WEIGHTS, ONE, OTHER, "01 02 08"),
     ],
 )
 def test_published_questions_and_a_gguf_file_are_known_by_their_sums(published, path, old, new, remade):
@@ -157,11 +135,7 @@ def test_questions_from_the_hub_and_from_a_folder_are_the_same(published, monkey
     assert numbers(run_of()) == ""
 
 
-MALFORMED = ["", "{", "[]", "null", "7", '"x"', "[" * 5000, '{"key": 1, "parts": [], "outputs": null}', "\ufffd",
-             '{"key": "x", "parts": {}, "outputs": {}}']  # fmt: skip
-
-
-@pytest.mark.parametrize("text", MALFORMED)
+@pytest.mark.parametrize("text", ["", "null", "[" * 5000, '{"key": 1, "parts": [], "outputs": null}'])
 def test_a_malformed_record_counts_as_absent(made, text):
     """And what took how long, and what files held, is remembered, and none of it needed."""
     for path in [made.root / "artifacts/demo/seconds.json", *(made.root / "artifacts/.checksums").glob("*")]:
@@ -171,15 +145,21 @@ def test_a_malformed_record_counts_as_absent(made, text):
     assert numbers(run_of()) == "01 02 08"
 
 
+def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
+    """What it records would be made again, which may take days."""
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied", "x.json")))
+    with pytest.raises(PermissionError):
+        records.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
+
+
 def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made):
     run = run_of(models=["tiny", "other"])
     complete(run)
     first, second, third, _ = run.jobs
-    theirs = (made.root / second.outputs[0]).read_text()
     shutil.copy(made.root / second.record, made.root / first.record)
-    assert {verdict.job.name for verdict in walk(run) if verdict.state == "make"} >= {first.name}
-    assert (made.root / second.outputs[0]).read_text() == theirs and (made.root / second.record).exists()
+    theirs = (made.root / second.outputs[0]).stat()
     complete(run)
+    assert (made.root / second.outputs[0]).stat() == theirs
     record = json.loads((made.root / third.record).read_text())
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         outputs = {**record["outputs"], foreign: "0"}
@@ -187,30 +167,21 @@ def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made
         assert records.read_record(made.root / third.record, third) is None
 
 
-DAMAGES = {
-    "truncated": lambda path, other: path.write_bytes(path.read_bytes()[:-9]),
-    "another run's": lambda path, other: shutil.copyfile(other, path),
-    "deleted": lambda path, other: path.unlink(),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", ["truncated", "another run's", "deleted"])
 def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
     """Frames, manifests, records, executed notebooks, tables."""
     complete(run_of("other"))
-    before, folders = made.root / "before", ("artifacts/demo", "figures/demo")
-    for folder in folders:
-        shutil.copytree(made.root / folder, before / folder)
-    for whole in [path for path in before.rglob("*") if path.is_file()]:
-        name = whole.relative_to(before).as_posix()
-        DAMAGES[damage](made.root / name, made.root / name.replace("/demo/", "/other/"))
-        first = {"generations": "01", "confidence": "02"}.get(name.split("/")[2], whole.name[:2])
-        first = "08" if name.startswith("figures") else first
-        assert numbers(run_of()) == {"01": "01 02 08", "02": "02 08", "08": "08"}[first], name
-        for folder in folders:
-            shutil.rmtree(made.root / folder)
-            shutil.copytree(before / folder, made.root / folder)
-    assert numbers(run_of()) == ""
+    folders = made.root / "artifacts/demo", made.root / "figures/demo"
+    for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:
+        name = path.relative_to(made.root).as_posix()
+        theirs = (made.root / name.replace("/demo/", "/other/")).read_bytes()
+        path.write_bytes(theirs if damage == "another run's" else path.read_bytes()[:-9])
+        if damage == "deleted":
+            path.unlink()
+        first = {"generations": "01", "confidence": "02"}.get(path.parent.name, path.name[:2])
+        remade = {"01": "01 02 08", "02": "02 08", "08": "08", "ta": "08"}[first]
+        assert numbers(run_of()) == remade, name
+        complete(run_of())
 
 
 def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
@@ -229,19 +200,13 @@ def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
 
 
 def test_stale_outputs_are_moved_and_come_back(made):
-    path = made.root / f"artifacts/demo/generations/{PAIR}.parquet"
-    before = path.read_text()
-    assert numbers(run_of(seed=1)) == "01 02 08"
+    """As test_crash_points.py asserts, too; what was damaged there is made again."""
+    key = json.loads((made.root / run_of().jobs[0].record).read_text())["key"]
     complete(run_of(seed=1))
-    assert path.read_text() != before
-    stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
-    assert stale.read_text() == before
-    assert len(list(made.root.glob("artifacts/demo/stale/*/figures/demo/tab_x.tex"))) == 1
-    assert set(states(run_of()).values()) == {"restored"} and path.read_text() == before
-    assert not (made.root / "artifacts/demo/stale" / before).exists(), "nothing is left where it lay"
-    assert set(states(run_of()).values()) == {"fresh"}
+    assert set(states(run_of()).values()) == {"restored"}
+    assert not (made.root / "artifacts/demo/stale" / key).exists(), "nothing is left where it lay"
     fresh.decide_at_start(run_of(seed=1).jobs[0])
-    stale.write_text("damaged")
+    (made.root / f"artifacts/demo/stale/{key}/artifacts/demo/generations/{PAIR}.parquet").write_text("damaged")
     assert numbers(run_of()) == "01 02 08"
 
 
@@ -261,9 +226,7 @@ def test_remake_makes_anew_and_keeps_the_old(made):
     pieces = [made.root / f"artifacts/demo/shards/01_generate__{PAIR}{more}-abc" for more in ("", "__tuning", "2")]
     for folder in pieces:
         folder.mkdir(parents=True)
-    assert numbers(run_of(), remake=["02"]) == "02 08"
-    finish(run_of(), [verdict for verdict in walk(run_of()) if verdict.job.notebook.number != "01"])
-    assert pieces[0].exists()
+    assert numbers(run_of(), remake=["02"]) == "02 08" and pieces[0].exists()
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
     assert [folder.exists() for folder in pieces] == [False, False, True]
     assert list(made.root.glob(f"artifacts/demo/stale/forced/2/artifacts/demo/shards/{pieces[0].name}"))
@@ -273,8 +236,7 @@ def test_a_remake_that_was_stopped_is_gone_on_with(made):
     """By a plain start as by the same command: what it has made is kept, and so are the pieces of what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
     complete(run)
-    first, second, *_ = run.jobs
-    old = {job: (made.root / job.record).read_text() for job in (first, second)}
+    second = run.jobs[1]
     walked = walk(run, remake)
     assert [verdict.state for verdict in walked] == ["make", "make", "waits", "waits"]
     finish(run, walked[:1])
@@ -285,12 +247,8 @@ def test_a_remake_that_was_stopped_is_gone_on_with(made):
         assert piece.exists()
     complete(run)
     assert numbers(run) == ""
-    assert all((made.root / run.forced / "1" / job.record).read_text() == text for job, text in old.items())
+    assert (made.root / run.forced / "1" / second.record).exists()
     assert states(run, remake)["01"] == "make", "and now it is asked for once more"
-    complete(run)
-    write(made.root / "params/models/third.yaml", "label: Third\nsource: weights/tiny\n")
-    more = walk(run_of(models=["tiny", "other", "third"]), remake)
-    assert [verdict.why for verdict in more[:3]] == ["asked for"] * 3, "one more model is nothing that was begun"
 
 
 def test_code_changes_keep(made):
@@ -307,11 +265,8 @@ def test_code_changes_keep(made):
     first, *others = walk(run_of(**keep))
     assert (first.state, first.why) == ("kept", "code lib/alpha.py")
     assert {verdict.state for verdict in others} == {"fresh"}
-    assert numbers(run_of(seed=1, **keep)) == "01 02 08"
-    complete(run_of(**keep))
     made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
     assert numbers(run_of(**keep)) == "02 08", "of heavy notebooks only"
-    assert numbers(run_of(**keep), remake=["01"]) == "01 02 08"
 
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
@@ -327,20 +282,18 @@ def test_replay_reads_shipped_signals_and_runs_no_model(inside):
         walk(run, ["01"])
 
 
-@pytest.mark.parametrize("line", ["a, b = 1, 2", "a = b = 1", "a = 1 + n", "import os", "a.b = 1", "a: int", "a += 1"])
-def test_parameters_are_literals(inside, line):
+LITERAL, UNKNOWN = "is not of the form name = literal", "parameter 'binz', which no profile sets: did you mean 'bins'"
+
+
+@pytest.mark.parametrize("line, tag, said", [
+    ("a, b = 1, 2", "parameters", LITERAL), ("a = 1 + n", "parameters", LITERAL), ("a.b = 1", "parameters", LITERAL),
+    ("import os", "parameters", LITERAL), ("binz = 10", "parameters", UNKNOWN),
+    ("bins = 10", "another", "exactly one cell tagged 'parameters', it has 0"),
+])  # fmt: skip
+def test_parameters_are_literals_that_a_profile_sets(inside, line, tag, said):
     write_notebook(inside.root / "notebooks/02_single_pass.ipynb", line)
-    with pytest.raises(UserError, match="is not of the form name = literal"):
-        run_of().jobs[1].parameters  # noqa: B018
-
-
-def test_a_parameter_that_no_profile_sets_and_a_notebook_without_a_cell_for_them(inside):
-    path = "notebooks/02_single_pass.ipynb"
-    write_notebook(inside.root / path, "binz = 10")
-    with pytest.raises(UserError, match="declares parameter 'binz', which no profile sets: did you mean 'bins'"):
-        run_of().jobs[1].parameters  # noqa: B018
-    inside.replace(path, '["parameters"]', "[]")
-    with pytest.raises(UserError, match="exactly one cell tagged 'parameters', it has 0"):
+    inside.replace("notebooks/02_single_pass.ipynb", '["parameters"]', f'["{tag}"]')
+    with pytest.raises(UserError, match=said):
         run_of().jobs[1].parameters  # noqa: B018
 
 
@@ -349,24 +302,11 @@ def test_big_files_are_hashed_once(inside, monkeypatch):
     path = inside.root / "weights/tiny/model.safetensors"
     os.utime(path, (time.time() - 100, time.time() - 100))
     first = fingerprint.checksum("weights/tiny/model.safetensors")
-    memory = list((inside.root / "artifacts/.checksums").iterdir())
-    assert len(memory) == 1
-    known = json.loads(memory[0].read_text())
-    memory[0].write_text(json.dumps({**known, "sha256": "remembered"}))
+    (memory,) = (inside.root / "artifacts/.checksums").iterdir()
+    memory.write_text(memory.read_text().replace(first, "remembered"))
     assert fingerprint.checksum("weights/tiny/model.safetensors") == "remembered"
     os.utime(path)
     assert fingerprint.checksum("weights/tiny/model.safetensors") == first
-    path.write_text("weightz")
-    assert fingerprint.checksum("weights/tiny/model.safetensors") != first
-
-
-def test_stripped_source():
-    same = "x = 1  # one\n\n# two\ny = f'{x}#' + '# three'\n", "x = 1\ny = f'{x}#'   + '# three'\n"
-    assert normalize_source(same[0]) == normalize_source(same[1])
-    assert normalize_source("x = '''a\n\nb'''") != normalize_source("x = '''a\nb'''")
-    assert normalize_source("f'{x}'") != normalize_source("f'{x} '")
-    assert normalize_source("if a:\n    b\nc") != normalize_source("if a:\n    b\n    c")
-    assert normalize_source("%matplotlib inline\n(") == "%matplotlib inline\n("
 
 
 def test_imports_are_followed(inside):

@@ -69,23 +69,3 @@ def test_nothing_that_shows_decides_what_a_heavy_notebook_writes_but_what_its_ro
         package = file.removesuffix(".py").replace("/", ".").rpartition(".")[0]
         used = imported_names(file, package, (ROOT / file).read_text())
         assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in used), file
-
-
-@pytest.mark.parametrize("module", ["lib.score import interpretation as i", "lib.paper import tables as i"])
-def test_a_use_is_seen(module):
-    for cell in (
-        "one = i.interpret(frame)\ncache.map(work, [x for x in one])",
-        "frame['x'] = i.interpret(frame)\nstore.write_frame(frame, path)",
-        "for x in i.interpret(frame):\n    store.write_frame(x, path)",
-        "if i.WIDTH > 1:\n    store.write_frame(frame, path)",
-        "more = [frame, *(x for x in i.rows(1))]\nmore += [1]\nshards = RowCache(more)",
-    ):
-        assert misused([f"from {module}", cell]) and not misused([cell])
-    assert misused(["store.write_frame(_, path)"]) and misused(["cache.map(Out[3], x)"])
-    assert misused([f"from {module}", "x = 1\ni.rows(x)", "store.write_frame(x, path)"]) == []
-
-
-@pytest.mark.parametrize("line", ["import lib.paper.tables", "from lib import paper", "import importlib"])
-def test_an_import_that_hides_it_is_refused(line):
-    with pytest.raises(AssertionError):
-        misused([line])

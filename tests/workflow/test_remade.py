@@ -53,17 +53,12 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
 }
 
 
-def another(name, value):
-    """Another value of a parameter."""
-    kind = fresh.kind_of(name)
-    other = {"model": "tiny-qwen", "dataset": "svamp"}.get(kind, "another")
-    return [other] if isinstance(value, list) else other
-
-
 @pytest.mark.parametrize("name", params.Profile.model_fields)
 def test_what_a_parameter_remakes(before, name):
     (remade,) = [numbers for numbers, names in REMADE.items() if name in names.split()]
-    assert changed_by(before, contents(**{name: another(name, VALUES[name])})) == remade
+    other = {"model": "tiny-qwen", "dataset": "svamp"}.get(fresh.kind_of(name), "another")
+    value = [other] if isinstance(VALUES[name], list) else other
+    assert changed_by(before, contents(**{name: value})) == remade
 
 
 LIGHT = {"02", "05", "06", "07", "08", "09", "10"}  # notebooks that run no model
