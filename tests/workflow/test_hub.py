@@ -29,7 +29,6 @@ ANSWERS = [
     (http(errors.RepositoryNotFoundError, 404), "check its spelling, or `hf auth login`"),
     (http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes the newest"),
     (errors.LocalEntryNotFoundError("no"), "the hub can't be reached"),
-    (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
     (httpx.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),
     (httpx2.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),  # of the hub
     (http(errors.HfHubHTTPError, 500), "can't be downloaded from the hub: 500 from the hub"),
@@ -79,10 +78,11 @@ def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
     assert said in str(caught.value) and "someone/tiny" in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["weights/tiny", "weights/tinny", "models/mine", "lib/x", "./mine", "../a", "a/b/c",
-                                    "/no/where", "{root}/mine/x", "~/x"])  # fmt: skip
+@pytest.mark.parametrize("source", ["weights/tiny", "weights/tinny", "lib/x", "./x", "a/b/c", "{root}/mine/x", "~/x",
+                                    "weights/loop"])  # fmt: skip
 def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monkeypatch, source):
     asked = Hub(monkeypatch, RuntimeError("asked"))
+    (inside.root / "weights/loop").symlink_to("loop")
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
     hub.pin_revisions(run_of())
     hub.fetch(["tiny"], print)
@@ -103,18 +103,14 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkey
     assert json.loads((remote.root / "artifacts/demo/revisions.json").read_text()) == {"someone/tiny": SHA}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"a/b": 5}', "\x00"])
-def test_revisions_that_cannot_be_read_are_resolved_again(remote, monkeypatch, text):
-    Hub(monkeypatch)
-    path = remote.root / "artifacts/demo/revisions.json"
-    write(path, text)
-    hub.pin_revisions(run_of())
-    assert params.REVISIONS == {"someone/tiny": SHA} and json.loads(path.read_text())["someone/tiny"] == SHA
-
-
 def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
-    files = [(3_000_000_000, True), (5_000_000_000, False)]
-    asked, said = Hub(monkeypatch, files=files), []
+    """Where the disk has room for them."""
+    asked, said = Hub(monkeypatch, files=[(3_000_000_000, True), (5_000_000_000, False)]), []
+    with monkeypatch.context() as patch:
+        patch.setattr(hub, "free_bytes", lambda place: 1_000_000_000)
+        with pytest.raises(UserError, match="needs 3 GB: the disk of .* has 1.0 GB free; .*HF_HOME"):
+            hub.fetch(["tiny"], said.append)
+    assert not asked.fetched
     hub.fetch(["tiny"], said.append)
     assert said == ["fetching tiny: 3.0 GB of the repository someone/tiny on the hub"], "but for what is in the cache"
     ((source, patterns),) = asked.fetched
@@ -122,23 +118,14 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
     assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))
 
 
-def test_a_full_disk_is_said_before_the_first_byte(remote, monkeypatch):
-    asked = Hub(monkeypatch, files=[(62_000_000_000, True)])
-    monkeypatch.setattr(hub, "free_bytes", lambda place: 10_000_000_000)
-    with pytest.raises(UserError, match="needs 62 GB: the disk of .* has 10.0 GB free; .*HF_HOME"):
-        hub.fetch(["tiny"], print)
-    assert not asked.fetched
-
-
 def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
-    asked = Hub(monkeypatch, httpx.ConnectError("no network"))
+    Hub(monkeypatch, httpx.ConnectError("no network"))
     with pytest.raises(UserError, match="can't be reached"):
         hub.fetch(["tiny"], print)
-    write(tmp_path / "snapshot/config.json", "{}")
-    write(tmp_path / "snapshot/model.safetensors", "x")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
+    for name in ("config.json", "model.safetensors"):
+        write(tmp_path / name, "{}")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path))
     hub.fetch(["tiny"], print)
-    assert not asked.fetched
 
 
 @pytest.mark.parametrize("endpoint, place", [("", "https://huggingface.co"), ("http://mirror:1", "http://mirror:1")])
