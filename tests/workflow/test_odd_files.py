@@ -24,20 +24,15 @@ def no_clock(monkeypatch):
     monkeypatch.setattr(cost, "measure_device", lambda threads: cost.Device(False, "CPU", 8e9, 1e10, 1e11, 4))
 
 
-@pytest.mark.parametrize(("make", "said"), [
-    (lambda path: path.mkdir(), "Is a directory"),
-    (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
-])  # fmt: skip
-def test_a_profile_that_cannot_be_read(inside, capsys, make, said):
+def test_a_profile_that_cannot_be_read(inside, capsys):
     (inside.root / "params/demo.yaml").unlink()
-    make(inside.root / "params/demo.yaml")
+    (inside.root / "params/demo.yaml").mkdir()
     assert run.main(["demo"]) == 2
-    assert capsys.readouterr() == ("", f"run_all.sh: params/demo.yaml can't be read: {said}\n")
+    assert capsys.readouterr() == ("", "run_all.sh: params/demo.yaml can't be read: Is a directory\n")
 
 
-@pytest.mark.parametrize("source", ["~nosuchuser/x", '"a\\0b"', "x" * 300, "x" * 300 + "/y", "weights/loop", "5", "/"])
+@pytest.mark.parametrize("source", ["~nosuchuser/x", '"a\\0b"', "x" * 300])
 def test_a_source_that_is_no_folder(inside, capsys, source):
-    (inside.root / "weights/loop").symlink_to("loop")
     (inside.root / "params/models/tiny.yaml").write_text(f"label: Tiny\nsource: {source}\n")
     assert run.main(["check"]) == 2
     text = capsys.readouterr()
@@ -56,7 +51,6 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
 
 @pytest.mark.parametrize("code, said", [
     ("from workflow import run; run.main(['caf\\u00e9'])", rb"caf\xe9"),
-    ("from workflow import run; run.main(['x']); run.say('caf\\u00e9 \\u2013')", rb"caf\xe9 \u2013"),
     ("from workflow import cli; cli.main(['x']); print('\\u2013')", rb"\u2013"),
 ])  # fmt: skip
 def test_a_terminal_of_ascii(code, said):
@@ -95,10 +89,9 @@ def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     pid = os.getpid() if alive else ended.pid
-    for name in (f"jobs/.record.json.{pid}", f".run.json.{pid}", f"generations/.a.parquet.{pid}.partial"):
-        write(inside.root / "artifacts/demo" / name, "half")
-    exported = inside.root / f"figures/demo/.typeset-{pid}-x"
-    write(exported / "a.tex", "half")
+    names = ("jobs/.a.json.{}", "generations/.a.parquet.{}.partial", "../../figures/demo/.typeset-{}-x/a")
+    paths = [inside.root / "artifacts/demo" / name.format(pid) for name in names]
+    for path in paths:
+        write(path, "half")
     leftovers.clear_leftovers(Run("demo", RUN.values, cluster=cluster))
-    left = [path for path in (inside.root / "artifacts/demo").rglob(".*") if path.is_file()]
-    assert len(left) == 3 * stays and exported.exists() == stays
+    assert [path.exists() for path in paths] == [stays] * 3
