@@ -103,14 +103,12 @@ def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
-    """Return the smallest n from which the mean ECE stays within a relative tolerance of its value on all rows."""
-    rows = []
-    for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):
-        of_all = part["mean"].iloc[-1]
-        too_high = np.flatnonzero(part["mean"].to_numpy() > (1 + within) * of_all)
-        first = too_high[-1] + 1 if too_high.size else 0
-        rows.append((*key, part.n.iloc[first], part.n.iloc[-1], of_all))
-    return pd.DataFrame(rows, columns=["model", "dataset", "sampling", "method", "enough", "all", "ece of all"])
+    """Return the smallest n (`enough`) from which the mean ECE stays within a relative tolerance of its value on all
+    rows."""
+    curve, bands = [*PAIR, "sampling", "method"], bands[bands.method != ""]
+    too_high = bands["mean"] > (1 + within) * bands.groupby(curve)["mean"].transform("last")
+    later = too_high[::-1].groupby([bands[name] for name in curve]).cummax()[::-1]  # there or with more rows
+    return bands[~later].groupby(curve, sort=False).n.first().rename("enough").reset_index()
 
 
 def ece_terms(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> pd.DataFrame:

@@ -49,10 +49,10 @@ def support_columns(dropout: pd.DataFrame) -> list[str]:
 def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     """Return statistics by pair at one rate, from rows of `keep_parsed_answers`.
 
-    `sharp`: SD over passes of an example's entropy relative to its mean. `share`: BALD relative to the predictive
-    entropy. `largest`: the largest BALD of a token. `top_k`, `top_p`: range of the effective support. `unchanged`:
-    number of rows whose most probable tokens no pass changes, with their mean BALD (`bald`) and AUROC of c_BALD
-    (`auroc`).
+    `entropy_variation`: SD over passes of an example's entropy relative to its mean. `bald_share`: BALD relative to the
+    predictive entropy. `largest_bald`: of a token. `top_k_range`, `top_p_range`: range of the effective support.
+    `unchanged`: number of rows whose most probable tokens no pass changes; `auroc_where_unchanged`: their AUROC of
+    c_BALD.
     """
     records = []
     for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
@@ -61,16 +61,17 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
         alike = ~rows.top_changed.map(any).to_numpy()
         predictive = np.mean([np.mean(entropies[-1]) for entropies in rows.predictive])
         record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
-            "sharp": float(np.mean([_spread(entropies) for entropies in rows.conditional])),
-            "share": float(means.mean() / predictive) if predictive else np.nan,
-            "largest": float(max(map(np.max, values))),
+            "entropy_variation": float(np.mean([_spread(entropies) for entropies in rows.conditional])),
+            "bald_share": float(means.mean() / predictive) if predictive else np.nan,
+            "largest_bald": float(max(map(np.max, values))),
             "unchanged": int(alike.sum()),
-            "bald": float(means[alike].mean()) if alike.any() else np.nan,
-            "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
+            "auroc_where_unchanged": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
         }
         for kind in ("top_k", "top_p"):
             column = next((name for name in support_columns(rows) if name.startswith(kind)), None)
-            record[kind] = int(np.ptp(np.concatenate([row[-1] for row in rows[column]]))) if column else np.nan
+            record[f"{kind}_range"] = (
+                int(np.ptp(np.concatenate([row[-1] for row in rows[column]]))) if column else np.nan
+            )
         records.append(record)
     return pd.DataFrame(records)
 
@@ -94,6 +95,14 @@ def _spread(conditional: Any) -> float:
     return float(entropies.std() / means[-1]) if means[-1] > 0 else 0.0
 
 
+def evaluate_c_bald(
+    responses: pd.DataFrame, passes: pd.DataFrame, reading: Reading, metrics: Sequence[str] = ("ece", "auroc")
+) -> pd.DataFrame:
+    """Evaluate c_BALD of these passes, one row per example, on the evaluation split."""
+    scores = confidence.confidence_frame(responses, dropout=passes, reading=reading, names=["c_bald"])
+    return evaluate(scores, reading.bins, reading.closed, names=metrics)
+
+
 def ece_by_number_of_passes(
     responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
 ) -> pd.DataFrame:
@@ -103,15 +112,12 @@ def ece_by_number_of_passes(
     """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
     stacked = [*BALD_TERMS, *filter(None, [confidence.effective_support_column(dropout, reading.phi)])]
-    most = max(map(len, chosen.predictive), default=0)
+    most = max(map(len, chosen.predictive), default=1)
     for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
         first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
-        scores = confidence.confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
-        results = evaluate(scores, reading.bins, reading.closed, names=["ece"])
-        parts.append(results[[*PAIR, "value"]].rename(columns={"value": "ece"}).assign(passes=count))
-    if not parts:
-        return pd.DataFrame(columns=[*PAIR, "ece", "passes"])
-    return pd.concat(parts, ignore_index=True).astype({"ece": float})
+        parts.append(evaluate_c_bald(responses, first, reading, ["ece"]).assign(passes=count))
+    results = pd.concat(parts, ignore_index=True).rename(columns={"value": "ece"})
+    return results[[*PAIR, "ece", "passes"]].astype({"ece": float})
 
 
 HALVES = ("half_predictive", "half_conditional")  # older frames lack these columns
@@ -138,18 +144,19 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     chosen = chosen[there].merge(known[KEYS], on=KEYS)
     if chosen.empty:
         return pd.DataFrame(columns=columns)
-    scores, measured = [], {}
+    parts = []
     for half in (0, 1):
         alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
         score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
-        scores.append(score.set_index(KEYS).confidence)
-        results = evaluate(score, reading.bins, reading.closed, names=["ece", "auroc"])
-        for metric, found in results.groupby("metric"):
-            measured[f"{metric}_{half + 1}"] = found.set_index(PAIR).value.astype(float)
-    pairs = pd.concat(scores, axis=1, keys=["first", "second"]).groupby(PAIR, sort=False)
-    correlation = pairs.apply(lambda part: part["first"].corr(part["second"]))
-    table = pd.DataFrame({"rows": pairs.size(), "correlation": correlation, **measured})
-    return table.assign(expected=2 * correlation / (1 + correlation)).reset_index()[columns]
+        parts.append(score.assign(estimator=f"{half + 1}"))
+    scores = pd.concat(parts)
+    results = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).astype({"value": float})
+    table = results.assign(metric=results.metric + "_" + results.estimator).pivot(
+        index=PAIR, columns="metric", values="value"
+    )
+    pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
+    r = pairs.apply(lambda part: part["1"].corr(part["2"]))
+    return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
 
 
 def evaluate_scopes(
@@ -164,14 +171,13 @@ def evaluate_scopes(
     for scope, frame in frames.items():
         chosen = frame[frame.selected & (frame.split == "evaluation")]
         for pair, rows in chosen.groupby(PAIR, sort=False):
-            scores = confidence.confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
-            if scores.empty:  # the reading omits all of these rows
+            found = evaluate_c_bald(responses, rows, reading).set_index("metric")
+            if found.empty:  # the reading omits all of these rows
                 continue
-            found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
             passed = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one")
             of_pass, once = np.mean([count_tokens_read(row, scope) for _, row in passed.iterrows()], axis=0)
             rate, tokens = float(rows.rate.iloc[0]), of_pass * len(rows.predictive.iloc[0])
-            parts.append((*pair, scope, rate, len(scores), found.ece, found.auroc, tokens, once))
+            parts.append((*pair, scope, rate, found.n["ece"], *found.value[["ece", "auroc"]], tokens, once))
     return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])
 
 

@@ -63,12 +63,8 @@ def printed_numbers(results: Results) -> pd.DataFrame:
 
 def number_keys(numbers: pd.DataFrame) -> list[str]:
     """Return the key of each number within its table in one word: "tiny/easy/ans_avg/ece/isotonic"."""
-    further = [name for name in NUMBER_KEY[5:] if name in numbers]
-    columns = [
-        *(numbers[name].map(str) for name in NUMBER_KEY[1:5]),
-        *(numbers[name].map(format_key_part) for name in further),
-    ]
-    return ["/".join([*key[:4], *filter(None, key[4:])]) for key in zip(*columns, strict=True)]
+    keys = numbers.reindex(columns=NUMBER_KEY[1:]).map(format_key_part).to_numpy()
+    return ["/".join([*key[:4], *filter(None, key[4:])]) for key in keys]
 
 
 def format_key_part(part: Any) -> str:

@@ -49,11 +49,7 @@ def analyze(
     `labels`: its results without frames; `model` and `drawn`: of its learning curves.
     """
     frames = signals.response_frames() | signals.call(RunSignals.score_frames, signals, n_bins_ablation, PASSES_TRIED)
-    frames |= (
-        signals.transfer_frames(choices)
-        | signals.learning_frames(choices, model, drawn)
-        | signals.calibration_frames(choices)
-    )
+    frames |= signals.learning_frames(choices, model, drawn) | signals.calibration_frames(choices)
     return replace(labels, frames=frames)
 
 

@@ -101,8 +101,7 @@ def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> An
 def recompute_frames(signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
     frames = signals.raw_frames(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
-    frames |= signals.calibration_frames(choices, RESAMPLED) | signals.transfer_frames(choices)
-    frames |= signals.verification_frames(frames["result_estimation"])
+    frames |= signals.calibration_frames(choices, RESAMPLED)
     return frames | {"result_estimation_full": frames["result_calibration"]}
 
 

@@ -66,7 +66,6 @@ def results_of_run(
     """
     pairs, drawn = (run, models, datasets), (resamples, seed)
     frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)
-    frames |= signals.verification_frames(frames["result_estimation"])  # without P(True) if no model is available
     frames |= load_ablation(*pairs, signals.reading)
     frames |= answer_dropout.compare_dropout_scopes(*pairs, signals, *drawn)
     frames |= costs.costs_of_run(*pairs, signals, frames)

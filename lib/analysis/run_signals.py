@@ -1,6 +1,6 @@
 """The stored model outputs of a run, interpreted under its choices, and the frames computed from them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,7 @@ from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.calibration_statistics import describe_calibration_split, summarize_curves
 from lib.analysis.token_statistics import apply_by_pair
-from lib.calibrate.calibrators import Calibrator
-from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data, fit_answers
+from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
 from lib.params import Calibration, Reading, Subsampling
@@ -30,14 +29,14 @@ Caller = Callable[..., Any]  # calls a function with arguments
 
 
 def memoize() -> Caller:
-    """Return a function that calls others once per set of arguments; frames and the like are compared by identity.
+    """Return a function that calls others once per set of arguments, compared by identity except for choices.
 
     A frame that equals an earlier result of the same function is that result, so calls with it are known, too.
     """
     known: dict[tuple, tuple[tuple, Any]] = {}
 
     def call(function: Callable[..., Any], *arguments: Any) -> Any:
-        key = (function, *map(argument_key, arguments))
+        key = (function, *(part if isinstance(part, Reading | Calibration) else id(part) for part in arguments))
         if key not in known:
             new = function(*arguments)
             if isinstance(new, pd.DataFrame):
@@ -47,15 +46,6 @@ def memoize() -> Caller:
         return known[key][1]
 
     return call
-
-
-def argument_key(argument: Any) -> Any:
-    """Return the argument itself if it is hashable, else its id."""
-    try:
-        hash(argument)
-    except TypeError:
-        return "id", id(argument)
-    return argument
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +116,9 @@ class RunSignals:
                 evaluate_rate_grid, self.answer_responses, self.dropout, self.metric_reading, metrics
             ),
         }
+        tokens = verification_statistics.token_reduction(self.verification)
+        mass = verification_statistics.option_mass(self.verification, self.reading.options)
+        frames["insitu_ptrue"] = pd.concat([frames["result_estimation"], tokens, mass], ignore_index=True)
         if single_pass.any():
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
             frames["bin_ablation"] = ablate_bins(chosen, n_bins_ablation, closed, measured)
@@ -145,28 +138,14 @@ class RunSignals:
         fewer = fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
         return fewer.assign(metric="ece_shared")
 
-    def verification_frames(self, results: pd.DataFrame) -> Frames:
-        """Return the frame of `tab:insitu_ptrue`, from the frame of raw confidence."""
-        tokens = verification_statistics.token_reduction(self.verification)
-        mass = verification_statistics.option_mass(self.verification, self.reading.options)
-        return {"insitu_ptrue": pd.concat([results, tokens, mass], ignore_index=True)}
-
-    def fit_calibrators(self, choices: Calibration) -> Mapping[Pair, Mapping[str, Calibrator]]:
-        """Return the calibrators of Ans Avg."""
-        return self.call(fit_answers, self.sets, choices)
-
     def calibration_frames(self, choices: Calibration, metrics: Sequence[str] = ("ece",)) -> Frames:
-        """Return the frames of the tables of calibration, without intervals; 05 stores a run's."""
-        calibrated, learned, _ = self.call(
-            calibrate, self.confidence, self.sets, self.fit_calibrators(choices), choices
-        )
-        results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, metrics)
-        return dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
-
-    def transfer_frames(self, choices: Calibration) -> Frames:
-        """Return the frames of the tables of transfer between all pairs; 07 stores a run's."""
-        results = self.call(transfer, self.sets, self.fit_calibrators(choices), self.reading.bins, self.reading.closed)
-        return dict.fromkeys(TRANSFER_TABLES, results)
+        """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and
+        07 store a run's."""
+        fitted, binning = self.call(fit_answers, self.sets, choices), (self.reading.bins, self.reading.closed)
+        calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, fitted, choices)
+        results = pd.concat([estimate_metrics(calibrated, *binning, metrics), learned], ignore_index=True)
+        transferred = self.call(transfer, self.sets, fitted, *binning)
+        return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 
     def learning_frames(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
@@ -209,7 +188,7 @@ class RunSignals:
         }
 
     def score_frames(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
-        """Return the statistics of raw confidence and passes; missing kinds have no frame, or an empty one."""
+        """Return the statistics of raw confidence and passes; missing kinds have an empty frame."""
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
         frames = self.raw_frames(n_bins_ablation) | self.pass_frames(counts)
@@ -218,7 +197,7 @@ class RunSignals:
         frames["by_phi"] = self.call(
             dropout_statistics.evaluate_rate_grid_by_phi, self.answer_responses, self.dropout, measuring
         )
-        return frames | (self.verification_frames(frames["result_estimation"]) if len(self.verification) else {})
+        return frames
 
 
 def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -132,7 +132,7 @@ def rank_correlation(values: Any, others: Any) -> float:
 
 def count_missed_answers(generations: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Count by pair: rows, those without a parsed answer (`unparsed`), and those of them whose last number is right
-    (`lost`).
+    (`right_but_unparsed`).
 
     The latter are answers that the extraction misses.
     """
@@ -140,5 +140,5 @@ def count_missed_answers(generations: pd.DataFrame, reading: Reading) -> pd.Data
     missed = [not has_answer(row) for row in part.itertuples()]
     last = zip(missed, part.last_number, part.reference, strict=True)
     lost = [without and grade(number, reference, reading.grader) for without, number, reference in last]
-    counts = part[PAIR].assign(rows=1, unparsed=missed, lost=lost)
+    counts = part[PAIR].assign(rows=1, unparsed=missed, right_but_unparsed=lost)
     return counts.groupby(PAIR, sort=False).sum().reset_index()

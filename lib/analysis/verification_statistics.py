@@ -55,7 +55,8 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
     """Return what determines the tokens of verification, by pair.
 
     `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its prompt) and the
-    answer without thinking. `saving`: rank correlation of the share saved in situ with the response's length.
+    answer without thinking. `saving_with_length`: rank correlation of the share saved in situ with the response's
+    length.
     """
     keys, parts = [*PAIR, "split", "example_id"], []
     length = generations[keys].assign(length=generations.token_ids.map(len))
@@ -66,4 +67,4 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
         varied = part.again.nunique() > 1
         r2 = float(linregress(part.again, part.standard_tokens).rvalue ** 2) if varied else np.nan
         parts.append((*pair, r2, rank_correlation(list(saved), list(part.length))))
-    return pd.DataFrame(parts, columns=[*PAIR, "r2", "saving"])
+    return pd.DataFrame(parts, columns=[*PAIR, "r2", "saving_with_length"])

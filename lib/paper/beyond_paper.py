@@ -11,7 +11,7 @@ from lib.analysis.costs import ALL_JOBS, EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.analysis.results import Results
 from lib.paper.booktabs import Cell, Table
 from lib.paper.comparison import ReportRecords
-from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest
+from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_column, estimator_heading, is_lowest
 from lib.paper.number_cells import format_3dp, number_cell
 from lib.paper.reference import reference_numbers
 from lib.paper.tables import mark_lowest_ece, score_interval
@@ -70,10 +70,7 @@ def costs_table(frame: Frame, models: Labels, datasets: Labels, notes: Notes = (
     Seconds differ between runs, so only the report shows them.
     """
     columns = [Header(("Response",), {"estimator": RESPONSE_ITSELF, "metric": "tokens"})]
-    columns += [
-        Header((estimator_heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"})
-        for name in EXTRA_TOKEN_ESTIMATORS
-    ]
+    columns += [estimator_column(ALL_ESTIMATORS[name], "tokens") for name in EXTRA_TOKEN_ESTIMATORS]
     layout = Layout(frame, models, datasets, notes)
     return layout.by_pair(columns, cell=lambda one: number_cell(one, "{:,.0f}".format), notes=saved_tokens_note(frame))
 

@@ -18,9 +18,9 @@ from lib.calibrate.calibrators import METHODS
 from lib.calibrate.transfer import SOURCE
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.latex import escape
-from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest
+from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_column, is_lowest
 from lib.paper.number_cells import DASH, format_3dp, improvement_cell, interval_cell, number_cell
-from lib.paper.tables import estimators_by_group
+from lib.score.estimators import Estimator
 from lib.score.metrics import METRICS
 from lib.store import PAIR
 
@@ -74,9 +74,7 @@ def calibrated_columns(layout: Layout) -> list[Header]:
                 columns.append(
                     Header((group, parameter_heading(names)), {"method": method, "estimator": learner, "metric": names})
                 )
-            columns.append(
-                Header((group, estimator_heading(e)), {"method": method, "estimator": e.name, "metric": "ece"})
-            )
+            columns.append(estimator_column(e, "ece", (group,), method=method))
     return columns
 
 
@@ -124,12 +122,9 @@ def result_isotonic(frame: Frame, models: Labels, datasets: Labels, notes: Notes
     The largest improvement of a pair as printed, over both parts, is bold.
     """
     layout = Layout(frame[frame["method"] == "isotonic"], models, datasets, notes)
-    columns = {
-        group: [
-            Header((estimator_heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some
-        ]
-        for group, some in estimators_by_group(layout).items()
-    }
+
+    def columns(some: list[Estimator]) -> list[Header]:
+        return [estimator_column(e, "ece", method="isotonic") for e in some]
 
     def largest(shown: Frame) -> pd.Series:
         return percent_improved(shown) == percent_improved(shown).groupby(shown["row"]).transform("max")

@@ -1,5 +1,7 @@
 """The views on calibration and transfer, on the setup, and on the ablation (see `claim_views`)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -25,14 +27,12 @@ METHOD_KEY = [*PAIR, "method"]
 # ---- calibration
 
 
-def _calibrated(results: Results, table: str, estimators: list[str]) -> pd.DataFrame:
+def _calibrated(
+    results: Results, table: str = "result_calibration", estimators: Sequence[str] = CALIBRATED_ESTIMATORS
+) -> pd.DataFrame:
     """Return the ECE of these estimators after each method, with its relative improvement."""
     rows = rows_of_table(results, table).query("method != '' and estimator in @estimators").dropna(subset="relative")
     return rows[[*CELL, "method", "value", "relative"]]
-
-
-def _in_short(results: Results) -> pd.DataFrame:
-    return _calibrated(results, "result_calibration", CALIBRATED_ESTIMATORS)
 
 
 def isotonic_gains(results: Results) -> pd.DataFrame:
@@ -42,12 +42,12 @@ def isotonic_gains(results: Results) -> pd.DataFrame:
 
 def platt_gains(results: Results) -> pd.DataFrame:
     """relative improvement of ECE by temperature or Platt scaling, by pair and estimator"""
-    return _in_short(results).query("method == 'platt'")
+    return _calibrated(results).query("method == 'platt'")
 
 
 def median_gains(results: Results) -> pd.DataFrame:
     """median relative improvement of ECE of each method"""
-    medians = _in_short(results).groupby("method").relative.median().reindex(["isotonic", "platt"])
+    medians = _calibrated(results).groupby("method").relative.median().reindex(["isotonic", "platt"])
     if medians.isna().any():
         raise NotApplicable("one of both methods was not fitted")
     return medians.rename("median_gain").reset_index()
@@ -55,7 +55,7 @@ def median_gains(results: Results) -> pd.DataFrame:
 
 def calibrated_ece(results: Results) -> pd.DataFrame:
     """ECE after isotonic regression and after temperature or Platt scaling, with the gains, by pair and estimator"""
-    rows = _in_short(results)
+    rows = _calibrated(results)
     return pivot_values(rows, "method", index=CELL).join(
         pivot_values(rows, "method", "relative", CELL).add_suffix("_gain")
     )
@@ -64,7 +64,7 @@ def calibrated_ece(results: Results) -> pd.DataFrame:
 def raw_and_calibrated(results: Results) -> pd.DataFrame:
     """ECE before and after calibration, by pair, estimator and method"""
     before = uncalibrated(results).reset_index().melt(PAIR, var_name="estimator", value_name="raw")
-    return _in_short(results).rename(columns={"value": "calibrated"}).merge(before, on=CELL)
+    return _calibrated(results).rename(columns={"value": "calibrated"}).merge(before, on=CELL)
 
 
 def curved_reliability(results: Results) -> pd.DataFrame:

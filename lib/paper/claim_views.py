@@ -142,31 +142,28 @@ def token_statistics(results: Results) -> pd.DataFrame:
 
 def running_means(results: Results) -> pd.DataFrame:
     """running means by pair: mean gap of right less wrong responses, and slopes after the first tenth"""
-    rows, kinds = results.frame("running_mean"), [True, False]
-
-    def gap(first: float, last: float) -> pd.Series:
-        part = rows[rows.position.between(first, last)].pivot_table(index=PAIR, columns="correct", values="mean")
-        return part.reindex(columns=kinds).pipe(lambda means: means[True] - means[False])
-
+    rows, columns = results.frame("running_mean"), {}
+    for name, first, last in (("gap_first_tenth", 0, 0.1), ("gap_last_tenth", 0.9, 1)):
+        means = rows[rows.position.between(first, last)].groupby([*PAIR, "correct"])["mean"].mean().unstack()
+        columns[name] = means.get(True, np.nan) - means.get(False, np.nan)
     later = rows[rows.position >= 0.1].groupby([*PAIR, "correct"])
-    slopes = later.apply(lambda line: np.polyfit(line.position, line["mean"], 1)[0]).unstack().reindex(columns=kinds)
-    slopes = slopes.set_axis(["slope_right", "slope_wrong"], axis=1)
-    return slopes.assign(gap_first_tenth=gap(0, 0.1), gap_last_tenth=gap(0.9, 1))
+    slopes = later.apply(lambda line: np.polyfit(line.position, line["mean"], 1)[0]).unstack()
+    return pd.DataFrame({"slope_right": slopes.get(True), "slope_wrong": slopes.get(False), **columns})
 
 
 def position_aurocs(results: Results) -> pd.DataFrame:
     """AUROC by pair: of the best single position, and of the mean over a tenth and over all"""
     rows = results.frame("positions").dropna()
-    table = pivot_values(rows.assign(position=rows.position.round(6)), "position", "running").reindex(
-        columns=[0.1, 1.0]
+    position, running = rows.position.round(6), rows.set_index(PAIR).running
+    best = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
+    return best.assign(
+        after_a_tenth=running[(position == 0.1).to_numpy()], at_the_end=running[(position == 1).to_numpy()]
     )
-    ends = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
-    return ends.join(table.set_axis(["after_a_tenth", "at_the_end"], axis=1))
 
 
 def unparsed_answers(results: Results) -> pd.DataFrame:
     """responses without a parsed answer by pair, and those among them that end in the right number"""
-    return results.frame("missed_answers").rename(columns={"lost": "right_but_unparsed"})
+    return results.frame("missed_answers")
 
 
 # ---- verification
@@ -174,14 +171,13 @@ def unparsed_answers(results: Results) -> pd.DataFrame:
 
 def mean_token_reduction(results: Results) -> pd.DataFrame:
     """mean share of tokens that in-situ verification saves, in percent"""
-    return pd.DataFrame(
-        {"mean_reduction": [rows_of_table(results, "insitu_ptrue", "token_reduction_pct").value.mean()]}
-    )
+    saved = rows_of_table(results, "insitu_ptrue", "token_reduction_pct")
+    return pd.DataFrame({"mean_reduction": [saved.value.mean()]})
 
 
 def verification_tokens(results: Results) -> pd.DataFrame:
     """by pair: R squared of the tokens of P(True) on those encoded again; rank correlation of the saving with length"""
-    return results.frame("verification").rename(columns={"saving": "saving_with_length"})
+    return results.frame("verification")
 
 
 # ---- stochastic passes and dropout rates
@@ -189,9 +185,7 @@ def verification_tokens(results: Results) -> pd.DataFrame:
 
 def pass_statistics(results: Results) -> pd.DataFrame:
     """passes by pair: variation of entropy, BALD, range of support, AUROC of c_BALD where no top token changes"""
-    names = {"sharp": "entropy_variation", "share": "bald_share", "largest": "largest_bald", "top_k": "top_k_range",
-             "top_p": "top_p_range", "auroc": "auroc_where_unchanged"}  # fmt: skip
-    return results.frame("passes").rename(columns=names)
+    return results.frame("passes")
 
 
 def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
@@ -227,11 +221,9 @@ def ece_range_by_phi(results: Results) -> pd.DataFrame:
 
 def entropies_by_rate(results: Results) -> pd.DataFrame:
     """growth of both entropies by pair, from the lowest dropout rate to the highest"""
-    columns = {}
-    for term in ("predictive", "conditional"):
-        table = pivot_values(results.frame("by_rate"), "rate", term)
-        columns[f"{term}_growth"] = (table.iloc[:, -1] / table.iloc[:, 0] - 1) if table.shape[1] > 1 else np.nan
-    return pd.DataFrame(columns, index=table.index)
+    by_pair = results.frame("by_rate").sort_values("rate").groupby(PAIR)[["rate", "predictive", "conditional"]]
+    lowest, highest = by_pair.first(), by_pair.last()
+    return (highest / lowest - 1).where(highest.rate > lowest.rate).add_suffix("_growth")
 
 
 def dropout_rates(results: Results) -> pd.DataFrame:

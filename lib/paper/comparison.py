@@ -101,25 +101,16 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(reasons.get).bfill(axis=1).iloc[:, 0]
     both.loc[foreign.notna(), "verdict"] = NOT_COMPARABLE + foreign
     both.loc[foreign.notna(), [*PAPER_NUMBERS, "difference"]] = np.nan
-    frame = (
-        both.assign(**_in_words(both)).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(COMPARED_NUMBERS, float))
-    )
+    variants = both[VARIANT].map(format_key_part).itertuples(index=False)
+    words = {
+        "model": both["model_label"],
+        "dataset": both["dataset_label"],
+        "variant": [" ".join(filter(None, parts)) for parts in variants],
+        "estimator": both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
+    }
+    frame = both.assign(**words).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
-
-
-def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
-    """Describe each number with labels for the reader."""
-    plain = {name: e.plain for name, e in ESTIMATORS.items()}
-    variants = [
-        " ".join(filter(None, words)) for words in numbers[VARIANT].map(format_key_part).itertuples(index=False)
-    ]
-    return {
-        "model": numbers["model_label"],
-        "dataset": numbers["dataset_label"],
-        "variant": variants,
-        "estimator": numbers["estimator"].map(lambda name: plain.get(name, name)),
-    }
 
 
 def list_stability(moved: pd.DataFrame) -> ReportRecords:

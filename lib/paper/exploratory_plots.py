@@ -10,17 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.figure_style import (
-    BLUE,
-    MAX_HEIGHT,
-    ORANGE,
-    RESPONSE_STYLES,
-    WIDTH,
-    Canvas,
-    in_paper_style,
-    make_panels,
-    method_styles,
-)
+from lib.paper.figure_style import BLUE, MAX_HEIGHT, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, in_paper_style, make_panels
 from lib.paper.tables import label_rows
 from lib.score.estimators import ESTIMATORS
 
@@ -92,15 +82,9 @@ def bald_histogram(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> 
     over.plot(x, np.clip(1 - x, 0, 1), color="black", linewidth=0.9, label=name)
     over.set(ylim=(0, 1.05), yticks=[0, 0.5, 1], ylabel=name)
     over.spines["right"].set_visible(True)
-    over.text(0.97 * most, 1.04, describe_clipped(tokens), ha="right", va="top", size=7)
+    over.text(0.97 * most, 1.04, f"{(values >= 1).mean():.1%} clipped to 0", ha="right", va="top", size=7)
     canvas.legend(ncols=3, **LEGEND_BELOW)
     return canvas
-
-
-def describe_clipped(tokens: pd.DataFrame) -> str:
-    """Return the share of tokens with phi = 0."""
-    share = (tokens["bald"].astype(float) >= 1).mean() if len(tokens) else 0
-    return f"{share:.1%} clipped to 0"
 
 
 @in_paper_style
@@ -218,7 +202,7 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
         labels = {"xticklabels": numbers, "yticklabels": names}
         sns.heatmap(grid, ax=ax, vmin=-reach, vmax=reach, annot_kws={"size": 7}, **labels, **HEATMAP_LOOK)
         ax.tick_params(axis="x", rotation=0)
-        ax.set(ylabel="fitted on", xlabel="", title=method_styles()[method][0])
+        ax.set(ylabel="fitted on", xlabel="", title=METHODS[method].plain)
     axes[-1].set_xlabel("applied to")
     label = "change of ECE (blue: lower, so better)"
     canvas.colorbar(axes[-1].collections[0], ax=axes, label=label, location="top", aspect=40)

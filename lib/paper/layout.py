@@ -36,6 +36,11 @@ def estimator_heading(estimator: Estimator) -> Cell:
     return Cell(estimator.plain, latex=estimator.label)
 
 
+def estimator_column(estimator: Estimator, metric: str, group: Sequence[str | Cell] = (), **key: str) -> Header:
+    """Return the column of a metric, labeled by its estimator, perhaps in a group."""
+    return Header((*group, estimator_heading(estimator)), {"estimator": estimator.name, "metric": metric, **key})
+
+
 def metric_columns(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[Header]:
     """Return columns of every estimator, each with the metrics below."""
     return [
@@ -152,8 +157,11 @@ class Layout:
         """Build a table with a row for each dataset in the block of each model."""
         return self.build(self.pairs, columns, ("Model", "Dataset"), specification, **more)
 
-    def stack(self, groups: Mapping[str, Sequence[Header]], **more: Any) -> Stack:
-        """Build a table by pairs for each of GROUPS, with bold across all of them and notes below the last."""
+    def stack(self, columns_of: Callable[[list[Estimator]], Sequence[Header]], **more: Any) -> Stack:
+        """Build a table by pairs for each of GROUPS that has estimators, with bold across all of them and notes below
+        the last."""
+        by_group = {group: [e for e in self.estimators if e.group == group] for group in GROUPS}
+        groups = {group: columns_of(some) for group, some in by_group.items() if some}
         whole, parts, start = self.by_pair([line for columns in groups.values() for line in columns], **more), [], 0
         for group, columns in groups.items():
             end = start + len(columns)

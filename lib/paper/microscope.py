@@ -126,7 +126,7 @@ def token_view(
     tokens = [
         {
             "text": spell(int(token)),
-            "shade": probability_bucket(p[i]),
+            "shade": int(np.sum(p[i] < np.array(SHADES))),
             "answer": start <= i < end,
             "gap": 0,
             "said": f"{p[i]:.4f}, mean {means[i]:.3f}",
@@ -144,11 +144,6 @@ def token_view(
     question = row.question if isinstance(row.question, str) else ""
     facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelled": speller is not None}
     return names | facts | parts | running_mean_curve(means, start)
-
-
-def probability_bucket(p: float) -> int:
-    """Return 0 to 4; lower probabilities are darker."""
-    return sum(bool(p < bound) for bound in SHADES)
 
 
 def most_probable_tokens(row: Any, spell: Speller) -> dict[int, list[str]]:

@@ -13,10 +13,7 @@ from lib.paper.latex import COMMANDS, escape
 
 Show = Callable[[float], str]
 DASH = Cell("--", html="&ndash;")
-
-
-def three_decimals(value: float) -> str:
-    return f"{value:.3f}"
+THREE_DECIMALS: Show = "{:.3f}".format
 
 
 def format_3dp(value: float) -> str:
@@ -29,7 +26,7 @@ def format_relative(one: Any) -> str:
     return "" if pd.isna(one.relative) else f"{round(100 * one.relative):+d}%"
 
 
-def number_cell(one: Any, show: Show = three_decimals) -> Cell:
+def number_cell(one: Any, show: Show = THREE_DECIMALS) -> Cell:
     """Return the number, with a star on screen if it comes from a bin of few rows."""
     if np.isnan(one.value):
         return DASH
@@ -44,7 +41,7 @@ def improvement_cell(one: Any) -> Cell:
     return replace(cell, text=f"{cell.text} ({gain})") if gain and cell is not DASH else cell
 
 
-def interval_cell(one: Any, commands: tuple[str, str], show: Show = three_decimals) -> Cell:
+def interval_cell(one: Any, commands: tuple[str, str], show: Show = THREE_DECIMALS) -> Cell:
     """Return value, interval and, if the commands take it, relative improvement, with the command for plain or bold."""
     cell = number_cell(one, show)
     if cell is DASH or np.isnan(one.low) or np.isnan(one.high):

@@ -16,8 +16,8 @@ from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.footnotes import pair_label
 from lib.paper.latex import mathjax
-from lib.paper.layout import GROUPS, Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest, metric_columns
-from lib.paper.number_cells import format_3dp, interval_cell, number_cell, three_decimals
+from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest, metric_columns
+from lib.paper.number_cells import THREE_DECIMALS, format_3dp, interval_cell, number_cell
 from lib.paper.reference import paper_facts
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.metrics import METRICS
@@ -39,13 +39,12 @@ def label_rows(frame: Frame, models: Labels | None, datasets: Labels | None) -> 
     estimators = {"base": "base rate"} | in_order | {"ans": "answer tokens"}
     frame = frame.copy()
     if "method" in frame:
-        of_answers = {"ans", *(name for name, e in known.items() if e.needs == "answer")}
-        estimator = frame["estimator"] if "estimator" in frame else ["ans_avg"] * len(frame)
+        of_answers = ["ans", *(name for name, e in known.items() if e.needs == "answer")]
         plain = {"": "raw"} | {name: method.plain for name, method in METHODS.items()}
         named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
-        both = zip(estimator, frame["method"], strict=True)
-        words = [(plain if name in of_answers else named).get(method, method) for name, method in both]
-        order = [word for word in dict.fromkeys([*plain.values(), *words]) if word in words]
+        is_answer = frame.get("estimator", pd.Series("ans", frame.index)).isin(of_answers)
+        words = frame["method"].replace(plain).where(is_answer, frame["method"].replace(named))
+        order = [word for word in dict.fromkeys([*plain.values(), *words]) if word in set(words)]
         frame["method"] = pd.Categorical(words, order, ordered=True)
     named_by = {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets}
     for column, labels in (named_by | {"estimator": estimators}).items():
@@ -110,12 +109,6 @@ def result_estimation(frame: Frame, models: Labels, datasets: Labels, notes: Not
     return layout.by_pair(columns, " | ".join(["llc", *groups]), bold=mark_lowest_ece)
 
 
-def estimators_by_group(layout: Layout) -> dict[str, list[Estimator]]:
-    """Return the available estimators of each of GROUPS."""
-    groups = {group: [e for e in layout.estimators if e.group == group] for group in GROUPS}
-    return {group: some for group, some in groups.items() if some}
-
-
 def score_interval(one: Any, show: Any = format_3dp) -> Cell:
     """Return a number with its interval; bold has its own command."""
     return interval_cell(one, (r"\scoreci", r"\bestscoreci"), show)
@@ -127,11 +120,11 @@ def result_estimation_full(frame: Frame, models: Labels, datasets: Labels, notes
     The lowest ECE of a pair over both parts is bold.
     """
     layout = Layout(frame[frame["method"] == ""], models, datasets, notes)
-    first = {"single_pass": [Header(("Acc.", ""), ACCURACY)]}
-    columns = {
-        group: first.get(group, []) + metric_columns(some, ERRORS)
-        for group, some in estimators_by_group(layout).items()
-    }
+
+    def columns(some: list[Estimator]) -> list[Header]:
+        first = [Header(("Acc.", ""), ACCURACY)] if some[0].group == "single_pass" else []
+        return first + metric_columns(some, ERRORS)
+
     return layout.stack(columns, cell=score_interval, bold=mark_lowest_ece)
 
 
@@ -151,7 +144,7 @@ def insitu_ptrue(frame: Frame, models: Labels, datasets: Labels, notes: Notes = 
     columns.append(Header((Cell("Reduction (%)", bold=True),), saved))
 
     def cell(one: Any) -> Cell:
-        return number_cell(one, three_decimals if one.metric == "ece" else "{:.2f}".format)
+        return number_cell(one, THREE_DECIMALS if one.metric == "ece" else "{:.2f}".format)
 
     corner = (Cell("Model", bold=True), Cell("Dataset", bold=True))
     return layout.build(layout.pairs, columns, corner, cell=cell, notes=option_mass_note(layout))

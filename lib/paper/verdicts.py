@@ -149,21 +149,17 @@ class ClaimsTable:
     """A row per claim: the paper's words, how it is counted, and its verdict in the paper and in this run."""
 
     frame: pd.DataFrame
+    in_short: str  # how many of several claims hold, in the paper and in this run
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         page = f"{frame_as_html(self.frame)}<p>{self.in_short}</p>"
         return {"text/html": page, "text/plain": f"{self.frame}\n{self.in_short}".strip()}
 
-    @property
-    def in_short(self) -> str:
-        """How many of several claims hold, in the paper and in this run."""
-        if len(self.frame) < 2:
-            return ""
-        parts = []
-        for where in ("paper", "here"):
-            held, failed = (int(self.frame[where].str.startswith(VERDICT_WORDS[kind]).sum()) for kind in (True, False))
-            parts.append(f"{where}: {held} hold, {failed} not, {len(self.frame) - held - failed} not judged")
-        return f"Of {len(self.frame)} claims, {'; '.join(parts)}."
+
+def count_held(verdicts: Iterable[Verdict]) -> str:
+    """Return how many claims hold, do not hold, and are not judged."""
+    held = [verdict.held for verdict in verdicts]
+    return f"{held.count(True)} hold, {held.count(False)} not, {held.count(None)} not judged"
 
 
 def show_claims(
@@ -188,4 +184,6 @@ def show_claims(
         for claim in chosen
     ]
     group = next((claim.group for claim in chosen), names)
-    return ClaimsTable(pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]))
+    counts = f"paper: {count_held(paper.values())}; here: {count_held(here[claim.name] for claim in chosen)}"
+    in_short = f"Of {len(chosen)} claims, {counts}." if len(chosen) > 1 else ""
+    return ClaimsTable(pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]), in_short)

@@ -86,9 +86,11 @@ def test_costs_of_verification():
 
     assert costs(prompt + length - thought + 30).r2 == pytest.approx(1), "question and answer together"
     facts = costs(2 * length + 30)
-    assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
+    assert facts.r2 < 0.5 and facts.saving_with_length == pytest.approx(1), (
+        "what is saved is held against the response alone"
+    )
     alike = costs(length, token_ids=[[1, 2]] * 4, prompt_tokens=7, thinking_end=0)
-    assert alike[["r2", "saving"]].isna().all()
+    assert alike[["r2", "saving_with_length"]].isna().all()
 
 
 # ---- passes
@@ -98,13 +100,30 @@ def test_what_the_passes_of_a_pair_come_to():
     """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7;
     entropies of single passes .15, .25 and .2."""
     facts = dropout_statistics.summarize_passes(passed()).iloc[0]
-    assert facts.sharp == pytest.approx(np.sqrt(1 / 24))
-    assert (facts.top_k, facts.top_p, facts.unchanged) == (8, 1, 1)
-    assert facts.share == pytest.approx(0.4 / 0.6) and facts.largest == pytest.approx(0.6)
-    assert facts.bald == pytest.approx(0.4) and np.isnan(facts.auroc)
+    assert facts.entropy_variation == pytest.approx(np.sqrt(1 / 24))
+    assert (facts.top_k_range, facts.top_p_range, facts.unchanged) == (8, 1, 1)
+    assert facts.bald_share == pytest.approx(0.4 / 0.6) and facts.largest_bald == pytest.approx(0.6)
+    assert np.isnan(facts.auroc_where_unchanged)
     turned = passed(top_changed=[[False, True]], predictive=[[[9, 9]] * 3])
     calm = dropout_statistics.summarize_passes(pd.concat([passed(), passed(correct=[False]), turned])).iloc[0]
-    assert (calm.unchanged, calm.auroc, calm.bald) == (2, 0.5, facts.bald), "one confidence for all tells nothing"
+    assert (calm.unchanged, calm.auroc_where_unchanged) == (2, 0.5), "one confidence for all tells nothing"
+
+
+def test_halves_of_the_passes_are_held_against_each_other():
+    """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
+    bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
+    halves = {"half_predictive": [[[a], [b]] for a, b in bald], "half_conditional": [[[0.0], [0.0]]] * 4}
+    whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
+    frame = keyed(4, **whole, **halves).assign(selected=True, tuning=False, rate=0.1)
+    responses = told([[0.5]] * 4, [True, False, False, True])
+    responses.loc[3, "answer"] = None
+    found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
+    r = np.corrcoef(1 - bald[:3].T)[0, 1]
+    assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
+    assert (found.auroc_1, found.auroc_2) == (1, 0.5)
+    assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
+    for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
+        assert dropout_statistics.split_half_reliability(responses, older, Reading()).empty
 
 
 def test_terms_of_bald_by_rate_and_errors_by_phi():
@@ -146,7 +165,7 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic"}
     bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
     (found,) = calibration_statistics.find_rows_needed(bands).itertuples()
-    assert (found.enough, found.all) == (first, 80)
+    assert found.enough == first
     assert calibration_statistics.find_rows_needed(bands.assign(method="")).empty
 
 
