@@ -71,11 +71,10 @@ class RunSignals:
 
         Raise UserError if neither has them.
         """
-        asked = {"generations": models}
-        generations, verification, dropout = (
-            store.load_frames(run, kind, asked.get(kind, params.models_at_hand(models)), datasets, kind == "dropout")[0]
-            for kind in SIGNAL_KINDS
-        )
+        at_hand = params.models_at_hand(models)
+        generations = store.load_frames(run, "generations", models, datasets)[0]
+        verification = store.load_frames(run, "verification", at_hand, datasets)[0]
+        dropout = store.load_frames(run, "dropout", at_hand, datasets, may_lack=True)[0]
         return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod

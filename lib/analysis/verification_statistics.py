@@ -38,14 +38,12 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFram
 def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
     """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
 
-    If `results` have intervals, their ends are included (standard low, standard high, and so on). Models without
-    P(True) and datasets without a value have no row.
+    `results` are from `bootstrap`; the ends of their intervals are included (standard low, standard high, and so on).
+    Models without P(True) and datasets without a value have no row.
     """
     bars = {"p_true": "standard", "p_true_insitu": "in situ"}
-    part = results[(results.metric == "ece") & (results.model == model) & results.estimator.isin(list(bars))]
-    part = part[part["method"] == ""] if "method" in part else part
-    ends = [name for name in ("value", "low", "high") if name in part]
-    wide = part.pivot(index="dataset", columns="estimator", values=ends).astype(float)
+    part = results.query("metric == 'ece' and model == @model and method == '' and estimator in @bars")
+    wide = part.pivot(index="dataset", columns="estimator", values=["value", "low", "high"]).astype(float)
     wide = wide.reindex(index=[name for name in datasets if name in wide.index])
     columns = {f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide}
     return pd.DataFrame({"dataset": [datasets[name] for name in wide.index], **columns})

@@ -125,9 +125,8 @@ def selective_table(scores: Frame, thresholds: Frame, models: Labels, datasets: 
     )
     layout = Layout(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes)
     measured = scores.query("metric == 'ece' and method == ''").set_index([*PAIR, "estimator"]).index
-    rows = [
-        row for row in layout.by_value("estimator", estimator_labels(scores)) if tuple(row.key.values()) in measured
-    ]
+    labels = {BASE: "Base rate"} | {e.name: estimator_heading(e) for e in estimators_shown(scores)}
+    rows = [row for row in layout.by_value("estimator", labels) if tuple(row.key.values()) in measured]
     groups = {
         ("Raw", ""): RAW_LABELS,
         ("Isotonic", "isotonic"): ISOTONIC_LABELS,
@@ -151,10 +150,6 @@ def selective_table(scores: Frame, thresholds: Frame, models: Labels, datasets: 
 def precision_metric(precision: float) -> str:
     """Return the metric name of the share answered at a guaranteed precision."""
     return f"answered_{precision:g}"
-
-
-def estimator_labels(scores: Frame) -> dict[str, str | Cell]:
-    return {BASE: "Base rate"} | {e.name: estimator_heading(e) for e in estimators_shown(scores)}
 
 
 def selective_cell(one: Any) -> Cell:

@@ -79,8 +79,8 @@ def calibration_analysis(
     """
     methods = [method for method in METHODS if method in bins]
     letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]
-    there = [] if bands is None else list(bands["dataset"].unique())
-    datasets = {name: label for name, label in (datasets or {n: n for n in there}).items() if name in there}
+    there = () if bands is None else set(bands["dataset"])
+    datasets = {name: label for name, label in (datasets or {}).items() if name in there}
     below = [0.4 + 1.3 * -(-len(datasets) // DATASETS_PER_ROW)] if datasets else []
     canvas = Canvas(figsize=(WIDTH * max(1, len(methods) / 2), 2.9 + sum(below)), layout="constrained")
     grid = canvas.add_gridspec(1 + len(below), 1, height_ratios=[2.4, *below])
