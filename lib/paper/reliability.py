@@ -1,7 +1,7 @@
 """Reliability diagrams after `guo2017calibration`: accuracy against mean confidence by bin. Formatting only.
 
-A point is a bin: its area grows with its number of rows, and it is hollow if it has fewer than SMALL_BIN rows. A thin
-line is its binomial interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
+A point is a bin: its area grows with its number of rows, and it is hollow if it has fewer than MIN_BIN_COUNT rows. A
+thin line is its binomial interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,8 @@ from scipy.stats import binomtest
 
 from lib.calibrate.calibrators import METHODS
 from lib.paper.figure_style import WIDTH, Canvas, in_paper_style, make_panels, method_styles
+from lib.paper.footnotes import MIN_BIN_COUNT
 from lib.paper.number_cells import format_3dp
-
-SMALL_BIN = 5
 
 
 def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
@@ -48,7 +47,7 @@ def _bin_points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
     ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
     ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
     ax.vlines(x, ends["low"], ends["high"], color=color, linewidth=0.7)
-    for few, part in bins.groupby(bins["count"] < SMALL_BIN):
+    for few, part in bins.groupby(bins["count"] < MIN_BIN_COUNT):
         area = 8 + 50 * part["count"] / bins["count"].sum()
         look: dict[str, Any] = {"facecolor": "white" if few else color, "edgecolor": color, "linewidth": 0.8}
         ax.scatter(part["confidence"], part["accuracy"], area, marker=marker, zorder=3, **look)

@@ -6,12 +6,10 @@ from typing import Any
 import pandas as pd
 
 from lib.analysis.results import Results, tidy_numbers
-from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 CELL = [*PAIR, "estimator"]
 MIN_CASES = 20  # minimum number of rows for a statement
-PAPER_ESTIMATORS = [name for name, e in ESTIMATORS.items() if e.definition]
 
 
 class NotApplicable(Exception):
