@@ -156,9 +156,8 @@ def position_aurocs(results: Results) -> pd.DataFrame:
     rows = results.frame("positions").dropna()
     position, running = rows.position.round(6), rows.set_index(PAIR).running
     best = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
-    return best.assign(
-        after_a_tenth=running[(position == 0.1).to_numpy()], at_the_end=running[(position == 1).to_numpy()]
-    )
+    after, end = (running[(position == place).to_numpy()] for place in (0.1, 1))
+    return best.assign(after_a_tenth=after, at_the_end=end)
 
 
 def unparsed_answers(results: Results) -> pd.DataFrame:

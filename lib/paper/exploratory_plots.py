@@ -57,10 +57,9 @@ def confidence_histograms(scores: pd.DataFrame, names: Mapping[str, str], title:
 
     `scores` is from `confidence_frame`, `names` {name: label}. Less overlap means better discrimination.
     """
-    scores = scores[scores["split"] == "evaluation"]
     canvas, axes = make_panels(len(names), 2.2, title=title, sharey=True)
     for ax, (name, label) in zip(axes, names.items(), strict=True):
-        part = scores[scores["estimator"] == name]
+        part = scores[(scores["estimator"] == name) & (scores["split"] == "evaluation")]
         histogram(ax, part["confidence"], part["correct"], np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
     canvas.legend(*axes[0].get_legend_handles_labels(), ncols=2, **LEGEND_BELOW)
