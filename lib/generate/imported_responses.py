@@ -243,7 +243,7 @@ def imported_row(spec: Model, example: Example, response: ImportedResponse, save
     logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
     ended = response.ended or not response.logprobs
     scores: Scores = {
-        "located": answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking),
+        "located": answers.locate_answer(response.pieces[: len(logprobs) - ended], spec.thinking),
         "token_logprobs": logprobs,
         "token_logprobs_sampling": logprobs,
         "finish_reason": response.finish_reason if response.logprobs else "stop",

@@ -89,7 +89,7 @@ def score_response(
     """
     started, cache = p_true.seconds_when_idle(lm), repeat_row(prefix, 1)
     body, query = response[:-1] if response[-1] in lm.eos else response, p_true.query_ids(lm)
-    located = answers.locate_answer(lm.tokenizer, body, lm.spec.thinking)
+    located = answers.locate_answer(answers.token_texts(lm.tokenizer, body), lm.spec.thinking)
     kept = answer_positions(located, max(len(body), 1))  # for an empty response, its end token
     ids = [*request.prompt_ids, *body, *query][prefix.get_seq_length() :]
     first = len(ids) - len(query) - len(body) - 1  # where the response's first token is predicted

@@ -4,7 +4,7 @@ None of this needs the model. `params.Reading` sets which options P(True) compar
 confidence.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,39 +54,23 @@ def confidence_frame(
         response without the signal has confidence 0.
     """
     declared = ESTIMATORS | EXTRAS
-    wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
-    parts = []
-    passes = {"bald": dropout, "answer_bald": dropout_answer}
-    for source in _sources(responses, verification, passes, reading, further):
-        for estimator in in_declared_order(e for e in wanted if e.needs in source):
-            signal = source[estimator.needs]
-            values = [0.0 if value is None else estimator.function(value) for value in signal]
-            scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": source.correct}
-            margin = {"margin": signal} if estimator.needs in MARGINS.values() else {}
-            parts.append(source[KEYS].assign(**scores, **margin))
+    wanted = in_declared_order(declared[name] for name in (ESTIMATORS if names is None else names))
+    signals = [] if verification is None else [option_log_odds(verification, reading.options)]
+    for name, passes in {"bald": dropout, "answer_bald": dropout_answer}.items():
+        if passes is not None and len(passes):
+            signals.append(bald_signal(name, passes, responses, reading.phi))
+    signals += [] if further is None else [further]
+    known, parts = responses[[*KEYS, "correct"]], []
+    merged = (known.merge(found, on=KEYS, validate="one_to_one") for found in signals if len(found))
+    for source in (responses, *merged):
+        for estimator in wanted:
+            if estimator.needs in source:
+                signal = source[estimator.needs]
+                values = [0.0 if value is None else estimator.function(value) for value in signal]
+                scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": source.correct}
+                margin = {"margin": signal} if estimator.needs in MARGINS.values() else {}
+                parts.append(source[KEYS].assign(**scores, **margin))
     return pd.concat(parts, ignore_index=True) if parts else schemas.empty_frame("confidence")
-
-
-def _sources(
-    responses: pd.DataFrame,
-    verification: pd.DataFrame | None,
-    passes: Mapping[str, pd.DataFrame | None],
-    reading: Reading,
-    further: pd.DataFrame | None,
-) -> Iterator[pd.DataFrame]:
-    """Yield frames of KEYS, correct and signals; each signal is in one of them."""
-    yield responses[[*KEYS, "correct", "response", "answer"]]
-    known = responses[[*KEYS, "correct"]]
-    if verification is not None and len(verification):
-        yield known.merge(option_log_odds(verification, reading.options), on=KEYS, validate="one_to_one")
-    for signal, dropout in passes.items():
-        if dropout is not None and len(dropout):
-            found = known.assign(answered=responses.answer.notna()).merge(dropout, on=KEYS, validate="one_to_one")
-            scaled = scale_bald(found, reading.phi)
-            bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
-            yield found[[*KEYS, "correct"]].assign(**{signal: pd.Series(bald, dtype=object)})
-    if further is not None:
-        yield known.merge(further, on=KEYS, validate="one_to_one")
 
 
 # ---- P(True)
@@ -161,6 +145,14 @@ def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
     if column is None:
         return [compute_bald(row) for row in rows]
     return [normalize_bald(compute_bald(row), sizes[-1]) for row, sizes in zip(rows, dropout[column], strict=True)]
+
+
+def bald_signal(name: str, dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:
+    """Return KEYS and c_BALD's signal as column `name`, None for a response without an answer."""
+    found = responses[[*KEYS, "answer"]].merge(dropout, on=KEYS, validate="one_to_one")
+    scaled = zip(scale_bald(found, phi), found.answer.notna(), strict=True)
+    bald = [value if answered else None for value, answered in scaled]
+    return found[KEYS].assign(**{name: pd.Series(bald, dtype=object)})
 
 
 def evaluate_rate_grid(

@@ -34,22 +34,23 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
         log-probabilities of the tokens for sequence and answer estimators; `span`, the position of the answer's tokens.
         For rows without an answer, `missing: zero` sets `answer` and `span` to None, and `missing: drop` omits the row.
     """
-    columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
-    for row in generations.itertuples(index=False):
-        logprobs = np.asarray(getattr(row, LOGPROBS[reading.logprobs_from]), dtype=np.float64)
-        has_answer = has_accepted_answer(row, reading)
-        span = None if reading.missing == "zero" and not has_answer else answer_span(row, has_answer)
-        columns["parsed"].append(has_answer)
-        columns["correct"].append(has_answer and grade(row.answer, row.reference, reading.grader))
-        columns["response"].append(select_sequence_tokens(row, logprobs, reading))
-        columns["answer"].append(None if span is None else logprobs[slice(*span)])
-        columns["span"].append(span)
-    types = {"parsed": bool, "correct": bool}
-    series = {name: pd.Series(values, dtype=types.get(name, object)) for name, values in columns.items()}
-    responses = generations[KEYS].reset_index(drop=True).assign(**series)
+    rows = [interpret_row(row, reading) for row in generations.itertuples(index=False)]
+    columns = {"parsed": bool, "correct": bool} | dict.fromkeys(("response", "answer", "span"), object)
+    read = pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)
+    responses = pd.concat([generations[KEYS].reset_index(drop=True), read], axis=1)
     if reading.missing == "drop":
         responses = responses[responses.parsed].reset_index(drop=True)
     return responses
+
+
+def interpret_row(row: Any, reading: Reading) -> tuple:
+    """Return the columns of `interpret_responses` for a generations row."""
+    logprobs = np.asarray(getattr(row, LOGPROBS[reading.logprobs_from]), dtype=np.float64)
+    parsed = has_accepted_answer(row, reading)
+    correct = parsed and grade(row.answer, row.reference, reading.grader)
+    span = None if reading.missing == "zero" and not parsed else answer_span(row, parsed)
+    answer = None if span is None else logprobs[slice(*span)]
+    return parsed, correct, select_sequence_tokens(row, logprobs, reading), answer, span
 
 
 def has_accepted_answer(row: Any, reading: Reading) -> bool:

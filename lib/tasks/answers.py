@@ -177,29 +177,20 @@ def canonical_number(text: str | None) -> str | None:
     return None if number is None else format_number(number)
 
 
-def locate_answer(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]:
-    """Find the answer in a response's token ids.
+def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
+    """Find the answer in a response, from the text that each of its tokens adds.
 
     Parameters
     ----------
-    tokenizer : PreTrainedTokenizer
-    ids : iterable of int
-        Without the end token.
-    thinking : bool
-        Whether to skip the text before `</think>`.
+    texts : from `token_texts`, without the end token
+    thinking : whether to skip the text before `</think>`
 
     Returns
     -------
     dict
         `text`; `answer`, its canonical number or None; half-open token positions, -1 for none: answer_start,
-        answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking. Positions
-        refer to the given ids; the text is not tokenized again.
+        answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking.
     """
-    return locate_answer_in_texts(token_texts(tokenizer, ids), thinking)
-
-
-def locate_answer_in_texts(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
-    """Find the answer as `locate_answer` does, from the text that each token adds."""
     text, spans = "".join(texts), text_offsets(texts)
     start = answer_start_char(text, thinking)
     answer = find_answer(text, start)
@@ -225,11 +216,8 @@ def find_boxed_answer(text: str) -> str | None:
 def find_answers_by_rule(text: str, thinking: bool) -> dict[str, Any]:
     """Extract answers under other settings, so that changing them does not need the text.
 
-    Returns
-    -------
-    dict
-        `plain`, whether the answer is alone after `####`; `last_number` outside the thinking and `boxed`, canonical
-        numbers or None.
+    Columns: `plain`, whether the answer is alone after `####`; `last_number` outside the thinking and `boxed`,
+    canonical numbers or None.
     """
     span = last_number(text, answer_start_char(text, thinking))
     number = canonical_number(text[slice(*span)] if span else None)

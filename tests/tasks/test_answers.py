@@ -200,7 +200,7 @@ def test_token_span_by_hand():
     assert answers.token_span(spans, (6, 8)) == (4, 7)  # the token before and the empty end stay out
     assert answers.token_span(spans, (5, 6)) == (3, 4)
     assert answers.token_span(spans, (2, 3)) == (1, 3)  # an empty token holds the first bytes of what follows
-    merged = answers.locate_answer_in_texts(["####", " $18\n"], thinking=False)
+    merged = answers.locate_answer(["####", " $18\n"], thinking=False)
     assert (merged["answer"], merged["answer_start"], merged["answer_end"]) == ("18", 1, 2)
     assert answers.token_span(spans, None) == answers.token_span(spans, (9, 9)) == (-1, -1)
 
@@ -210,15 +210,16 @@ def test_spans_with_real_tokenizers(name):
     tokenizer = real(name)
     for text, shown, value in FOUND:
         ids = encode(tokenizer, BEFORE + text)
-        found = answers.locate_answer(tokenizer, ids, thinking=False)
+        found = answers.locate_answer(answers.token_texts(tokenizer, ids), thinking=False)
         texts = answers.token_texts(tokenizer, ids)
         start, end = found["answer_start"], found["answer_end"]
         assert found["text"] == BEFORE + text and found["answer"] == value
         assert shown in "".join(texts[start:end])
         assert shown not in "".join(texts[start + 1 : end]) and shown not in "".join(texts[start : end - 1])
     ids = encode(tokenizer, MINUS)
-    head = ids[: answers.locate_answer(tokenizer, ids, thinking=False)["answer_start"]]
-    assert tokenizer.backend_tokenizer.decode(head).rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
+    start = answers.locate_answer(answers.token_texts(tokenizer, ids), thinking=False)["answer_start"]
+    head = tokenizer.backend_tokenizer.decode(ids[:start]).rstrip()
+    assert head == "\U0001f9ee\U0001f600####", "every byte of the minus"
 
 
 @pytest.mark.parametrize("name", THINKING)
@@ -232,7 +233,7 @@ def test_thinking_tokens(name):
         (thought[:-1], True, (len(thought) - 1, None, -1, -1)),  # never closed
         (thought, True, (len(thought), None, -1, -1)),
     ]:
-        found = answers.locate_answer(tokenizer, ids, thinking)
+        found = answers.locate_answer(answers.token_texts(tokenizer, ids), thinking)
         assert tuple(map(found.get, ("thinking_end", "answer", "answer_start", "last_number_start"))) == expected
 
 
@@ -246,7 +247,7 @@ def test_every_gsm8k_solution(name, shared):
     assert len(encodings) == 1319
     for solution, encoding in zip(solutions, encodings, strict=True):
         published = solution.rpartition("#### ")[2]
-        found = answers.locate_answer(tokenizer, encoding.ids, thinking=False)
+        found = answers.locate_answer(answers.token_texts(tokenizer, encoding.ids), thinking=False)
         assert found["text"] == solution
         assert found["answer"] == published.replace(",", "")
         assert all(grading.grade(found["answer"], published, grader) for grader in grading.GRADERS)
@@ -286,7 +287,7 @@ def test_any_ids(kind):
     @given(st.lists(st.integers(0, last + 6) | st.sampled_from([last, 2**31]), max_size=30), st.booleans())
     def check(ids, thinking):
         texts = answers.token_texts(tokenizer, ids)
-        found = answers.locate_answer(tokenizer, ids, thinking)
+        found = answers.locate_answer(answers.token_texts(tokenizer, ids), thinking)
         assert len(texts) == len(ids) and found["text"] == "".join(texts)
         whole = backend.decode(ids, skip_special_tokens=False)
         # WordPiece drops blanks it has written, byte fallback a whole run of bytes when its last is invalid
