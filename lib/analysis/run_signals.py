@@ -10,6 +10,7 @@ from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.calibration_statistics import describe_calibration_split, summarize_curves
 from lib.analysis.token_statistics import apply_by_pair
+from lib.calibrate.base_calibrator import Calibrator
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lib import store
-from lib.calibrate.calibrators import METHODS, Calibrator
+from lib.calibrate.base_calibrator import Calibrator
+from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import Fit
 from lib.paths import UserError, first_line, nearest, parse_json, read_bytes, write_atomically
 

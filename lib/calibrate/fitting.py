@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import METHODS, Calibrator, Method
+from lib.calibrate.base_calibrator import Calibrator
+from lib.calibrate.calibrators import METHODS, Method
 from lib.params import Calibration
 from lib.paths import UserError
 from lib.score.estimators import ans_avg

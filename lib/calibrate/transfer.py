@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from lib.calibrate.calibrators import METHODS, Calibrator
+from lib.calibrate.base_calibrator import Calibrator
+from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import DataByPair, Pair, ScoredSplit
 from lib.score.metrics import METRICS
 

@@ -1,0 +1,121 @@
+"""What all calibrators share: weights, checks, and rows of a single class.
+
+They follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others, learned attributes with a
+trailing underscore, optional sample weights. Rows of a single class do not determine a curve; `one_class` then chooses
+the result. `fit` is the method's own: isotonic and Platt predict the class, temperature goes to its bound. `constant`
+is (n_right + 1) / (n + 2).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+import sklearn
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from lib.calibrate.answer_logits import AnswerLogits
+
+Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+
+
+def _rows(score: Any) -> Any:
+    """Return scores as they are. Raise ValueError unless they are (n,), or answer tokens of n rows."""
+    if not isinstance(score, AnswerLogits) and np.ndim(score) != 1:
+        raise ValueError(f"scores must have one dimension, not {np.ndim(score)}")
+    return score
+
+
+class Calibrator(BaseEstimator):
+    """Base class: weights, and a constant prediction for single-class data that the method can't fit."""
+
+    fits_one_class = True
+    symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
+    flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
+    constant_: float | None
+
+    def __init__(self, one_class: str = "fit"):
+        self.one_class = one_class
+
+    def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
+        """Fit on calibration rows.
+
+        Parameters
+        ----------
+        score : array of shape (n,), or AnswerLogits
+            Confidence, margin or answer tokens, depending on the method.
+        correct : array of shape (n,)
+            True or false, or 1 and 0. Without rows, every prediction is .5.
+        sample_weight : array of shape (n,), optional
+
+        Raises
+        ------
+        ValueError
+            Other labels, arrays of unequal lengths or of two dimensions.
+        """
+        y = np.asarray(correct, dtype=float)
+        if y.ndim != 1 or len(_rows(score)) != len(y) or not np.isin(y, (0, 1)).all():
+            raise ValueError("fit needs as many scores (n,) as labels (n,), and labels that are only true and false")
+        w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        self.n_rows_, self.saw_one_class_ = len(y), len(set(y)) < 2
+        self.constant_ = self._constant(y, w) if self.saw_one_class_ else None
+        if self.constant_ is None:
+            self._fit(score, y, w)
+        return self
+
+    def predict(self, score: Any, joint: bool = False) -> np.ndarray:
+        """Calibrate scores of other rows.
+
+        Parameters
+        ----------
+        score
+            As for `fit`.
+        joint : bool
+            Whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
+
+        Returns
+        -------
+        array of shape (n,)
+            Confidence in [0, 1].
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            An array of two dimensions.
+        """
+        check_is_fitted(self, "constant_")
+        if self.constant_ is not None:
+            return np.full(len(_rows(score)), self.constant_)
+        return self._predict(_rows(score), joint)
+
+    def on_subsets(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
+        """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
+
+        own = clone(self)  # so that this calibrator stays as it is
+
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
+
+        return predict
+
+    def _constant(self, y: np.ndarray, w: np.ndarray) -> float | None:
+        """Return the constant for single-class rows, or None if the method is fitted to them."""
+        if self.one_class == "constant" or not len(y):
+            right = float(w @ y * len(y) / w.sum()) if len(y) else 0.0
+            return (right + 1) / (len(y) + 2)
+        return None if self.fits_one_class else float(y[0])
+
+    @property
+    def learned(self) -> dict[str, float | None]:
+        """Learned numbers by their symbol in the tables: t, or a and b."""
+        return {symbol: getattr(self, name) for symbol, name in self.symbols.items()}
+
+    @property
+    def note(self) -> str:
+        """Anything unusual about the fit, for table notes."""
+        if self.saw_one_class_:
+            return "one class only"
+        return next((note for flag, note in self.flags.items() if getattr(self, flag)), "")
