@@ -8,7 +8,7 @@ they are checked here.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Self
@@ -235,33 +235,3 @@ def check_declared(declared: Mapping[str, Any]) -> None:
     given = {name: declared[name] for name in Profile.model_fields.keys() & declared.keys()}
     given = {name: value for name, value in given.items() if not isinstance(value, ModuleType)}
     validate(Profile, {"models": ["any"], "datasets": ["any"]} | given, "parameters")
-
-
-def models_at_hand(models: Sequence[str]) -> list[str]:
-    """Return the models whose weights are available; the others have only precomputed responses."""
-    return [name for name in models if load_model_config(name).at_hand]
-
-
-def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
-    """Return the label of each of a run's models or datasets (`kind`).
-
-    Raise UserError unless they are a list of distinct names with files.
-    """
-    check_declared({f"{kind}s": chosen})
-    return {name: LOADERS[kind](name).label for name in chosen}
-
-
-def select_names(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return the wanted models or datasets (`kind`) of the run, or all if none of them is wanted.
-
-    Raise UserError for a name without a file, or if the run has none.
-    """
-    check_declared({f"{kind}s": list(there)})
-    for name in [*there, *wanted]:
-        find_parameter_file(kind, name)
-    return [name for name in there if name in wanted] or list(there)
-
-
-def choose_one(kind: str, wanted: str, there: Sequence[str]) -> str:
-    """Return the wanted model or dataset, or the run's first if that is empty or absent. Raise as `select_names`."""
-    return select_names(kind, [wanted] if wanted else [], there)[0]

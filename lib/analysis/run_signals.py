@@ -6,11 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from lib import params, store
+from lib import run_names, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.calibration_statistics import describe_calibration_split, summarize_curves
 from lib.analysis.token_statistics import apply_by_pair
-from lib.calibrate.base_calibrator import Calibrator
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
@@ -72,7 +71,7 @@ class RunSignals:
 
         Raise UserError if neither has them.
         """
-        at_hand = params.models_at_hand(models)
+        at_hand = run_names.models_at_hand(models)
         generations = store.load_frames(run, "generations", models, datasets)[0]
         verification = store.load_frames(run, "verification", at_hand, datasets)[0]
         dropout = store.load_frames(run, "dropout", at_hand, datasets, may_lack=True)[0]

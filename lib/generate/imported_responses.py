@@ -74,13 +74,11 @@ class ImportedResponse(Strict):
 
     @property
     def empty(self) -> bool:
-        """Whether the response is empty."""
         return not (self.text or self.token_ids or self.logprobs)
 
     @property
     def pieces(self) -> list[str]:
-        """The text that each entry of `logprobs` adds; a character split over several entries belongs to the last
-        one."""
+        """The text that each entry of `logprobs` adds; a character split over entries belongs to the last one."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return [decoder.decode(bytes(one.bytes)) if one.bytes else one.token for one in self.logprobs or ()]
 
@@ -142,11 +140,8 @@ class ImportedResponses:
     def read(cls, spec: Model, dataset: str, examples: Sequence[Example]) -> Self:
         """Read the file.
 
-        Raises
-        ------
-        UserError
-            A line is invalid; no question has a response; or a text has no log-probabilities and the model is
-            unavailable.
+        Raise UserError for an invalid line, if no question has a response, or for a text without log-probabilities if
+        the model is unavailable.
         """
         if (path := spec.responses_to(dataset)) is None:
             raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import params, store
+from lib import run_names, store
 from lib.analysis.results import Results
 from lib.analysis.run_signals import SIGNAL_KINDS, RunSignals, read_manifests
 from lib.earlier_rows import devices_of
@@ -87,7 +87,7 @@ def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> 
 def missing_passes_note(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """Return a line with the pairs whose dropout passes are missing, if any."""
     there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
-    asked = {model: models[model] for model in params.models_at_hand(list(models))}
+    asked = {model: models[model] for model in run_names.models_at_hand(list(models))}
     absent = [
         f"{label} on {name}"
         for model, label in asked.items()
