@@ -48,7 +48,7 @@ def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) 
 
 def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float]:
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
-    settings, work = params.Dropout.of(DEMO.model_dump()), [(row, rate) for row in range(min(ROWS, len(frame)))]
+    settings, work = params.Dropout.of(DEMO.model_dump()), [(name, rate) for name in frame.example_id[:ROWS]]
     twice = [
         mc_dropout.mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)
     ]

@@ -46,6 +46,4 @@ def first_rows(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -
     count : rows per split; 0: all
     followed : the example_id that is always included
     """
-    if not count:
-        return frame
     return frame.iloc[sorted(first_places(frame, count, seed, followed))].reset_index(drop=True)

@@ -27,9 +27,9 @@ WRITTEN = "written"  # file in a shard folder whose rows are in their frame; the
 RESPONSE = "response"  # column of shards: digest of the response's tokens
 
 
-def name_of(item: Any) -> tuple:
+def key_of(item: Any) -> tuple:
     """Return the key of an item's row: its `example_id`, or the item itself."""
-    return (getattr(item, "example_id", item),)
+    return item if type(item) is tuple else (getattr(item, "example_id", item),)
 
 
 class RowCache:
@@ -81,22 +81,16 @@ class RowCache:
         self.found: set[tuple] = set()  # the keys of all rows that were in shards
         self.meter = Meter()
 
-    def map(
-        self,
-        work: Callable[[list], pd.DataFrame],
-        items: Sequence[Any],
-        key: Callable[[Any], tuple] = name_of,
-        **constant: Any,
-    ) -> pd.DataFrame:
+    def map(self, work: Callable[[list], pd.DataFrame], items: Sequence[Any], **constant: Any) -> pd.DataFrame:
         """Return the rows of all items in order, and compute only the missing ones.
 
         Parameters
         ----------
         work : computes the rows of some items, one each
-        key : returns the key of an item, a value for each of the other columns `known_by`
+        items : each is the key of its row, a value for each of the other columns `known_by`, or has an `example_id`
         constant : values of the first columns `known_by`, the same for all items
         """
-        names = [(*constant.values(), *key(item)) for item in items]
+        names = [(*constant.values(), *key_of(item)) for item in items]
         with self.meter:
             saved = self.read_shards()
             self.asked |= {*names}

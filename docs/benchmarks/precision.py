@@ -61,7 +61,7 @@ def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
 def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """c_BALD of each response, at one rate."""
     made = mc_dropout.mc_dropout_entropies(
-        lm, frame, [(row, RATE) for row in range(len(frame))], params.Dropout(dropout_passes=PASSES)
+        lm, frame, [(name, RATE) for name in frame.example_id], params.Dropout(dropout_passes=PASSES)
     )
     return np.array([np.clip(1 - confidence.compute_bald(row), 0, 1).mean() for row in made.itertuples()])
 

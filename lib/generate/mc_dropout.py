@@ -25,12 +25,13 @@ from lib.generate.models import LanguageModel
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout, Scope
-from lib.random_streams import first_places, stream_seed
+from lib.random_streams import first_places, first_rows, stream_seed
 from lib.row_cache import RowCache
 from lib.schemas import DROPOUT
 from lib.store import KEYS
 from lib.tasks import answers
 
+Work = tuple[str, float]  # example_id and rate of a row of passes
 MAX_LOGITS = 2**26  # logits of all passes in memory, 256 MB: 44 answer tokens of ten passes, vocabulary 152k
 
 # ---- the passes over one response
@@ -138,7 +139,7 @@ def tabulate_passes(lm: LanguageModel, p: torch.Tensor, top: int = 3) -> pd.Data
 def mc_dropout_entropies(
     lm: LanguageModel,
     frame: pd.DataFrame,
-    work: Sequence[tuple[int, float]],
+    work: Sequence[Work],
     settings: Dropout,
     scope: Scope = "trajectory",
 ) -> pd.DataFrame:
@@ -147,12 +148,12 @@ def mc_dropout_entropies(
 
     Parameters
     ----------
-    work : (row number, rate) of each row of the result, in order
+    work : the rows of the result, in order
     """
-    rows, made = list(frame.itertuples(index=False)), []
-    for number, rate in work:
-        logits = pass_logits(lm, rows[number], rate, settings, scope)
-        keys = {name: getattr(rows[number], name) for name in KEYS}
+    rows, made = {row.example_id: row for row in frame.itertuples(index=False)}, []
+    for example_id, rate in work:
+        logits = pass_logits(lm, rows[example_id], rate, settings, scope)
+        keys = {name: getattr(rows[example_id], name) for name in KEYS}
         made.append(keys | {"rate": rate} | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p))
     return pd.DataFrame(made)
 
@@ -165,15 +166,16 @@ def count_operations(
     counted = {}
     for number in passes:
         with FlopCounterMode(display=False) as counter:
-            work = [(row, rate) for row in range(len(frame))]
+            work = [(example_id, rate) for example_id in frame.example_id]
             mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"dropout_passes": number}))
         counted[str(number)] = int(counter.get_total_flops())
     return counted
 
 
-def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
-    """Return the row numbers of `count` calibration examples, the first in the dataset's fixed random order."""
-    return sorted(i for i in first_places(frame, count, seed) if frame.split.iloc[i] == "calibration")
+def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
+    """Return the ids of `count` calibration examples, the first in the dataset's fixed random order."""
+    rows = first_rows(frame, count, seed)
+    return rows.example_id[rows.split == "calibration"].tolist()
 
 
 # ---- a pair's passes, cached
@@ -188,24 +190,24 @@ def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
     return facts | {"parameters": parameters}
 
 
-def grid_work(scope: Scope, rates: Sequence[float], tuning: Sequence[int]) -> list[tuple[int, float]]:
+def grid_work(scope: Scope, rates: Sequence[float], tuning: Sequence[str]) -> list[Work]:
     """Return the tuning rows at every rate, in the order that encodes least: in `answer`, all rates of a row
     together."""
     if scope == "answer":
-        return [(row, rate) for row in tuning for rate in rates]
-    return [(row, rate) for rate in rates for row in tuning]
+        return [(example_id, rate) for example_id in tuning for rate in rates]
+    return [(example_id, rate) for rate in rates for example_id in tuning]
 
 
 def rest_work(
-    frame: pd.DataFrame, scope: Scope, rate: float, dropout_limit: int, tuning: Sequence[int], seed: int
-) -> list[tuple[int, float]]:
+    frame: pd.DataFrame, scope: Scope, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int
+) -> list[Work]:
     """Return the other rows at the selected rate.
 
     `dropout_limit` (rows per split; 0: all) applies to whole trajectories only. In the scope `answer` a pass covers few
     tokens, so all rows are included.
     """
-    rows = first_places(frame, dropout_limit if scope == "trajectory" else 0, seed)
-    return [(row, rate) for row in rows if row not in tuning]
+    places = first_places(frame, dropout_limit if scope == "trajectory" else 0, seed)
+    return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 
 def open_cache(
@@ -214,20 +216,6 @@ def open_cache(
     """Return the cache of a pair's passes in a scope, one row for each response and rate."""
     known_by, facts = ("example_id", "rate"), facts_in_scope(scope, facts)
     return RowCache(run, DROPOUT[scope], pair, facts, rows_per_shard, [scope], known_by, generations)
-
-
-def run_passes(
-    cache: RowCache,
-    lm: LanguageModel,
-    generations: pd.DataFrame,
-    work: Sequence[tuple[int, float]],
-    settings: Dropout,
-    scope: Scope,
-) -> pd.DataFrame:
-    """Return the rows of `mc_dropout_entropies`, computed unless they are in the cache."""
-    ids = generations.example_id
-    make = partial(mc_dropout_entropies, lm, generations, settings=settings, scope=scope)
-    return cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1]))
 
 
 def write_passes(

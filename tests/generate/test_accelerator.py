@@ -50,8 +50,9 @@ def verification(lm, frame):
 
 
 def dropout(lm, frame, scope="trajectory", prefix="own"):
+    work = [(frame.example_id[place], rate) for place, rate in ((0, 0.1), (1, 0.1), (0, 0.2))]
     settings = params.Dropout(dropout_passes=5, dropout_prefix=prefix)
-    return mc_dropout.mc_dropout_entropies(lm, frame, [(0, 0.1), (1, 0.1), (0, 0.2)], settings, scope)
+    return mc_dropout.mc_dropout_entropies(lm, frame, work, settings, scope)
 
 
 def everything(lm):

@@ -134,11 +134,12 @@ def test_a_model_without_dropout_is_refused(llama, monkeypatch):
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, scope, settings):
     """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew; however many run."""
-    work = [(0, 0.15), (1, 0.15), (1, 0.4)]
+    places = [(0, 0.15), (1, 0.15), (1, 0.4)]
+    work = [(frame.example_id[place], rate) for place, rate in places]
     one_by_one = settings.model_copy(update={"max_dropout_tokens": 1})
     found = pd.concat([mc_dropout_entropies(any_lm, frame, work, each, scope) for each in (settings, one_by_one)])
     assert max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
-    oracle = [whole(any_lm, frame.iloc[place], rate, settings, scope) for place, rate in work]
+    oracle = [whole(any_lm, frame.iloc[place], rate, settings, scope) for place, rate in places]
     for (_, rate), p, row in zip(work * 2, oracle * 2, found.itertuples(), strict=True):
         assert row.rate == rate
         for t in range(3):
@@ -155,7 +156,7 @@ def test_what_rows_begin_with_is_encoded_once(llama, scope, settings):
         encode.cache_clear()
     frame, tokens = generations(llama, 3), []
     with llama.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
-        mc_dropout_entropies(llama, frame, mc_dropout.grid_work(scope, (0.1, 0.2), range(3)), settings, scope)
+        mc_dropout_entropies(llama, frame, mc_dropout.grid_work(scope, (0.1, 0.2), frame.example_id), settings, scope)
     parts = [parts_of(llama, row) for row in frame.itertuples()]
     prefix = len(mc_dropout.shared_prefix(llama, frame.iloc[0], parts[0][0]))
     read = sum(len(ids) for ids, *_ in parts)
@@ -177,7 +178,7 @@ def test_tokens_before_the_question_are_shared(llama):
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_probabilities_have_the_entropies_of_the_frame(llama, scope, settings):
     frame = generations(llama, 1)
-    row = mc_dropout_entropies(llama, frame, [(0, 0.2)], settings, scope).iloc[0]
+    row = mc_dropout_entropies(llama, frame, [(frame.example_id[0], 0.2)], settings, scope).iloc[0]
     p = mc_dropout.pass_probabilities(llama, frame.iloc[0], 0.2, settings, scope)
     assert p.shape[:2] == (3, len(row.predictive[-1])) and torch.allclose(p.sum(-1), torch.ones(()).double())
     for term, found in zip(TERMS, bald_terms(p), strict=False):
@@ -291,9 +292,9 @@ def test_the_rate_of_lowest_ece_is_selected():
 def test_tuning_examples_are_drawn_from_the_calibration_split():
     frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
     rows = mc_dropout.tuning_rows(frame, 10, seed=0)
-    assert len(set(rows)) == 10 and max(rows) < 30
+    assert len(set(rows)) == 10 and max(int(row[1:]) for row in rows) < 30
     shuffled = frame.sample(frac=1, random_state=0).reset_index(drop=True)
-    assert {shuffled.example_id[r] for r in mc_dropout.tuning_rows(shuffled, 10, seed=0)} == {f"e{r}" for r in rows}
+    assert set(mc_dropout.tuning_rows(shuffled, 10, seed=0)) == set(rows)
     assert mc_dropout.tuning_rows(frame, 10, seed=1) != rows and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
 
 

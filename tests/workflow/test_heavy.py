@@ -14,7 +14,7 @@ from workflow.fresh import SHOWING
 from workflow.pipeline import NOTEBOOKS
 
 ROWS = [row for row in NOTEBOOKS if row.heavy]
-MAKING = {"map", "write_frame", "RowCache", "run_passes", "write_passes"}  # what makes rows and writes frames
+MAKING = {"map", "write_frame", "RowCache", "write_passes"}  # what makes rows and writes frames
 SHOWN = {"Out", "_", "__", "___"}  # names of what a cell showed
 ROOMS = tuple(folder.rstrip("/").replace("/", ".") for folder in SHOWING)
 
