@@ -38,12 +38,11 @@ def describe_resources(profile: Profile, job: Job) -> str:
 
 
 def job_hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
-    """Return the least and most hours of each job: its last timing, else an estimate. A job without either is left
-    out."""
-    timed, found = run.seconds(), {}
+    """Return the estimated least and most hours of each job. A job without an estimate is left out."""
+    found: dict[Job, cost.Range] = {}
     for job in jobs:
-        if job.name in timed or not job.notebook.heavy:
-            found[job] = (timed.get(job.name, 60 * job.notebook.minutes) / 3600,) * 2
+        if not job.notebook.heavy:
+            found[job] = (job.notebook.minutes / 60,) * 2
         elif run.gpus and job.notebook.number in cost.PARTS and (measured := measure_model(run, job.model)):
             found[job] = estimate_job(job, *measured)
     return found

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from lib.configs import Model
 from lib.paths import ROOT, UserError, nearest
-from workflow.files import read_json, write_json
+from workflow.files import write_json
 from workflow.fingerprint import code_cells, declared_parameters, import_closure
 
 REPLAY, PUBLISHED = "replay", "published"
@@ -29,7 +29,7 @@ class Notebook:
     `heavy`: runs a model, once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model
     and dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
     `given`: replaces a heavy notebook for a model whose weights are missing, and reads its file of responses.
-    `minutes`: estimated time of a job that was never timed; Snakemake starts the longest chains of jobs first.
+    `minutes`: estimated time of a job; Snakemake starts the longest chains of jobs first.
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
     `data`: files of the project that it reads.
@@ -212,20 +212,14 @@ class Run:
 
     @cached_property
     def urgency(self) -> dict[str, int]:
-        """Seconds, by job, of the job and its longest downstream chain, from the last timings."""
-        seconds, chains = self.seconds(), dict.fromkeys((job.name for job in self.jobs), 0)
+        """Estimated seconds, by job, of the job and its longest downstream chain."""
+        chains = dict.fromkeys((job.name for job in self.jobs), 0)
         for job in reversed(self.jobs):
             long = LONGER if job.model in self.thinking else 1
-            chains[job.name] += round(seconds.get(job.name, 60 * job.notebook.minutes * long))
+            chains[job.name] += round(60 * job.notebook.minutes * long)
             for above in job.upstream:
                 chains[above.name] = max(chains[above.name], chains[job.name])
         return chains
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds that each job took last time; empty if none has run."""
-        known = read_json(ROOT / self.folder / "seconds.json")
-        pairs = known.items() if isinstance(known, dict) else ()
-        return {name: value for name, value in pairs if isinstance(value, (int, float))}
 
     def job(self, name: str) -> "Job":
         jobs = {job.name: job for job in self.jobs}

@@ -1,12 +1,10 @@
-"""Progress of the jobs: a line per event with the remaining time; other output goes to a log."""
+"""Progress of the jobs: a line per event; other output goes to a log."""
 
 import json
 import os
 import re
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,35 +45,18 @@ def describe_system_error(problem: OSError) -> str:
 
 
 class Board:
-    """The progress display of some jobs: their `titles` by name, the `cores`, and `known` seconds of their last run."""
+    """The progress display of some jobs, whose `titles` are given by name."""
 
-    def __init__(self, titles: dict[str, str], cores: int = 1, known: Mapping[str, float] | None = None):
-        self.titles, self.cores, self.known = titles, cores, dict(known or {})
-        self.failures, self.ended = [], set()
+    def __init__(self, titles: dict[str, str]):
+        self.titles = titles
+        self.failures, self.ended, self.ran = [], set(), 0
         self.going: dict[str, str] = {}  # titles of running jobs
-        self.seconds: dict[str, float] = {}  # of jobs that ran
         self.width = max(map(len, titles.values()), default=0)
 
     @property
     def unfinished(self) -> set[str]:
         """Jobs that have not ended."""
         return self.titles.keys() - self.ended
-
-    @property
-    def remaining(self) -> str:
-        """The estimated remaining minutes, from jobs of the same notebook in this run, else from the last run. Empty
-        below a minute, or if a job has no timing."""
-        taken = defaultdict(list)
-        for name, seconds in self.seconds.items():
-            taken[name.split("__")[0]].append(seconds)
-        left = []
-        for name in self.unfinished:
-            alike = taken[name.split("__")[0]]
-            if not alike and name not in self.known:
-                return ""
-            left.append(sum(alike) / len(alike) if alike else self.known[name])
-        minutes = max([sum(left) / self.cores, *left], default=0) / 60
-        return f", about {minutes:.0f} min left" if minutes >= 1 else ""
 
     def handle_line(self, log: Path, line: str) -> None:
         """Show a marked line; write other output to the log unless the disk is full."""
@@ -97,8 +78,8 @@ class Board:
             self.ended.add(job)
             text = f"kept: {text}"
         if kind == "end":
-            self.seconds[job] = event["seconds"]
-            text = f"{event['seconds']:.1f} s{self.remaining}"
+            self.ran += 1
+            text = f"{event['seconds']:.1f} s"
         count = f"[{len(self.ended)}/{len(self.titles)}]"
         margin = count if job in self.ended else " " * len(count)
         transient = kind == "progress" and sys.stdout.isatty()

@@ -11,14 +11,12 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, cluster, dry_run, extras, finding, fresh, gpus, hub, leftovers, locks, usable, weights
-from workflow.files import write_json
 from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, Job, Run, is_small
 from workflow.progress import Board, describe_system_error, say
 from workflow.reference_data import check_shipped_files, shipped_datasets
@@ -200,7 +198,7 @@ def make(args: Namespace, run: Run) -> int:
                 extras.install_plugin(cluster.EXECUTORS[profile.executor][1], say)
             fresh.move_all_outputs(run, verdicts)  # moves files: every check of the user's input is above
             print_verdicts(verdicts)
-            board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
+            board = Board({job.name: job.title for job in jobs})
             code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
         if not any(job.notebook.exports and job.name in board.unfinished for job in run.jobs):  # unless 08 failed
             renew_report(run)
@@ -208,7 +206,7 @@ def make(args: Namespace, run: Run) -> int:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
-        ran, total, seconds = len(board.seconds), len(verdicts), time.monotonic() - started
+        ran, total, seconds = board.ran, len(verdicts), time.monotonic() - started
         say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
         if run.wanted:
             return 0
@@ -271,8 +269,6 @@ def execute(
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
     code = schedule(run, jobs, partial(board.handle_line, log), profile, door)
-    with suppress(OSError):  # if the disk is full, the job that failed reports it
-        write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
         return 0
     failures = list(dict.fromkeys(board.failures)) or [(1, failure_reason(run, code, board.going))]

@@ -159,7 +159,6 @@ def test_a_line_for_each_job_with_its_hours(monkeypatch):
     found, said = Run("demo", DEMO, gpus=1, cluster="slurm"), []
     todo = found.jobs[:1] + found.jobs[-1:] + (Job(found, Notebook("11_mine", heavy=True), "tiny-llama", "demo-easy"),)
     monkeypatch.setattr(fresh, "judge_all", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
-    monkeypatch.setattr(Run, "seconds", lambda self: {})
     assert dry_run.list_jobs(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
     assert said[0].startswith("01_generate tiny-llama demo-easy  threads 1, partition gpu, runtime 60; ")
     assert said[0].endswith(" h") and said[1].endswith("; 0.0017 h"), "six seconds of a light notebook"

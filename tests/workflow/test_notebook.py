@@ -113,18 +113,3 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(job_of(gpus=1))
-
-
-def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
-    """As its like took in this run, or itself in the last one; on two cores half of it, or as long as the longest."""
-    titles = {f"{name}__m__{data}": f"{name} m {data}" for name in ("01_generate", "04_mc") for data in "ab"}
-
-    def said(board: progress.Board, job: str, seconds: float) -> str:
-        board.show_event({"event": "end", "job": job, "seconds": seconds})
-        return capsys.readouterr().out.rstrip()
-
-    assert said(progress.Board(titles, 2), "01_generate__m__a", 240.0).endswith("240.0 s"), "04 was never timed"
-    board = progress.Board(titles, 2, {"04_mc__m__a": 300.0, "04_mc__m__b": 480.0, "01_generate__m__a": 1.0})
-    halved = "240.0 s, about 8 min left"  # 240 + 300 + 480, halved: 8.5
-    assert said(board, "01_generate__m__a", 240.0).endswith(halved)
-    assert said(board, "04_mc__m__a", 20.0).endswith("20.0 s, about 4 min left"), "as its like"
