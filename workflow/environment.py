@@ -27,6 +27,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MARK = "made-by-run_all.json"  # in .venv: its folder and the checksum of its lock
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
+BUILDS = (("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"))  # of PyTorch
 DISK = 4e9  # bytes: packages and pip's downloads
 USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
@@ -79,17 +80,13 @@ def damaged_packages(sites: list[str]) -> list[str]:
 
 
 def unsupported(system: str, machine: str, libc: str = "", free: float = DISK) -> str | None:
-    """Return why PyTorch has no build for this machine, in one line, or None."""
-    reasons = [
-        (system == "Darwin" and machine != "arm64",
-         "PyTorch 2.13 has no build for Macs with Intel processors (or a Python running under Rosetta)"),
-        (system not in ("Linux", "Darwin"),
-         f"{system} is not supported; on Windows, run this inside WSL (Ubuntu, for example)"),
-        (machine not in ("x86_64", "aarch64", "arm64"), f"PyTorch has no build for {machine} processors"),
-        ("musl" in libc, "PyTorch has no build for musl (Alpine); use a glibc Linux such as Debian"),
-        (free < DISK, f"{free / 1e9:.1f} GB free on this disk, but the packages need {DISK / 1e9:.0f} GB"),
-    ]  # fmt: skip
-    return next((reason for holds, reason in reasons if holds), None)
+    """Return why the packages cannot be installed on this machine, in one line, or None."""
+    if libc.endswith("musl") or (system, machine) not in BUILDS:
+        known = "Linux with glibc (x86_64, aarch64; on Windows inside WSL) and for Macs with Apple's processors"
+        return f"PyTorch has no build for {' '.join(filter(None, (system, machine, libc)))}, only for {known}"
+    if free < DISK:
+        return f"{free / 1e9:.1f} GB free on this disk, but the packages need {DISK / 1e9:.0f} GB"
+    return None
 
 
 def usable(python: str) -> bool:

@@ -49,7 +49,7 @@ def test_lock_pins_each_package_once_per_machine(python, platform):
 
 
 @pytest.mark.parametrize("machine, reason", [
-    (("Darwin", "x86_64"), "Intel"), (("Windows", "AMD64"), "WSL"), (("Linux", "i686"), "i686"),
+    (("Darwin", "x86_64"), "Apple's"), (("Windows", "AMD64"), "WSL"), (("Linux", "i686"), "i686"),
     (("Linux", "x86_64", "x86_64-linux-musl"), "musl"), (("Linux", "x86_64", "x86_64-linux-gnu", 1e9), "1.0 GB free"),
 ])  # fmt: skip
 def test_machines_that_cannot_serve(machine, reason):
