@@ -5,16 +5,12 @@ A model's file may name a GGUF file. The run looks for it in the folder `source`
 and every run uses this checkpoint like any other.
 """
 
-import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
 
 from lib import params
 from lib.configs import Model
@@ -34,22 +30,7 @@ def fetch(names: list[str], say: Say) -> None:
     """Obtain and convert the GGUF files of these models. Raise UserError if one is not available."""
     for name, spec in ((name, params.load_model_config(name)) for name in names):
         if needs_conversion(spec):
-            with conversion_lock(spec, say) as lock:
-                if needs_conversion(spec):  # another run may have converted it
-                    convert(name, spec, obtain_file(name, spec, say), lock, say)
-
-
-@contextmanager
-def conversion_lock(spec: Model, say: Say) -> Iterator[IO]:
-    """Wait for and hold the lock of a model's conversion, whose process inherits it."""
-    spec.place.parent.mkdir(parents=True, exist_ok=True)
-    with open(spec.place.with_name(f".{spec.sha256}.lock"), "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            say(f"waiting for another run to convert {spec.gguf} ...")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
+            convert(name, spec, obtain_file(name, spec, say), say)
 
 
 # ---- finding the file --------------------------------------------------------------------------------------
@@ -95,20 +76,17 @@ def format_gigabytes(size: int) -> str:
 # ---- conversion --------------------------------------------------------------------------------------------
 
 
-def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
+def convert(name: str, spec: Model, file: Path, say: Say) -> None:
     """Convert the file in a separate process, which frees its memory at the end.
 
-    The process inherits the lock, so that after a kill of its run the next run waits for it.
+    The process holds a lock, so that another run, also after a kill of this one, waits for it.
     """
-    from lib.generate.gguf_file import partial_folder_of  # imported here, because nothing else needs the GGUF reader
-
-    shutil.rmtree(partial_folder_of(spec.place), ignore_errors=True)
     say(f"converting {name} ({format_gigabytes(file.stat().st_size)}) into {checkpoint_folder(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
     with TemporaryFile("w+") as words:  # not a pipe, which would break if this run is killed
         streams = {"stdin": subprocess.DEVNULL, "stdout": words, "stderr": words}
-        done = subprocess.run(command, cwd=ROOT, env=env, pass_fds=[lock.fileno()], **streams)
+        done = subprocess.run(command, cwd=ROOT, env=env, **streams)
         words.seek(0)
         said = words.read().strip() or f"{spec.gguf} can't be converted"
     if done.returncode < 0:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from gguf import GGUFReader
 
 from lib.paths import UserError, commit, first_line, sync
@@ -70,8 +71,12 @@ def write_checkpoint(file: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:])
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        convert_gguf(Path(sys.argv[1]), Path(sys.argv[2]))
+        with FileLock(target.with_name(f".{target.name}.lock")):
+            if not target.is_dir():  # another run may have converted it
+                convert_gguf(source, target)
     except UserError as problem:
         print(problem, file=sys.stderr)
         sys.exit(2)
