@@ -20,7 +20,6 @@ from workflow.usable import Line
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
 SOME = 50  # questions per dataset whose prompts are measured
-READ = 5e9  # bytes; larger weights are checked only when they are loaded
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -74,10 +73,7 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
         seen = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
         yield "wrong", f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
     else:
-        ratio = cost.bfloat16_seconds()
-        units = "" if ratio < 1 else ", because it has no matrix units (AMX)"
-        half = f"bfloat16 takes {ratio:.1f} times as long as float32{units}"
-        yield "note", f"no GPU: {run.cores} cores, {free} of memory free, float32; {half}"
+        yield "note", f"no GPU: {run.cores} cores, {free} of memory free, float32"
 
 
 def about_disk(run: Run) -> Iterator[Line]:
@@ -143,23 +139,8 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         return
     where = f"the repository {spec.source} on the hub" if hub.is_on_hub(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")
-    if not hub.is_on_hub(spec):
-        check_weights(usable.config_folder(spec))
     yield from about_decoding(spec, preflight.lm.facts)
     yield from about_cost(run, preflight, device)
-
-
-def check_weights(folder: str) -> None:
-    """Raise UserError if a weight in a folder is not finite, unless the weights are larger than READ."""
-    from safetensors import safe_open
-
-    from lib.generate.checkpoint import check_finite_weights
-
-    files = sorted(Path(folder).glob("*.safetensors"))
-    if sum(path.stat().st_size for path in files) <= READ:
-        for path in files:
-            with safe_open(path, framework="pt") as file:
-                check_finite_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:

@@ -7,7 +7,6 @@ layers one after the other. With few rows, as for thinking models, the launches 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import psutil
@@ -54,29 +53,25 @@ def measure_device(threads: int) -> Device:
 
     torch.set_num_threads(threads)
     cuda = torch.cuda.is_available()
-    place, dtype, side = ("cuda", torch.bfloat16, 4096) if cuda else ("cpu", torch.float32, 1024)
-    block, square = (torch.ones(shape, dtype=dtype, device=place) for shape in (64_000_000, (side, side)))
+    dtype = torch.bfloat16 if cuda else torch.float32
+    block = torch.ones(64_000_000, dtype=dtype, device="cuda" if cuda else "cpu")
     return Device(
         cuda=cuda,
         name=torch.cuda.get_device_name() if cuda else "CPU",
         memory=torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available,
         bandwidth=2 * block.nbytes / time_fastest(block.clone),
-        operations=2 * side**3 / time_fastest(lambda: square @ square),
+        operations=measure_operations(dtype),
         bytes=block.element_size(),
     )
 
 
-def bfloat16_seconds() -> float:
-    """Return the time of a bfloat16 product on this CPU divided by that of a float32 product.
-
-    The product is that of a layer of a 1.5B model. The ratio is 1/5 to 1/3 with matrix units (AMX), else about 2.
-    """
+def measure_operations(dtype: Any) -> float:
+    """Return the operations per second of a matrix product."""
     import torch
 
-    rows, weights = torch.ones(64, 1536), torch.ones(8960, 1536)
-    half, whole = ((rows.to(dtype), weights.to(dtype)) for dtype in (torch.bfloat16, torch.float32))
-    of_half, of_whole = (time_fastest(partial(torch.nn.functional.linear, *some)) for some in (half, whole))
-    return of_half / of_whole
+    side, place = (4096, "cuda") if torch.cuda.is_available() else (1024, "cpu")
+    square = torch.ones((side, side), dtype=dtype, device=place)
+    return 2 * side**3 / time_fastest(lambda: square @ square)
 
 
 def adjust_to_precision(device: Device, spec: params.Model) -> Device:
@@ -85,9 +80,10 @@ def adjust_to_precision(device: Device, spec: params.Model) -> Device:
 
     from lib.generate import models
 
-    if device.cuda or models.loading_dtype(spec) == torch.float32:
+    dtype = models.loading_dtype(spec)
+    if device.cuda or dtype == torch.float32:
         return device
-    return replace(device, operations=device.operations / bfloat16_seconds(), bytes=2)
+    return replace(device, operations=measure_operations(dtype), bytes=2)
 
 
 def time_fastest(work: Callable[[], object]) -> float:

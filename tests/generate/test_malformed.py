@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from lib import params
 from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
-from workflow import check, usable
+from workflow import usable
 from workflow.pipeline import Run
 
 LONGEST = 300  # characters of a message
@@ -120,7 +120,6 @@ def looked_at(spec):
 
     def lines():
         lm = preflight.load_outline("mine", spec, usable.config_folder(spec), whole=True)
-        check.check_weights(spec.source)
         yield from preflight.Preflight(lm, RUN.values, {}).check()
 
     return [text for level, text in usable.explain_errors(lines()) if level == "wrong"]
@@ -145,9 +144,9 @@ def fits(text, said):
 @pytest.mark.parametrize(("change", "said"), NOT_WHOLE)
 def test_a_checkpoint_that_is_not_whole(changed, change, said):
     spec = changed(change)
-    found = looked_at(spec)
-    assert len(found) == 1
-    fits(found[0], said)
+    if "NaN" not in said:  # which is known when the weights are loaded
+        (found,) = looked_at(spec)
+        fits(found, said)
     with pytest.raises(UserError) as caught:
         models.load_language_model("mine", spec)
     fits(str(caught.value), said)
