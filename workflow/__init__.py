@@ -6,7 +6,10 @@ cli             the command line
 environment     Python and its packages
 run             from start to summary
 progress        the lines printed while jobs run
-pipeline        the notebooks, runs and jobs as a table
+plan            the parameters, cores and GPUs of a run
+table           the notebooks as a table
+pipeline        runs and their jobs
+keys            everything that the outputs of a job depend on
 fresh           which outputs are up to date
 records         the record of a finished job
 carry_over      update records of an earlier version

@@ -15,13 +15,34 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+class WordError(Exception):
+    """A wrong argument, as a one-line error with a suggestion."""
+
+
+def data_folder(word: str) -> str:
+    """Return the folder of --data-dir, relative to the user's directory, which run_all.sh passes on."""
+    place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
+    if not place.is_dir():
+        raise WordError(f"--data-dir needs the folder of the published files, and there is no folder '{word}'")
+    return str(place)
+
+
+def whole_number(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and int(word) > 0):
+        raise WordError(f"--cores takes a whole number from 1 up, not '{word}'")
+    return int(word)
+
+
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 OPTIONS = {  # how argparse reads them
     **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+"}),
-    **dict.fromkeys(("--data-dir", "--cores"), {}),
+    "--data-dir": {"type": data_folder},
+    "--cores": {"type": whole_number},
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     "--profile": {"dest": "cluster"},
 }
@@ -65,10 +86,6 @@ Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: add a file and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
 command to resume a stopped run. TORCH_INDEX=URL: where to get PyTorch."""
-
-
-class WordError(ValueError):
-    """A wrong argument, as a one-line error with a suggestion."""
 
 
 def parameter_files(root: Path, folder: str = "") -> list[str]:
@@ -172,10 +189,6 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
                 raise WordError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", notebook_number(word), notebook_numbers(root)) for word in args.force]
-    if args.cores is not None:
-        args.cores = whole_number(args.cores)
-    if args.data_dir is not None:
-        args.data_dir = data_folder(args.data_dir)
     if args.cluster is not None:
         args.cluster = profile_folder(args.cluster, root)
     if args.dry_run and not args.cluster:
@@ -183,14 +196,6 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     if args.cluster and args.cores:
         raise WordError("--cores does not go with --profile: set `set-threads` and `cpus_per_task` in its config.yaml")
     return args
-
-
-def data_folder(word: str) -> str:
-    """Return the folder of --data-dir, relative to the user's directory, which run_all.sh passes on."""
-    place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
-    if not place.is_dir():
-        raise WordError(f"--data-dir needs the folder of the published files, and there is no folder '{word}'")
-    return str(place)
 
 
 def profile_folder(word: str, root: Path) -> str:
@@ -202,12 +207,6 @@ def profile_folder(word: str, root: Path) -> str:
     there = [f"profiles/{path.parent.name}" for path in sorted(root.glob("profiles/*/config.yaml"))]
     choose("folder of --profile", word, there)
     return word
-
-
-def whole_number(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and int(word) > 0):
-        raise WordError(f"--cores takes a whole number from 1 up, not '{word}'")
-    return int(word)
 
 
 def printable(text: str, most: int = 280) -> str:

@@ -1,160 +1,24 @@
 """Which outputs of a run are still valid.
 
-An output is fresh if the key of its job is unchanged. The key depends only on contents: declared parameters, model and
-dataset files, checksums of inputs, code without comments. File times and revisions do not count, so a clone, a copy or
-`touch` reruns nothing. A job downstream of a job that runs decides afterwards: if its inputs are unchanged, it keeps
-its outputs. Stale outputs are moved, never deleted, to artifacts/<run>/stale/<key>/ (the next ones with that key to
-<key>-2). If a key returns, its newest outputs are restored.
+An output is fresh if the key of its job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
+downstream of a job that runs decides afterwards: if its inputs are unchanged, it keeps its outputs. Stale outputs are
+moved, never deleted, to artifacts/<run>/stale/<key>/ (the next ones with that key to <key>-2). If a key returns, its
+newest outputs are restored.
 """
 
-import ast
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from lib import params
-from lib.paths import ROOT, UserError, public_path
-from lib.validation import RENAMED
-from workflow import hub
+from lib.paths import ROOT, UserError
 from workflow.carry_over import check_carried_over
 from workflow.files import finish_move, move_files, remove_empty_folders
-from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
+from workflow.keys import key_parts, tolerates_code_change
 from workflow.pipeline import Job, Run
 from workflow.records import changed_parts, is_intact, read_record, record_key, with_manifests
 
 NEW, ASKED = "not made yet", "asked for"
-EXPORT = ("workflow/export.py",)
-GGUF = ("gguf", "sha256")  # empty in the files of other models
-# code that scores and presents: outputs of heavy notebooks do not depend on it, except for `decided_by`
-SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
-Parts = dict[str, object]
-
-# ---- keys --------------------------------------------------------------------------------------------------
-
-
-def key_parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
-    """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'.
-    Memory budgets do not count. `lying`: current paths of inputs that are yet to be restored."""
-    values = job.parameters
-    return {
-        **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
-        **{key: content for kind in params.LOADERS for key, content in spec_content(job, kind, values).items()},
-        **{f"input {path}": semantic_checksum(lying.get(path, path)) for path in job.inputs},
-        **code_digests(job),
-    }
-
-
-def spec_content(job: Job, kind: str, values: dict) -> Parts:
-    """Return the contents of the model (or dataset) files that the parameters name. For a job that runs a model or
-    reads responses, add the checksums of the local files that these name."""
-    contents: Parts = {}
-    for name in names_mentioned(values, kind):
-        spec = params.LOADERS[kind](name)
-        content = describe_content(spec)
-        if job.notebook.of_pair:
-            content.pop("label", None)  # used only in tables
-            responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
-            named = spec.source if content.get("source") else ""  # in `content` a folder elsewhere has no path
-            own = named.values() if isinstance(named, dict) else [named]
-            for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
-                files = local_files(place)
-                contents |= {f"file {public_path(place)}{path.removeprefix(place)}": checksum(path) for path in files}
-        contents[f"{kind} {name}"] = content
-    return contents
-
-
-def describe_content(spec: params.Model | params.Dataset) -> dict:
-    """Return the content of a model or dataset file without the location of its data: the sha256 identifies a GGUF file
-    and published questions, from the Hub or a local folder."""
-    content = spec.model_dump(mode="json")
-    places = ("source", "revision", "gguf") if content.get("gguf") else GGUF
-    if files := content.pop("files", {}):
-        content["files"] = {part: file["sha256"] for part, file in files.items()}
-        if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
-            content["revision"] = None
-    return {name: value for name, value in content.items() if name not in places}
-
-
-def code_digests(job: Job) -> Parts:
-    """Return digests of the notebook's code cells and of every module that they or the export import."""
-    cells = code_cells(job.notebook.path)
-    named = job.notebook.decided_by + (EXPORT if job.notebook.exports else ())
-    modules = import_closure([*cells, *map(source_of, named)], leave_out=SHOWING if job.notebook.heavy else ())
-    beside = (path.replace(".py", ".html.jinja") for path in modules)  # the templates of the modules
-    modules |= {path for path in beside if (ROOT / path).is_file()}
-    digests = {path: digest(normalize_source(source_of(path))) for path in modules.union(named)}
-    digests[job.notebook.path] = digest(*map(normalize_source, cells))
-    return {f"code {path}": value for path, value in digests.items()}
-
-
-def source_of(place: str) -> str:
-    """Return the source of a module, or of one of its functions (`module.py:function`)."""
-    path, _, name = place.partition(":")
-    if not name:
-        return read_source(path)
-    (function,) = [node for node in ast.parse(read_source(path)).body if getattr(node, "name", "") == name]
-    return ast.unparse(function)
-
-
-def read_source(path: str) -> str:
-    return (ROOT / path).read_text(encoding="utf-8")
-
-
-def resume_key(run: Run, content: Parts) -> str:
-    """Return the key of unfinished shards. If outputs survive code changes, shards do too."""
-    if run.values.get("on_code_change") == "keep":
-        content = {name: value for name, value in content.items() if not name.startswith("code ")}
-    return record_key(content)[:16]
-
-
-def earlier_resume_key(run: Run, content: Parts) -> str:
-    """Return the same key under the parameter names of version 1.0.0."""
-    old = {f"parameter {new}": f"parameter {name}" for name, new in RENAMED.items()}
-    return resume_key(run, {old.get(name, name): value for name, value in content.items()})
-
-
-def code_key(job: Job, content: Parts) -> str:
-    """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
-    if not job.notebook.heavy or tolerates_code_change(job):
-        return ""
-    return record_key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
-
-
-def kind_of(parameter: str) -> str:
-    """Return the last word of a parameter in the singular: 'model' for `bin_models`."""
-    return parameter.removesuffix("s").split("_")[-1]
-
-
-def names_mentioned(values: dict, kind: str) -> list[str]:
-    """Return the models (or datasets) that parameters name: model, models, bin_models, main_figure_model, ..."""
-    names: list[str] = []
-    for parameter, value in values.items():
-        if kind_of(parameter) == kind:
-            names += [value] if isinstance(value, str) else value or []
-    return list(dict.fromkeys(filter(None, names)))
-
-
-def local_files(source: str) -> list[str]:
-    """Return the files of a local source (a file or a folder); none for a name on the Hub."""
-    place = ROOT / source
-    if os.path.isfile(place):  # pathlib raises for a name too long
-        return [source]
-    if not os.path.isdir(place):
-        return []
-    files = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in files)
-
-
-def is_local(job: Job) -> bool:
-    """Whether model and dataset of a job are local files, so that the job does not need the Hub."""
-    specs = [load(name) for kind, load in params.LOADERS.items() for name in names_mentioned(job.parameters, kind)]
-    return not any(map(hub.is_on_hub, specs))
-
-
-# ---- verdicts ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -231,11 +95,6 @@ def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Ver
     if not waits and (source := find_restorable(job, record_key(content))):
         return Verdict(job, "restored", "from an earlier run with the same inputs", source)
     return Verdict(job, "make", why)
-
-
-def tolerates_code_change(job: Job) -> bool:
-    """Whether the outputs of a job survive a change of code."""
-    return job.notebook.heavy and job.run.values.get("on_code_change") == "keep"
 
 
 # ---- forced reruns -------------------------------------------------------------------------------------------

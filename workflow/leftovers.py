@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from lib.paths import ROOT
-from workflow import files, fresh
+from workflow import files, keys
 from workflow.locks import is_running
 from workflow.pipeline import Run
 from workflow.records import forget_shards, read_record
@@ -24,7 +24,7 @@ def clear_leftovers(run: Run) -> None:
     for job in run.jobs:
         files.finish_move(job)
         if record := read_record(ROOT / job.record, job):
-            forget_shards(job, fresh.resume_key(run, record["parts"]))
+            forget_shards(job, keys.resume_key(run, record["parts"]))
     age = YOUNG if run.cluster else 0
     ages = {run.folder: age, run.figures: age, "artifacts/.checksums": YOUNG}  # which all runs share
     for folder, spared in ages.items():

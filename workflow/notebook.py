@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError
-from workflow import fresh, hub, node, records
+from workflow import fresh, hub, keys, node, records
 from workflow.fingerprint import read_cells
 from workflow.gpus import list_gpus, take_gpu
 from workflow.locks import job_lock, scratch_folder
@@ -29,11 +29,7 @@ from workflow.progress import describe_system_error
 
 
 class Failure(Exception):
-    """A failed job: a one-line message for the user, and the exit code."""
-
-    def __init__(self, text: str, code: int = 1):
-        super().__init__(text)
-        self.code = code
+    """A failed job, as a one-line message for the user."""
 
 
 def emit_event(job: Job, event: str, **facts) -> None:
@@ -48,7 +44,7 @@ def emit_event(job: Job, event: str, **facts) -> None:
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    fetched = fresh.is_local(job) or (
+    fetched = keys.is_local(job) or (
         job.run.cluster and job.model and hub.is_cached(params.load_model_config(job.model))
     )
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fetched else {}  # cluster nodes retry for minutes
@@ -84,16 +80,16 @@ def cpu_allocator_settings() -> dict[str, str]:
     return {} if any(name in os.environ for name in wanted) else wanted
 
 
-def kernel_environment(job: Job, scratch: Path, content: fresh.Parts) -> dict[str, str]:
+def kernel_environment(job: Job, scratch: Path, content: keys.Parts) -> dict[str, str]:
     """Return the environment variables of the kernel: places, and the keys and revisions for `lib`."""
     return {
         **fixed_environment(job),
         "JUPYTER_RUNTIME_DIR": str(scratch),
         "IPYTHONDIR": str(scratch / "ipython"),  # without the user's start-up files
         "TMPDIR": str(scratch),
-        "CALIBRATION_RECORD": fresh.resume_key(job.run, content),
-        "CALIBRATION_EARLIER_RECORD": fresh.earlier_resume_key(job.run, content),
-        "CALIBRATION_CODE": fresh.code_key(job, content),
+        "CALIBRATION_RECORD": keys.resume_key(job.run, content),
+        "CALIBRATION_EARLIER_RECORD": keys.earlier_resume_key(job.run, content),
+        "CALIBRATION_CODE": keys.code_key(job, content),
         "CALIBRATION_REVISIONS": json.dumps(params.REVISIONS),
     }
 
@@ -134,7 +130,7 @@ def notebook_to_run(job: Job, scratch: Path) -> str:
 
 
 def execute(job: Job, scratch: Path) -> None:
-    """Run the notebook; raise Failure if a cell fails or the kernel dies."""
+    """Run the notebook; raise Failure or UserError if a cell fails or the kernel dies."""
     skip_unused_import()
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
@@ -167,10 +163,10 @@ def first_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[0].strip()[:500]
 
 
-def cell_failure(job: Job, error) -> Failure:
+def cell_failure(job: Job, error) -> Exception:
     """Return the failure for a cell that raised; a UserError has its own message."""
     if error.ename == "UserError":
-        return Failure(first_line(error.evalue), code=2)
+        return UserError(first_line(error.evalue))
     place = f"cell [{error.exec_count}] `{first_line(error.source)}`"
     return Failure(f"{job.executed} failed in {place}: {error.ename}: {first_line(error.evalue)}")
 
@@ -193,7 +189,7 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
     if why := fresh.decide_at_start(job):
         records.mark_done(job)
         return emit_event(job, "kept", text=why)
-    parts = fresh.key_parts(job)
+    parts = keys.key_parts(job)
     emit_event(job, "start")
     with ExitStack() as stack:
         if job.gpus:
@@ -217,7 +213,7 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
         outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
     records.write_record(job, parts, outputs, seconds)
-    records.forget_shards(job, fresh.resume_key(job.run, parts))
+    records.forget_shards(job, keys.resume_key(job.run, parts))
     records.mark_done(job)
     emit_event(job, "end", seconds=seconds)
 
@@ -237,7 +233,7 @@ def main(argv: list[str], forked: bool = True) -> int:
             run_job(job, scratch, forked)
         return 0
     except (UserError, Failure) as problem:
-        code = getattr(problem, "code", 2)
+        code = 2 if isinstance(problem, UserError) else 1
         emit_event(job, "fail", text=str(problem), code=code)
         return code
     except Exception as problem:  # a system error or a bug: the traceback goes to the log

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lib.paths import ARTIFACTS, ROOT, UserError, nearest, sha256
-from workflow.pipeline import SHIPPED, shippable
+from workflow.pipeline import SHIPPED
+from workflow.table import shippable
 
 LIST = "SHA256SUMS"
 REQUIRED = [path.split("/")[0] for path in shippable(may_lack=False)]  # a replay needs these

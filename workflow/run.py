@@ -16,10 +16,10 @@ from functools import partial
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, cluster, dry_run, extras, finding, fresh, gpus, hub, leftovers, locks, usable, weights
-from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, Job, Run, is_small
+from workflow import check, cli, cluster, dry_run, extras, finding, fresh, hub, leftovers, locks, usable, weights
+from workflow.pipeline import Job, Run
+from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
-from workflow.reference_data import check_shipped_files, shipped_datasets
 from workflow.render import import_early, renew_report, typeset
 from workflow.schedule import preloaded, schedule
 
@@ -92,88 +92,6 @@ def execute_command(args: Namespace) -> int:
 
         return verify(run, say)
     return 0
-
-
-# ---- plan of the run ---------------------------------------------------------------------------------------
-
-
-def plan(args: Namespace) -> Run:
-    """Return the run for the parsed command, after validating every parameter file that it needs."""
-    if args.data_dir:
-        os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
-    values = choose_values(args)
-    specs = {name: params.load_model_config(name) for name in values["models"]}
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(
-        args.run,
-        values,
-        args.cores or here,
-        wanted=finding.NEEDS[args.finding] if args.finding else (),
-        absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
-        thinking=tuple(name for name, spec in specs.items() if spec.thinking),
-        small=tuple(name for name, spec in specs.items() if spec.at_hand and is_small(spec)),
-    )
-    if args.cluster:
-        profile = cluster.load_profile(args.cluster)
-        asked = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
-        run = replace(run, cores=1, gpus=max(asked.values()), cluster=profile.executor, gpus_by_notebook=asked)
-    else:
-        run = replace(run, gpus=len(gpus.list_gpus()))
-    for job in run.jobs:
-        job.check()
-    return run
-
-
-def choose_values(args: Namespace) -> dict:
-    """Return the parameters of the profile, with the models and datasets of the command line."""
-    values = params.load_profile(validate_name("profile", args.profile)).model_dump(mode="json")
-    values["cpu"] = values["cpu"] or args.cpu
-    values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
-    values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
-    if args.verb == PUBLISHED:  # no models and datasets, and no parameters that name some
-        values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
-        return values | {"title": "The paper's own numbers, set again."}
-    check_shipped_files(args.profile)
-    if args.verb in (REPLAY, "verify"):
-        values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"], say)
-    for kind, load in params.LOADERS.items():
-        restrict_to_selection(values, kind)
-        for name in values[kind + "s"]:
-            load(validate_name(kind, name))
-    check_unique_labels(values)
-    return values
-
-
-def validate_name(kind: str, name: str) -> str:
-    """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
-    if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
-        raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
-    if kind == "profile" and name.startswith("lab-"):
-        raise UserError(f"profile '{name}': a name that begins with 'lab-' is kept for what is run by hand")
-    return name
-
-
-def check_unique_labels(values: dict) -> None:
-    """Raise UserError if two models (or datasets) have the same label: tables could not distinguish them."""
-    for kind, load in params.LOADERS.items():
-        labels: dict[str, str] = {}
-        for name in values[kind + "s"]:
-            label = load(name).label
-            if (first := labels.setdefault(label, name)) != name:
-                raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
-
-
-def restrict_to_selection(values: dict, kind: str) -> None:
-    """Restrict the models (or datasets) of single figures to those of the command line."""
-    chosen = values[kind + "s"]
-    for name, value in values.items():
-        if name.endswith(f"_{kind}s"):
-            values[name] = [item for item in value if item in chosen] or chosen
-        elif name.endswith(f"_{kind}") and value not in chosen:
-            values[name] = chosen[0]
-
-
-# ---- the run itself ----------------------------------------------------------------------------------------
 
 
 def make(args: Namespace, run: Run) -> int:

@@ -61,7 +61,7 @@ FILES = {  # in place of the project's own, or beside them
     "weights/tiny/model.safetensors": "weights",
     "questions.jsonl": "{}\n",
 }
-ROWS = [  # of workflow.pipeline.NOTEBOOKS, in place of the project's own
+ROWS = [  # of workflow.table.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
     {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True},
@@ -119,11 +119,11 @@ def build(root: Path) -> Path:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "run_all.sh", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
         shutil.copy2(path, root)
-    table = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
-    source = (root / "workflow/pipeline.py").read_text()
-    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)[^\n]*\n", lambda _: table, source)
+    rows = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
+    source = (root / "workflow/table.py").read_text()
+    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)[^\n]*\n", lambda _: rows, source)
     assert found == 1
-    (root / "workflow/pipeline.py").write_text(text)
+    (root / "workflow/table.py").write_text(text)
     with (root / "workflow/usable.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):  # its models are none\n    return []\n")
     for name, text in FILES.items():

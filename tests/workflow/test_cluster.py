@@ -13,7 +13,8 @@ from test_fresh import complete, run_of
 from lib.paths import UserError
 from workflow import cluster, dry_run, fresh, node, notebook, records, run
 from workflow.cluster import Profile
-from workflow.pipeline import NOTEBOOKS, Job, Notebook, Run
+from workflow.pipeline import Job, Run
+from workflow.table import NOTEBOOKS, Notebook
 
 ROWS = {row.number: row for row in NOTEBOOKS}
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0}, cluster="slurm")

@@ -12,7 +12,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import files, fingerprint, fresh, leftovers, records
+from workflow import files, fingerprint, fresh, keys, leftovers, records
 from workflow.fingerprint import import_closure
 from workflow.pipeline import Run
 
@@ -36,7 +36,7 @@ def finish(run: Run, verdicts) -> None:
         if fresh.decide_at_start(job):
             continue
         outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
-        found = fresh.key_parts(job)
+        found = keys.key_parts(job)
         for path in [*records.with_manifests(outputs), job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
             text = records.record_key(found)
@@ -190,7 +190,7 @@ def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
     monkeypatch.setattr(os, "replace", lambda *paths: (steps.append(str(paths[1])), replace(*paths)))
     job = run_of().jobs[0]
-    records.write_record(job, fresh.key_parts(job), job.outputs, 1.0)
+    records.write_record(job, keys.key_parts(job), job.outputs, 1.0)
     record = made.root / job.record
     before = steps[: steps.index(str(record))]
     named = [made.root / path for path in json.loads(record.read_text())["outputs"]]
@@ -257,7 +257,7 @@ def test_code_changes_keep(made):
 
     def shards(**values) -> str:
         job = run_of(**values).jobs[0]
-        return fresh.resume_key(job.run, fresh.key_parts(job))
+        return keys.resume_key(job.run, keys.key_parts(job))
 
     before = shards(), shards(**keep)
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")

@@ -1,6 +1,6 @@
 """Heavy notebooks use lib.score and the rooms above it to show, so that what they write cannot hang on these.
 
-The key of a heavy notebook leaves them out (workflow/fresh.py), but for what its row says it is decided by. That is
+The key of a heavy notebook leaves them out (workflow/keys.py), but for what its row says it is decided by. That is
 sound only if nothing that these had a hand in, nor what a cell shows, stands in a statement that makes rows or writes
 frames.
 """
@@ -10,8 +10,8 @@ import ast
 import pytest
 
 from workflow.fingerprint import ROOT, code_cells, import_closure, imported_names, parse_source
-from workflow.fresh import SHOWING
-from workflow.pipeline import NOTEBOOKS
+from workflow.keys import SHOWING
+from workflow.table import NOTEBOOKS
 
 ROWS = [row for row in NOTEBOOKS if row.heavy]
 MAKING = {"map", "write_frame", "RowCache", "write_passes"}  # what makes rows and writes frames

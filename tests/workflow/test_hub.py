@@ -13,7 +13,7 @@ from small_project import write
 
 from lib import params
 from lib.paths import UserError
-from workflow import fresh, hub, usable
+from workflow import hub, keys, usable
 from workflow.pipeline import Run
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -94,10 +94,10 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monke
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
     asked = Hub(monkeypatch)
-    before = fresh.key_parts(run_of().jobs[0])["model tiny"]
+    before = keys.key_parts(run_of().jobs[0])["model tiny"]
     hub.pin_revisions(run_of())
     assert params.load_model_config("tiny").revision == SHA
-    assert fresh.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
+    assert keys.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
     hub.pin_revisions(run_of())
     assert asked.asked == ["someone/tiny"], "the second time it is known"
     assert json.loads((remote.root / "artifacts/demo/revisions.json").read_text()) == {"someone/tiny": SHA}

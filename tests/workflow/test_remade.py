@@ -3,7 +3,7 @@
 import pytest
 
 from lib import params
-from workflow import fresh
+from workflow import keys
 from workflow.pipeline import Run
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
@@ -11,7 +11,7 @@ VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "
 
 def contents(**changed):
     """What the key of each job holds, by its notebook's number."""
-    return {job.notebook.number: fresh.key_parts(job) for job in Run("mine", VALUES | changed).jobs}
+    return {job.notebook.number: keys.key_parts(job) for job in Run("mine", VALUES | changed).jobs}
 
 
 def changed_by(before, after):
@@ -81,8 +81,8 @@ LIGHT = {"02", "05", "06", "07", "08", "09", "10"}  # notebooks that run no mode
 def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(
     before, monkeypatch, path, old, new, remade
 ):
-    text = fresh.read_source
+    text = keys.read_source
     assert old in text(path)
-    monkeypatch.setattr(fresh, "read_source", lambda read: text(read).replace(old, new) if read == path else text(read))
+    monkeypatch.setattr(keys, "read_source", lambda read: text(read).replace(old, new) if read == path else text(read))
     numbers = set(changed_by(before, contents()).split())
     assert numbers and numbers - LIGHT == set(remade.split())

@@ -1,0 +1,112 @@
+"""The notebooks as a table, with their inputs and outputs: each row of NOTEBOOKS is a notebook."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """One row of the table.
+
+    `heavy`: runs a model, once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model
+    and dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
+    `given`: replaces a heavy notebook for a model whose weights are missing, and reads its file of responses.
+    `minutes`: estimated time of a job; Snakemake starts the longest chains of jobs first.
+    `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
+    `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
+    `data`: files of the project that it reads.
+    `exports`: produces what goes into the paper (workflow/export.py).
+    `may_lack`: a replay works without its outputs.
+    `by_scope`: folders of `writes` that exist only if the parameter `dropout_scope` lists this word.
+    `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
+    `decided_by`: modules or functions (`module.py:function`) of lib/score that affect a heavy notebook's outputs.
+    `takes`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
+    """
+
+    name: str
+    heavy: bool = False
+    given: bool = False
+    minutes: float = 0.1
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    exports: bool = False
+    may_lack: bool = False
+    by_scope: dict[str, str] = field(default_factory=dict, hash=False)
+    folders: tuple[str, ...] = ()
+    decided_by: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+    @property
+    def of_pair(self) -> bool:
+        """Whether it runs once per (model, dataset)."""
+        return self.heavy or self.given
+
+    @property
+    def number(self) -> str:
+        return self.name.split("_")[0]
+
+    def read_of(self, other: "Notebook") -> tuple[str, ...]:
+        """Return the outputs of another notebook that this one reads."""
+        wanted = [word.partition("/")[2] for word in self.reads if word.partition("/")[0] == other.name]
+        return tuple(path for path in other.writes if path.split("/")[0] in wanted or "" in wanted)
+
+    @property
+    def path(self) -> str:
+        return f"notebooks/{self.name}.ipynb"
+
+
+RATE = (  # the code of lib/score that chooses the dropout rate
+    "lib/score/interpretation.py",
+    "lib/score/confidence.py",
+    "lib/score/metrics.py",
+    "lib/score/estimators.py:c_bald",
+    "lib/score/estimators.py:normalize_bald",
+)
+PAIR = "{model}__{dataset}.parquet"
+RESPONSES = ("01_generate/generations", "01b_import/generations")
+SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
+READ = ("answer_format", "include_eos", "include_thinking", "closed")  # for every notebook that reads signals
+READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
+FITTED = ("one_class", "isotonic_decimals")
+SHOWN = (*READ_ALL, *FITTED, "bins", "n_bins_ablation", "bin_models", "seed")
+PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
+NOTEBOOKS = (
+    Notebook("01_generate", heavy=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
+             takes=("max_batch_tokens", "n_temperature_nodes")),
+    Notebook("01b_import", given=True, writes=(f"generations/{PAIR}",)),
+    Notebook("02_single_pass", reads=RESPONSES, writes=("confidence/single_pass.parquet",),
+             takes=("include_eos", "include_thinking", "closed", "n_bins_ablation", "bin_models")),
+    Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
+    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
+             writes=(f"dropout/{PAIR}", f"dropout_answer/{PAIR}"), decided_by=RATE,
+             by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
+             takes=("grader", "answer_format", "missing", "bins", "closed", "dropout_prefix", "max_dropout_tokens",
+                    "dropout_top_k", "dropout_top_p", "rows_per_shard")),
+    Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
+             writes=(f"ablation/{PAIR}",), decided_by=("lib/score/ablation.py",)),
+    Notebook("05_calibration", reads=SIGNALS, takes=(*READ_ALL, "one_class", "seed", "resamples"),
+             writes=("calibration/confidence.parquet", "calibration/results.parquet")),
+    Notebook("06_sample_efficiency", reads=RESPONSES, takes=(*READ, "logprobs_from", *FITTED),
+             writes=("calibration/curves.parquet",)),
+    Notebook("07_transfer", reads=RESPONSES, takes=(*READ, *FITTED), writes=("calibration/transfer.parquet",)),
+    Notebook("09_robustness", minutes=0.3, reads=SIGNALS, takes=SHOWN, data=PAPER),
+    Notebook("10_selective", reads=SIGNALS, takes=(*READ_ALL, *FITTED, "seed"), folders=("calibrators",),
+             writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet")),
+    Notebook("08_tables", exports=True, takes=(*SHOWN, "resamples", "temperature_objective"), data=PAPER,
+             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "10_selective")),
+)  # fmt: skip
+
+
+def needed(names: Iterable[str]) -> list[Notebook]:
+    """Return the notebooks of these names and all upstream ones."""
+    wanted = set(names)
+    for row in reversed(NOTEBOOKS):  # readers come after what they read
+        if row.name in wanted:
+            wanted |= {word.split("/")[0] for word in row.reads}
+    return [row for row in NOTEBOOKS if row.name in wanted]
+
+
+def shippable(may_lack: bool) -> list[str]:
+    """Return the outputs of heavy notebooks that a replay needs, or (`may_lack`) can do without."""
+    return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
