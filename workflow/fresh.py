@@ -3,13 +3,12 @@
 An output is fresh if the key of its job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
 downstream of a job that runs decides afterwards: if its inputs are unchanged, it keeps its outputs. Stale outputs are
 moved, never deleted, to artifacts/<run>/stale/<key>/ (the next ones with that key to <key>-2). If a key returns, its
-newest outputs are restored.
+intact outputs are restored.
 """
 
-import re
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from lib.paths import ROOT, UserError
 from workflow.carry_over import check_carried_over
@@ -144,22 +143,15 @@ def archive_outputs(job: Job) -> None:
     for name in ("results.pdf", "results.log", "report.html") if job.notebook.exports else ():
         (ROOT / job.run.figures / name).unlink(missing_ok=True)  # derived from these outputs
     if paths := files_of_job(job, record):
-        name = record["key"] if record else f"unfinished-{job.name}"
-        newest = max(find_archived(job, name), default=0)
-        stale = f"{job.run.folder}/stale/{name}" + (f"-{newest + 1}" if newest else "")
+        first = f"{job.run.folder}/stale/{record['key'] if record else f'unfinished-{job.name}'}"
+        names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
+        stale = next(name for name in names if not (ROOT / name).exists())
         move_files(job, [(path, f"{stale}/{path}") for path in paths])
 
 
-def find_archived(job: Job, name: str) -> dict[int, Path]:
-    """Return the folders in stale of one name (<key>, <key>-2, ...) by number; the newest has the largest."""
-    folders = (ROOT / job.run.folder / "stale").glob(f"{name}*")
-    found = ((re.fullmatch(r"(?:-([0-9]+))?", folder.name.removeprefix(name)), folder) for folder in folders)
-    return {int(match[1] or 1): folder for match, folder in found if match}
-
-
 def find_restorable(job: Job, wanted: str) -> str:
-    """Return the newest intact folder in stale with the same key; empty if there is none."""
-    for _, stale in sorted(find_archived(job, wanted).items(), reverse=True):
+    """Return an intact folder in stale with the same key; empty if there is none."""
+    for stale in sorted((ROOT / job.run.folder / "stale").glob(f"{wanted}*"), reverse=True):
         record, below = read_record(stale / job.record, job), f"{stale.relative_to(ROOT).as_posix()}/"
         if record and record["key"] == wanted and is_intact(record, below):
             return below
