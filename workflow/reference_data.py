@@ -97,22 +97,18 @@ def write_checksums(folder: Path) -> None:
 
 def check_shipped_files(run: str) -> None:
     """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
-    folder = ROOT / SHIPPED / run
+    where = f"{SHIPPED}/{run}"
+    folder = ROOT / where
     if not (folder / LIST).is_file():
         return
     lines = (folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines()
     listed = {name: value for value, _, name in (line.partition("  ") for line in lines)}
     there = file_checksums(folder)
-    wrong = sorted(name for name, value in listed.items() if there.get(name) != value)
-    if wrong:
-        what = "differs from the shipped file" if wrong[0] in there else "was shipped and is missing"
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise UserError(f"{SHIPPED}/{run}/{wrong[0]} {what}{more}: `git checkout -- {SHIPPED}/{run}` restores it")
+    if wrong := sorted(name for name, value in listed.items() if there.get(name) != value):
+        raise UserError(f"{where}/{wrong[0]} is damaged or missing: `git checkout -- {where}` restores it")
     if added := sorted(there.keys() - listed.keys()):
-        raise UserError(
-            f"{SHIPPED}/{run}/{added[0]} is not in {SHIPPED}/{run}/{LIST}: move it away, or add it with "
-            f"`python -m workflow.reference_data {run}`"
-        )
+        remedy = f"move it away, or add it with `python -m workflow.reference_data {run}`"
+        raise UserError(f"{where}/{added[0]} is not in {where}/{LIST}: {remedy}")
 
 
 if __name__ == "__main__":

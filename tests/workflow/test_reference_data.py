@@ -30,7 +30,7 @@ def test_a_difference_is_named_with_its_cure(folder):
     write(other, "x")
     refused("ablation/other__easy.parquet is not in .*SHA256SUMS: move it away")
     other.rename(folder / "ablation/tiny__easy.parquet").unlink()
-    refused(f"tiny__easy.parquet was shipped and is missing: `git checkout -- {DEMO}` restores it$")
+    refused(f"tiny__easy.parquet is damaged or missing: `git checkout -- {DEMO}` restores it$")
     list_.write_bytes(b"\xff\n" * 9)
     refused("git checkout")
 

@@ -56,7 +56,7 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
 @pytest.mark.parametrize("name", params.Profile.model_fields)
 def test_what_a_parameter_remakes(before, name):
     (remade,) = [numbers for numbers, names in REMADE.items() if name in names.split()]
-    other = {"model": "tiny-qwen", "dataset": "svamp"}.get(fresh.kind_of(name), "another")
+    other = {"model": "tiny-qwen", "dataset": "svamp"}.get(keys.kind_of(name), "another")
     value = [other] if isinstance(VALUES[name], list) else other
     assert changed_by(before, contents(**{name: value})) == remade
 
