@@ -28,7 +28,8 @@ report, render  the HTML report and the PDF of a run
 finding, book   one of the paper's findings, or a run as HTML pages
 verify          compare a run with the shipped one
 usable          whether the models of a run can be loaded
-check, cost     preflight check: resources, access, estimated time
+check           preflight check: resources, access, estimated time
+device, cost    the speed of this machine, and estimates from it
 extras          packages that only some runs install
 cluster, node   submit a run to a cluster, and run one of its jobs there
 dry_run         list the jobs that a cluster run would submit

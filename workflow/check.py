@@ -1,7 +1,8 @@
 """`./run_all.sh check PROFILE`: can this machine do the run, and at what cost? Nothing is generated or saved.
 
 It prints one line per check: ok, note (for information), or wrong with the remedy. The exit code is 2 if anything is
-wrong. usable.py checks whether a model can be used; cost.py estimates memory and time.
+wrong. usable.py checks whether a model can be used, device.py measures this machine, and cost.py estimates memory and
+time.
 """
 
 import os
@@ -14,7 +15,7 @@ from typing import Any
 from lib import params
 from lib.paths import UserError, one_line
 from workflow import cost, extras, gpus, hub, usable, weights
-from workflow.cost import Device
+from workflow.device import Device, adjust_to_precision, measure_device
 from workflow.pipeline import Run
 from workflow.usable import Line
 
@@ -48,7 +49,7 @@ def reach_hub(run: Run, say: Callable[[str], None]) -> None:
 
 
 def check_subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
-    device = cost.measure_device(run.jobs[0].threads)
+    device = measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
     yield "engine", about_engine(run)
@@ -155,7 +156,7 @@ def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     """Report memory, and hours for all datasets."""
     lm = preflight.lm
     size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
-    device = cost.adjust_to_precision(device, lm.spec)
+    device = adjust_to_precision(device, lm.spec)
     yield check_memory(size, work, device, run.gpus)
     parts = cost.estimate_hours(size, work, device)
     total = cost.format_hours(cost.sum_hours(parts.values()))

@@ -1,7 +1,7 @@
 """The command-line arguments, checked with the standard library before anything is installed.
 
-`python3 workflow/cli.py WORDS...` prints the verb (`make` for a profile) or the help and exits with 0. A wrong argument
-is a one-line error with a suggestion, exit code 2. It runs on Python 3.8.
+`python3 workflow/cli.py WORDS...` prints the verb (`make` for a profile) or the help. A wrong argument is a one-line
+error with a suggestion, exit code 2. It runs on Python 3.8.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import re
 import sys
 import textwrap
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class WordError(Exception):
@@ -35,6 +33,7 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
+ROOT = Path(__file__).resolve().parent.parent
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
@@ -147,7 +146,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if book and verb not in (MAKE, "replay", "published"):
         raise WordError(f"book is followed by a profile, by replay or by published, not by {verb}")
     args, args.surplus = build_parser().parse_known_args([verb, *words])
-    for option in [word.split("=")[0] for word in args.surplus if word.startswith("-")]:
+    for option in (word.split("=")[0] for word in args.surplus if word.startswith("-")):
         if option in REMOVED:
             raise WordError(f"there is no option '{option}' any more: {REMOVED[option]}")
         raise WordError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
@@ -217,13 +216,11 @@ def printable(text: str, most: int = 280) -> str:
 
 def help_text(root: Path = ROOT) -> str:
     """Return the help, at most 24 lines of 80 columns."""
-    profiles = textwrap.shorten(", ".join(parameter_files(root)), 30, placeholder=" ...")
-    return HELP.format(profiles=profiles)
+    return HELP.format(profiles=textwrap.shorten(", ".join(parameter_files(root)), 30, placeholder=" ..."))
 
 
 def find_shadowing_module(root: Path) -> str | None:
-    """Return a module of the project that every Python here would import instead of one of the standard library or of a
-    package, or at its start."""
+    """Return a module of the project that Python would import at its start or instead of one of a library."""
     lock = (root / "requirements.lock").read_text(encoding="utf-8")
     known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
     known |= {"sklearn", "yaml", *re.findall(r"^(\w+)==", lock.replace("-", "_"), flags=re.M)}

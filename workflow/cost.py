@@ -4,14 +4,12 @@ Each decoding step adds one token per row of a batch. A step reads all weights a
 layers one after the other. With few rows, as for thinking models, the launches limit its speed.
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from lib import params
+from workflow.device import Device
 
 TOKENS = {False: 300, True: 4000}  # mean length of a response, without and with thinking
 AFTER_EXAMPLES = 100  # mean length after few-shot examples, which a response imitates
@@ -33,71 +31,6 @@ STARTING = 100  # seconds to start vLLM, in 01 and in 04b
 WITH_DROPOUT = 1.5  # cost of a pass with dropout in multiples of a plain pass, masks included
 PARTS = {"01": ("draw", "rescore"), "03": ("verify",), "04": ("dropout",), "04b": ("ablation",)}  # by notebook
 Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Device:
-    """A job's device: free memory (bytes), bandwidth (bytes/s), operations (per second), bytes per number."""
-
-    cuda: bool
-    name: str
-    memory: float
-    bandwidth: float
-    operations: float
-    bytes: int
-
-
-def measure_device(threads: int) -> Device:
-    """Measure the GPU, else `threads` threads of the CPU (also used later), by a copy and a matrix product."""
-    import torch
-
-    torch.set_num_threads(threads)
-    cuda = torch.cuda.is_available()
-    dtype = torch.bfloat16 if cuda else torch.float32
-    block = torch.ones(64_000_000, dtype=dtype, device="cuda" if cuda else "cpu")
-    return Device(
-        cuda=cuda,
-        name=torch.cuda.get_device_name() if cuda else "CPU",
-        memory=torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available,
-        bandwidth=2 * block.nbytes / time_fastest(block.clone),
-        operations=measure_operations(dtype),
-        bytes=block.element_size(),
-    )
-
-
-def measure_operations(dtype: Any) -> float:
-    """Return the operations per second of a matrix product."""
-    import torch
-
-    side, place = (4096, "cuda") if torch.cuda.is_available() else (1024, "cpu")
-    square = torch.ones((side, side), dtype=dtype, device=place)
-    return 2 * side**3 / time_fastest(lambda: square @ square)
-
-
-def adjust_to_precision(device: Device, spec: params.Model) -> Device:
-    """Return the device's figures for a model's precision: on a CPU they were measured in float32."""
-    import torch
-
-    from lib.generate import models
-
-    dtype = models.loading_dtype(spec)
-    if device.cuda or dtype == torch.float32:
-        return device
-    return replace(device, operations=measure_operations(dtype), bytes=2)
-
-
-def time_fastest(work: Callable[[], object]) -> float:
-    """Return the fastest of five timings, after a warm-up."""
-    import torch
-
-    times = []
-    for _ in range(6):
-        started = time.perf_counter()
-        work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
 
 
 @dataclass(frozen=True)

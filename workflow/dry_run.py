@@ -6,10 +6,11 @@ from functools import cache
 from lib import params
 from workflow import check, cost, fresh, usable
 from workflow.cluster import Profile
+from workflow.device import Device
 from workflow.pipeline import Job, Run
 
 Say = Callable[[str], None]
-CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and FLOP/s by its data sheet
+CARD = Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and FLOP/s by its data sheet
 
 
 def list_jobs(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:

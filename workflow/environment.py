@@ -1,9 +1,8 @@
 """Find the project's Python environment, or create it in `.venv`. Uses the standard library only (Python 3.8 or newer).
 
-`python3 workflow/environment.py [VERB]` prints the path of an interpreter that has every package. Progress goes to
-stderr. An active conda or virtual environment is used if the direct pins match; nothing is ever installed into it.
-Otherwise `.venv` in the project's folder is used or created: first torch alone, then requirements.lock with hashes,
-then the project. `--pins` checks the interpreter that runs this file instead.
+`python3 workflow/environment.py [VERB]` prints the path of an interpreter that has every package. An active conda or
+virtual environment is used if the direct pins match; nothing is ever installed into it. Otherwise `.venv` in the
+project's folder is used or created. `--pins` checks the interpreter that runs this file instead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 import urllib.request
 from pathlib import Path
 
@@ -41,9 +39,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# ---- pins --------------------------------------------------------------------------------------------------
-
-
 def pins(root: Path, test: bool = True) -> dict[str, str]:
     """Return the direct dependencies and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -59,10 +54,9 @@ def mismatches(wanted: dict[str, str]) -> list[str]:
         try:
             here = importlib.metadata.version(name).split("+")[0]
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} {version} is missing")
-            continue
+            here = "missing"
         if here != version:
-            found.append(f"{name} is {here}, not {version}")
+            found.append(f"{name} {version} is needed and is {here} here")
     return found
 
 
@@ -71,7 +65,7 @@ def damaged_packages(sites: list[str]) -> list[str]:
     names = set()
     for dist in importlib.metadata.distributions(path=sites):
         starts = re.findall(r"^(\w+/__init__\.py),", dist.read_text("RECORD") or "", flags=re.M)
-        if not all(os.path.exists(str(dist.locate_file(start))) for start in starts):
+        if not all(map(os.path.exists, map(dist.locate_file, starts))):
             names.add(str(dist.metadata["Name"]))
     return sorted(names)
 
@@ -161,7 +155,7 @@ def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
     why = unsupported(platform.system(), platform.machine(), libc, shutil.disk_usage(root).free)
     if why:
         raise SetupError(why)
-    started, command = time.time(), venv_command(venv)
+    command = venv_command(venv)
     if os.path.islink(venv):  # the environment of another project, which stays
         os.unlink(venv)
     shutil.rmtree(venv, ignore_errors=True)
@@ -170,7 +164,7 @@ def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
     run(command, "making .venv")
     install(root, str(venv / "bin" / "python"))
     (venv / MARK).write_text(json.dumps(stamp))
-    say(f".venv is ready after {time.time() - started:.0f} s")
+    say(".venv is ready")
 
 
 def project_venv(root: Path) -> str:
@@ -204,9 +198,6 @@ def locked(root: Path) -> str:
         except OSError as error:
             raise SetupError(f"the file system of this folder has no locks (flock: {error.strerror})") from None
         return project_venv(root)
-
-
-# ---- the choice --------------------------------------------------------------------------------------------
 
 
 def first_mismatch(python: str, test: bool) -> str:

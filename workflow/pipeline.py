@@ -116,10 +116,7 @@ class Run:
         return chains
 
     def job(self, name: str) -> "Job":
-        jobs = {job.name: job for job in self.jobs}
-        if name not in jobs:
-            raise UserError(f"run '{self.name}' has no job '{name}': {nearest(name, jobs)}")
-        return jobs[name]
+        return {job.name: job for job in self.jobs}[name]
 
     def save(self) -> None:
         write_json(ROOT / self.folder / "run.json", asdict(self))

@@ -16,11 +16,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from lib import params
 from workflow import cost, dry_run
+from workflow.device import Device
 from workflow.pipeline import Job, Run
 
 PROMPT = 400  # tokens
 CARDS = (1, 4, 15)
-H200 = cost.Device(True, "H200", 141e9, 4.8e12, 989e12, 2)  # by its data sheet, as dry_run.CARD is an A100
+H200 = Device(True, "H200", 141e9, 4.8e12, 989e12, 2)  # by its data sheet, as dry_run.CARD is an A100
 THINKING = (2000, 4000)  # tokens
 Costs = dict[str, float]  # hours
 Graph = dict[str, list[str]]  # what each job waits for

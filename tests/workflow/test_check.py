@@ -12,7 +12,7 @@ from lib.generate import generation, preflight
 from lib.paths import ROOT
 from lib.tasks import prompts
 from workflow import check, run, usable
-from workflow.cost import Device
+from workflow.device import Device
 from workflow.pipeline import Run
 
 DEVICE = Device(cuda=False, name="CPU", memory=8e9, bandwidth=1e10, bytes=4, operations=1e11)

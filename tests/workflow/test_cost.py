@@ -6,7 +6,8 @@ import pytest
 
 from lib import params
 from workflow import cost
-from workflow.cost import Device, Size, Work
+from workflow.cost import Size, Work
+from workflow.device import Device
 
 H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7.9e14, bytes=2)
 # A model of 8 billion parameters: 32 layers, 8 heads of keys and values of width 128, in bfloat16.

@@ -13,7 +13,8 @@ from small_project import write
 from lib import params
 from lib.generate import preflight
 from lib.paths import ROOT, UserError
-from workflow import check, cost, leftovers, notebook, records, run
+from workflow import check, leftovers, notebook, records, run
+from workflow.device import Device
 from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
@@ -21,7 +22,7 @@ RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch):
-    monkeypatch.setattr(cost, "measure_device", lambda threads: cost.Device(False, "CPU", 8e9, 1e10, 1e11, 4))
+    monkeypatch.setattr(check, "measure_device", lambda threads: Device(False, "CPU", 8e9, 1e10, 1e11, 4))
 
 
 def test_a_profile_that_cannot_be_read(inside, capsys):

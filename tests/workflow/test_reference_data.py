@@ -40,7 +40,7 @@ def test_every_run_asks_first(folder, inside, capsys):
     for words in (["replay"], ["demo"], ["check", "demo"]):
         assert run.main(words) == 2
         (line,) = "".join(capsys.readouterr()).splitlines()
-        assert line.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet differs from the shipped")
+        assert line.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is damaged or missing")
 
 
 def test_only_shipped_datasets_are_replayed_and_verified():
