@@ -232,6 +232,13 @@ def test_remake_makes_anew_and_keeps_the_old(made):
     assert list(made.root.glob(f"artifacts/demo/stale/forced/2/artifacts/demo/shards/{pieces[0].name}"))
 
 
+def test_a_remake_restores_nothing(made):
+    """Though an intact result of the same inputs lies in stale."""
+    complete(run_of(seed=1))
+    first, *_ = walk(run_of(), ["01"])
+    assert first.state == "make" and fresh.decide_at_start(first.job) == ""
+
+
 def test_a_remake_that_was_stopped_is_gone_on_with(made):
     """By a plain start as by the same command: what it has made is kept, and so are the pieces of what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
