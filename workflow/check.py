@@ -155,8 +155,8 @@ def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
 def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     """Report memory, and hours for all datasets."""
     lm = preflight.lm
-    size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
     device = adjust_to_precision(device, lm.spec)
+    size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
     yield check_memory(size, work, device, run.gpus)
     parts = cost.estimate_hours(size, work, device)
     total = cost.format_hours(cost.sum_hours(parts.values()))
