@@ -11,17 +11,18 @@ from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS
 from lib.store import PAIR
 
-DEFINED = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
-SINGLE_PASS = [name for name in DEFINED if ESTIMATORS[name].group == "single_pass"]
-FITTED = ["ans", *(name for name in DEFINED if ESTIMATORS[name].needs in ("answer", "standard_margin"))]
+PAPER_ESTIMATORS = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
+SINGLE_PASS = [name for name in PAPER_ESTIMATORS if ESTIMATORS[name].group == "single_pass"]
+FITTED = ["ans", *(name for name in PAPER_ESTIMATORS if ESTIMATORS[name].needs in ("answer", "standard_margin"))]
 ERRORS = ["ece", "mce", "brier"]
 # Tables after calibration show estimators with logits, or all if no calibrator of logits was fitted.
 CALIBRATED_ROWS = (
     f"method != '' and (metric == 'ece' or metric not in {['', *METRICS]})"
-    f" and (estimator in {FITTED} or estimator in {DEFINED} and not method.isin(['platt']).any())"
+    f" and (estimator in {FITTED} or estimator in {PAPER_ESTIMATORS} and not method.isin(['platt']).any())"
 )
 PRINTED = {  # table: its frame, and the query for the rows that it prints
-    "result_estimation": ("result_estimation", f"metric in ['acc', 'ece', 'mce'] and estimator in {['', *DEFINED]}"),
+    "result_estimation": ("result_estimation", "metric in ['acc', 'ece', 'mce']"
+                         f" and estimator in {['', *PAPER_ESTIMATORS]}"),
     "insitu_ptrue": ("insitu_ptrue", "metric == 'token_reduction_pct'"
                     " or metric == 'ece' and estimator in ['ans_avg', 'p_true_insitu', 'p_true']"),
     "result_calibration": ("result_calibration", CALIBRATED_ROWS),
@@ -30,9 +31,10 @@ PRINTED = {  # table: its frame, and the query for the rows that it prints
     "dropout_grid_search": ("dropout_grid_search", f"metric in {ERRORS} and estimator == 'c_bald'"),
     "bin_ablation": ("bin_ablation", f"metric in {ERRORS} and estimator in {SINGLE_PASS}"),
     "result_estimation_full": ("result_estimation_full", f"metric in {['acc', *ERRORS]} and method == ''"
-                               f" and estimator in {['', *DEFINED]}"),
+                               f" and estimator in {['', *PAPER_ESTIMATORS]}"),
     "result_calibration_full": ("result_calibration_full", CALIBRATED_ROWS),
-    "result_isotonic": ("result_isotonic", f"metric == 'ece' and estimator in {DEFINED} and method == 'isotonic'"),
+    "result_isotonic": ("result_isotonic", "metric == 'ece' and method == 'isotonic'"
+                       f" and estimator in {PAPER_ESTIMATORS}"),
     "calibration_transfer_full": ("calibration_transfer_full", f"metric in {ERRORS}"),
 }  # fmt: skip
 

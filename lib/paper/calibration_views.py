@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from lib.analysis.printed_numbers import DEFINED
+from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
 from lib.paper.reference import paper_facts
 from lib.paper.view_helpers import (
@@ -37,7 +37,7 @@ def _calibrated(
 
 def isotonic_gains(results: Results) -> pd.DataFrame:
     """relative improvement of ECE by isotonic regression, by pair and estimator"""
-    return _calibrated(results, "result_isotonic", DEFINED).query("method == 'isotonic'")
+    return _calibrated(results, "result_isotonic", PAPER_ESTIMATORS).query("method == 'isotonic'")
 
 
 def platt_gains(results: Results) -> pd.DataFrame:

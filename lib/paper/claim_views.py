@@ -9,7 +9,7 @@ predicate. The views on calibration are in `calibration_views`.
 import numpy as np
 import pandas as pd
 
-from lib.analysis.printed_numbers import DEFINED
+from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
 from lib.paper.view_helpers import (
     CELL,
@@ -33,7 +33,7 @@ from lib.store import PAIR
 def raw_ece(results: Results) -> pd.DataFrame:
     """ECE of raw confidence by pair"""
     errors = uncalibrated(results)
-    names = [name for name in DEFINED if ESTIMATORS[name].group == "multi_pass" and name in errors]
+    names = [name for name in PAPER_ESTIMATORS if ESTIMATORS[name].group == "multi_pass" and name in errors]
     return errors.assign(best_multi_pass=errors[names].min(axis=1))
 
 
@@ -98,7 +98,7 @@ def accuracy_by_model(results: Results) -> pd.DataFrame:
 def intervals(results: Results) -> pd.DataFrame:
     """sides of the 95% intervals of raw ECE and MCE"""
     rows = pd.concat([rows_of_table(results, "result_estimation_full", metric) for metric in ("mce", "ece")])
-    rows = rows.query("method == '' and estimator in @DEFINED").reset_index(drop=True)
+    rows = rows.query("method == '' and estimator in @PAPER_ESTIMATORS").reset_index(drop=True)
     sides = pd.concat([rows.value - rows.low, rows.high - rows.value], axis=1)
     named = rows[CELL].assign(metric=rows.metric.str.upper(), width=rows.high - rows.low, low=rows.low, high=rows.high)
     return named.assign(longer_side=sides.max(axis=1), shorter_side=sides.min(axis=1))
