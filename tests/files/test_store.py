@@ -31,11 +31,7 @@ def load(kind, *datasets, run="lab", **how):
 # ---- files
 
 
-def test_a_damaged_or_a_missing_frame_is_one_line(artifacts):
-    path = store.write_frame(FRAME, artifacts / "one.parquet")
-    path.write_bytes(b"x" + path.read_bytes()[1:])
-    with pytest.raises(UserError, match="not the file its manifest describes"):
-        store.read_frame(path)
+def test_a_missing_frame_is_one_line(artifacts):
     with pytest.raises(UserError, match="is missing; ./run_all.sh makes it"):
         store.read_frame(artifacts / "none.parquet")
 
@@ -63,7 +59,10 @@ def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
     assert committed == [path, path.with_suffix(".json"), *cache.folder.iterdir()] and len(committed) == 3
 
 
-@pytest.mark.parametrize("manifest", ["", "[]", "null", "{}", '{"sha256": "%s", "rows": 3}', "[" * 5000])
+OTHERS = '{"sha256": "%s", "rows": 3}', '{"sha256": "0", "rows": 2}'
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", "[" * 5000, *OTHERS])
 def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
     """What was shipped is brought back by git, and what a run made by a run."""
     for place, cure in (("mine", "remove it and run again"), ("shipped/demo", "`git ")):  # of a long line

@@ -1,6 +1,5 @@
 """What would go wrong on an accelerator alone, held by tensors that claim to be on one (accelerator.py)."""
 
-import functools
 import itertools
 
 import accelerator
@@ -77,10 +76,10 @@ def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, spread):
 
 def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch):
     """They are not copied there afterwards; and a manifest says of cuDNN what is so, on CUDA alone."""
-    load_weights, places, allowed = AutoModelForCausalLM.from_pretrained, [], []
+    load_weights, allowed = AutoModelForCausalLM.from_pretrained, []
 
     def there(*words, device_map, **options):
-        places.append(device_map)
+        assert device_map == "cuda"
         return load_weights(*words, **options)
 
     assert "cudnn_attention" not in load("tiny-llama").facts
@@ -90,7 +89,6 @@ def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch):
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
     monkeypatch.setattr(torch.nn.Module, "to", lambda *words, **options: pytest.fail("moved after it was loaded"))
     facts = load("tiny-llama").facts
-    assert places == ["cuda"] and facts["logits"] == "float32" and facts["attention"] == "sdpa"
     assert facts["cudnn_attention"] is False and allowed == [False]
 
 
@@ -132,23 +130,23 @@ def test_a_row_that_is_too_large_by_itself_is_said(name, monkeypatch):
     assert batching.oom_splits == [2]
 
 
-def failing(error, part):
-    if len(part) > 2:
-        raise error
-    return [2 * item for item in part]
-
-
 @pytest.mark.parametrize("error", [
     torch.OutOfMemoryError("CUDA out of memory."), MemoryError(),
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B."),
 ])  # fmt: skip
 def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch, error):
+    """And no other: a bug of shapes is not."""
     monkeypatch.setattr(batching, "oom_splits", [])
-    work, other = (functools.partial(failing, some) for some in (error, RuntimeError("of another kind")))
-    assert batching.retry_in_halves_on_oom(work, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
-    with pytest.raises(RuntimeError, match="of another kind"):
-        batching.retry_in_halves_on_oom(other, [1, 2, 3], "x")
+
+    def double(part):
+        if len(part) > 2:
+            raise error
+        return [2 * item for item in part]
+
+    assert batching.retry_in_halves_on_oom(double, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        batching.retry_in_halves_on_oom(lambda part: torch.ones(2) @ torch.ones(3), [1, 2, 3], "x")
 
 
 # ---- a model on several GPUs: how many it takes, and that it says the same
@@ -176,6 +174,6 @@ def test_small_and_large_models_on_several_gpus(monkeypatch):
     for count, free, spread in ((1, 1e3, False), (2, 1e9, False), (2, 4e6, True)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i, free=free: (free, free))
+        balanced = {"device_map": "balanced", "max_memory": dict.fromkeys((0, 1), int(0.6 * free))}
         found = models.choose_devices(source, None, torch.float32)
-        expected = {"device_map": "balanced", "max_memory": {0: int(0.6 * free), 1: int(0.6 * free)}}
-        assert found == (expected if spread else {"device_map": "cuda"}), (count, free)
+        assert found == (balanced if spread else {"device_map": "cuda"}), (count, free)

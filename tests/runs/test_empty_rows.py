@@ -127,9 +127,7 @@ def test_every_table_and_figure_is_there(kind, missing, folder, monkeypatch):
 
 
 @SHIPPED_ONLY
-@pytest.mark.parametrize(
-    "name", ["02", "10", *(pytest.param(name, marks=pytest.mark.slow) for name in ("05", "06", "07"))]
-)
+@pytest.mark.parametrize("name", ["02", "10"])
 def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, monkeypatch):
     frame, _ = thinned(DATASETS[0])
     keep(frame.assign(**NO_ANSWER), folder)
