@@ -85,7 +85,6 @@ TEMPLATES = [  # said by `check`
     ("{# nothing #}", "writes nothing"),
     ("Hello", "does not write the question as it is given"),
     (EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"), "does not write the instruction"),
-    ("{{ ''.__class__.__mro__ }}", "its chat template fails"),
     ("{{ raise_exception('\x1b[31mno') }}", r"its chat template fails: \x1b[31mno"),
     ("{{ strftime_now('%d') }}{{ date_string }}" + EVERY, "set `date_string`"),
     ("{{ bos_token }}{{ bos_token }}" + EVERY, "beginning-of-sequence token twice"),
