@@ -71,16 +71,14 @@ def keep_verified(path, **told):
 
 
 def test_only_new_rows_are_made(earlier):
-    """And the manifest says where the others were made, from run to run."""
+    """And the manifest says where the others were made."""
     small, large, asked = first(2), first(5), []
     path = keep(small, earlier, **facts(loaded={"dtype": "bfloat16"}))
     cache = RowCache("mine", "generations", PAIR, facts(), 4)
     rows = cache.map(lambda names: asked.extend(names) or respond(names), large.example_id.tolist())
     assert len(asked) == 6 and {*asked} == {*large.example_id} - {*small.example_id}
     pd.testing.assert_frame_equal(rows, large, check_like=True)
-    told = cache.facts()
-    assert told["kept_from"] == {"rows": 4, "sha256": store.sha256(path), "made_on": [THERE]}
-    assert earlier_rows.devices_of(facts() | told | {"rows": 10}) == [THERE, HERE]
+    assert cache.facts()["kept_from"] == {"rows": 4, "sha256": store.sha256(path), "made_on": [THERE]}
 
 
 @pytest.mark.parametrize("rows, kept, made_on", [

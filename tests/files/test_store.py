@@ -78,10 +78,8 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
     """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
     kind, pairs = "dropout_answer", ["m__d", "n__d"]
-    demo, small = (
-        store.write_frame(row_of(kind), artifacts / "shipped" / name / kind / f"{pair}.parquet")
-        for name, pair in (("demo", "m__d"), ("small", "n__d"))
-    )
+    demo = store.write_frame(row_of(kind), artifacts / "shipped" / "demo" / kind / "m__d.parquet")
+    small = store.write_frame(row_of(kind), artifacts / "shipped" / "small" / kind / "n__d.parquet")
     for run in ("traj", "demo", "small", "laboratory"):
         assert store.find_pairs(run, kind, pairs) == [] and load(kind, "d", run=run, may_lack=True).empty
         with pytest.raises(UserError, match=f"run '{run}' has no .*what is shipped serves 'lab' and replays alone"):

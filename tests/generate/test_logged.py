@@ -57,10 +57,7 @@ def read(folder, *lines, **more):
 # ---- what servers write
 
 
-EURO = [
-    {"token": "\\xe2\\x82", "logprob": -1, "bytes": [0xE2, 0x82]},
-    {"token": "\\xac", "logprob": -2, "bytes": [0xAC]},
-]
+EURO = [{"token": "", "logprob": -1, "bytes": list(some)} for some in (b"\xe2\x82", b"\xac")]
 THOUGHT = entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])
 WRITTEN = {  # a line; its text, the tokens of its answer, how many there are, whether the last ends it
     "a list": ({"logprobs": entries(ANSWERED)}, (TEXT, 5, 7, 7, 0)),

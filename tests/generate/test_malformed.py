@@ -14,7 +14,6 @@ from lib import params
 from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
 from workflow import usable
-from workflow.pipeline import Run
 
 TINY = ROOT / "demo" / "models" / "tiny-llama"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 5\n"
@@ -92,20 +91,12 @@ TEMPLATES = [  # said by `check`
 ]
 
 
-@pytest.fixture
-def changed(tmp_path):
+def changed(place, change):
     """A copy of tiny-llama (links: nothing is copied but what is changed), as a model's file names it."""
-
-    def make(change):
-        for path in TINY.iterdir():
-            (tmp_path / path.name).symlink_to(path)
-        change(tmp_path)
-        return params.load_model_config("tiny-llama").model_copy(update={"source": str(tmp_path)})
-
-    return make
-
-
-RUN = Run("demo", params.load_profile("demo").model_dump(), 2, 0)
+    for path in TINY.iterdir():
+        (place / path.name).symlink_to(path)
+    change(place)
+    return params.load_model_config("tiny-llama").model_copy(update={"source": str(place)})
 
 
 def looked_at(spec):
@@ -113,20 +104,20 @@ def looked_at(spec):
 
     def lines():
         lm = preflight.load_outline("mine", spec, usable.config_folder(spec), whole=True)
-        yield from preflight.Preflight(lm, RUN.values, {}).check()
+        yield from preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check()
 
     return [text for level, text in usable.explain_errors(lines()) if level == "wrong"]
 
 
 @pytest.mark.parametrize("change", [lambda place: None, split], ids=["same", "two files"])
-def test_an_unchanged_copy_is_a_model(changed, change):
-    spec = changed(change)
+def test_an_unchanged_copy_is_a_model(tmp_path, change):
+    spec = changed(tmp_path, change)
     assert not looked_at(spec) and models.load_language_model("mine", spec).eos == [816]
 
 
-def test_weights_that_are_still_to_be_fetched_are_not_missed(changed):
+def test_weights_that_are_still_to_be_fetched_are_not_missed(tmp_path):
     """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
-    spec = changed(lambda place: split(place, 1))
+    spec = changed(tmp_path, lambda place: split(place, 1))
     assert preflight.load_outline("mine", spec, spec.source, whole=False).eos == [816]
 
 
@@ -135,8 +126,8 @@ def fits(text, said):
 
 
 @pytest.mark.parametrize(("change", "said"), NOT_WHOLE)
-def test_a_checkpoint_that_is_not_whole(changed, change, said):
-    spec = changed(change)
+def test_a_checkpoint_that_is_not_whole(tmp_path, change, said):
+    spec = changed(tmp_path, change)
     if "NaN" not in said:  # which is known when the weights are loaded
         (found,) = looked_at(spec)
         fits(found, said)
@@ -147,5 +138,5 @@ def test_a_checkpoint_that_is_not_whole(changed, change, said):
 
 
 @pytest.mark.parametrize(("template", "said"), TEMPLATES)
-def test_a_template_that_does_not_ask(changed, template, said):
-    fits(looked_at(changed(lambda place: put(place, "chat_template.jinja", template)))[0], said)
+def test_a_template_that_does_not_ask(tmp_path, template, said):
+    fits(looked_at(changed(tmp_path, lambda place: put(place, "chat_template.jinja", template)))[0], said)

@@ -17,11 +17,10 @@ from lib.score import running_example
 from lib.tasks import answers
 
 MODEL, DATASETS = "tiny-llama", ("demo-easy", "demo-medium")
-LABELS = {MODEL: "Tiny"}, {"demo-easy": "Easy", "demo-medium": "Medium"}
 PER_TOKEN = ["kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"]
-NOWHERE = {f"{name}_{end}": -1 for name in ("answer", "last_number") for end in ("start", "end")}
 NO_ANSWER = {"answer": None, "plain": False, "answer_start": -1, "answer_end": -1}
-NOTHING = NOWHERE | NO_ANSWER | {"last_number": None, "text": "", "boxed": None}
+NO_NUMBER = {"last_number": None, "last_number_start": -1, "last_number_end": -1}
+NOTHING = NO_ANSWER | NO_NUMBER | {"text": "", "boxed": None}
 SHORT = {"eos": 0, "answer": "7", "last_number": "7"}
 EXAMPLES = [("empty", "last_number"), ("thinking", "last_number"), ("", "zero"), ("", "drop")]
 KINDS = ("empty", "thinking", "alone", "short", "unmarked")
@@ -101,7 +100,7 @@ def test_each_is_shown_token_by_token(missing):
     responses = synthetic.responses(frame, missing=missing)
     for kind, ids in names.items():
         one = responses[responses.example_id == ids[-1]].iloc[0]
-        (view,) = microscope.token_page(frame, one, LABELS, {}).views
+        (view,) = microscope.token_page(frame, one, ({MODEL: "Tiny"}, {DATASETS[0]: "Easy"}), {}).views
         row = running_example.rows_of_example(frame, one).iloc[0]
         assert len(view["tokens"]) + len(view["thinking"]) == max(1, len(row.token_ids) - row.eos), kind
         assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
