@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset
 
 from lib import configs, params
 from lib.paths import UserError
@@ -29,8 +29,8 @@ def row(question="How many?", answer=1, **more):
     return {"question": question, "answer": answer, **more}
 
 
-def svamp_row(n, **more):
-    return {"ID": f"chal-{n}", "Body": "Two eggs.", "Question": f"How many of {n}?", "Answer": 2.0, **more}
+def svamp_row(n):
+    return {"ID": f"chal-{n}", "Body": "Two eggs.", "Question": f"How many of {n}?", "Answer": 2.0}
 
 
 def sha256_of(path):
@@ -59,10 +59,8 @@ def test_published_files(name, published, shared):
     splits = [example.split for example in examples]
     assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name]
     assert splits == sorted(splits)
-    assert len({example.example_id for example in examples}) == len(examples)
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
-        assert example.question and example.question == example.question.strip()
         assert answers.format_number(answers.parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published(name)))
 
@@ -73,38 +71,14 @@ def test_gsmhard_split_is_pinned(published):
     digest = hashlib.sha256("\n".join(example.example_id for example in examples).encode()).hexdigest()
     assert (examples[0].example_id, examples[919].example_id) == ("row-382", "row-240")
     assert digest.startswith("0948fd3cbf207cbd")
-    other = datasets.load_examples(published("gsmhard").model_copy(update={"seed": 1}))
-    assert {e.example_id for e in other[:919]} != {e.example_id for e in examples[:919]}
 
 
 # --- the hub ----------------------------------------------------------------------------------------------
 
 
-class Part(list):
-    def __init__(self, rows, url):
-        super().__init__(rows)
-        self.info = SimpleNamespace(download_checksums={url: {"num_bytes": 1, "checksum": None}})
-
-
-def pretend_hub(monkeypatch, **parts):
-    """A hub with one dataset, or out of reach without any; returns what it is asked for."""
-    asked = []
-
-    def load_dataset(path, name=None, *, revision=None):
-        asked.append((path, name, revision))
-        if not parts:
-            raise ConnectionError(f"Couldn't reach '{path}' on the Hub\nand a second line")
-        address = f"hf://datasets/{path}@{'ab' * 20}/data.parquet"
-        return {part: Part(rows, address) for part, rows in parts.items()}
-
-    monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    return asked
-
-
-def test_hub_out_of_reach(monkeypatch):
-    pretend_hub(monkeypatch)
+def test_hub_out_of_reach():
     said = "hub dataset 'me/nothing' did not load: Couldn't reach 'me/nothing' on the Hub"
-    assert refusal(dataset("me/nothing")) == said
+    assert refusal(dataset("me/nothing")).startswith(said)
 
 
 def test_the_real_library_reads_a_folder_in_place_of_the_hub(tmp_path, monkeypatch):
@@ -126,27 +100,29 @@ def test_the_real_library_reads_a_folder_in_place_of_the_hub(tmp_path, monkeypat
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is refused."""
-    first, second, third = rows = [svamp_row(1), svamp_row(2), svamp_row(3)]
-    asked = pretend_hub(monkeypatch, train=[third, first], test=[second])
-    lines(tmp_path / "all.json", rows)
-    lines(tmp_path / "ids.json", {"train": ["chal-3", "chal-1"], "test": ["chal-2"]})
-    sums = {name: sha256_of(tmp_path / name) for name in ("all.json", "ids.json")}
-    names = {"all": "all.json", "split_ids": "ids.json"}
-    files = {part: {"path": name, "sha256": sums[name]} for part, name in names.items()}
+    rows, ids = [svamp_row(n) for n in range(3)], {"train": ["chal-2", "chal-0"], "test": ["chal-1"]}
+    files = {"all": lines(tmp_path / "all.json", rows), "split_ids": lines(tmp_path / "ids.json", ids)}
+    files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in files.items()}
     mine = dataset("me/mine", 2, files=files, config="main", revision="cd", **SVAMP)
 
+    def load_dataset(path, name, *, revision):
+        assert (path, name, revision) == ("me/mine", "main", "cd")
+        parts = {"train": Dataset.from_list([rows[2], rows[0]]), "test": Dataset.from_list([rows[1]])}
+        parts["train"].info.download_checksums = {f"hf://datasets/{path}@{'ab' * 20}/data.parquet": {}}
+        return parts
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     from_hub = datasets.load_examples(mine)
-    assert [example.example_id for example in from_hub] == ["chal-3", "chal-1", "chal-2"]
-    assert asked == [("me/mine", "main", "cd")]
+    assert [example.example_id for example in from_hub] == ["chal-2", "chal-0", "chal-1"]
     assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
 
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
-    asked.clear()
-    assert datasets.load_examples(mine) == from_hub and datasets.describe_source(mine) == sums and not asked
-    lines(tmp_path / "ids.json", {"train": ["chal-1", "chal-3"], "test": ["chal-2"]})
-    path, found = tmp_path / "ids.json", sha256_of(tmp_path / "ids.json")
-    said = f"{path} is not the file of dataset 'Mine': its sha256 is {found}, expected {sums['ids.json']}"
-    assert refusal(mine) == said
+    monkeypatch.delattr("datasets.load_dataset")
+    assert datasets.load_examples(mine) == from_hub
+    assert datasets.describe_source(mine) == {file["path"]: file["sha256"] for file in files.values()}
+    path = lines(tmp_path / "ids.json", {})
+    said = f"{path} is not the file of dataset 'Mine': its sha256 is {sha256_of(path)}, expected "
+    assert refusal(mine) == said + files["split_ids"]["sha256"]
 
 
 # --- local files ------------------------------------------------------------------------------------------
@@ -199,9 +175,8 @@ ROW = one()
 NO_NUMBERS = ["five", "5 #### five", "1/0", "", True, float("nan"), float("-inf"), None, [5]]
 NO_IDS = [True, 1.5, [1], "", "a\nb", "\ud800"]
 MISTAKES = [  # the file, and what is said after its name
-    (ROW.replace("split", "part"), ", line 1: no field 'split', which one file for `all` needs"),
+    (ROW.replace("split", "part"), ", line 1: no field 'split', which one file for `all` needs (or a `seed`, or "),
     (one(split="tets"), ", line 1: no split is called 'tets'; did you mean 'test'?"),
-    (one(split=None), ", line 1: no split is called 'None'"),
     (ROW + '\n\n{"question": ', ", line 3: not JSON (Expecting value)"),
     (ROW[:-1] + ', "answer": 2}', ", line 1: not JSON (the key 'answer' again)"),
     (ROW.replace("1", "9" * 5000), ", line 1: not JSON (Exceeds the limit"),
@@ -217,11 +192,7 @@ MISTAKES = [  # the file, and what is said after its name
     *((one(answer=wrong), ", line 1: no number in the answer") for wrong in NO_NUMBERS),
     *((one(id=wrong), ", line 1: the id ") for wrong in NO_IDS),
     (one(id=4) + "\n" + one(id="4"), ", line 2: the id '4' again"),
-    (
-        one(id="a") + "\n" + one(question=" A?", split="test"),
-        ", line 2: the question of 'evaluation-1' (evaluation) is that of 'a' (calibration), too: leave one of them "
-        "out",
-    ),
+    (f"{one(id='a')}\n{one(split='test')}", ", line 2: the question of 'evaluation-1' (evaluation) is that of 'a' ("),
 ]
 OF_CSV = [
     ("id,question,answr,split\n7,A?,1,train\n", ", row 1: no field 'answer'; did you mean 'answr'?"),
@@ -271,14 +242,10 @@ def test_svamp_split_ids(tmp_path):
         ({"train": ["chal-2"], "test": []}, f"s.json, line 1: the id 'chal-1' is in no list of {ids}"),
         ({"train": ["chal-2"], "tst": ["chal-1"]}, "no split is called 'tst'; did you mean 'test'"),
         (["chal-1"], "ids.json: not of the form"),
-        ({"train": "chal-1"}, "ids.json: not of the form"),
         ({"train": ["chal-2", "chal-1"], "test": ["chal-1"]}, "the id 'chal-1' is listed again, for test"),
     ]:
         lines(ids, content)
         assert message in refusal(mine)
-    assert "no field 'split', which one file for `all` needs (or a `seed`, or `split_ids`)" in refusal(
-        dataset({"all": path}, **SVAMP)
-    )
 
 
 def test_a_shuffle_needs_one_part(tmp_path):
