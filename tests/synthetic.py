@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import log_softmax
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate import scoring
@@ -18,25 +19,18 @@ from lib.tasks.datasets import hash_words
 TOP, NODES = 16, 33
 
 
-def logits_of(rng, tokens, sure, vocabulary=300):
-    """(tokens, V) float32 logits whose first entry leads by about `sure`."""
-    logits = rng.normal(size=(tokens, vocabulary)).astype("float32")
-    logits[:, 0] = sure + 3 + rng.normal(size=tokens)
-    return logits
-
-
 def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabulary=300):
     """`rows` calibration and as many evaluation rows; answers of 1 to 3 tokens, right ones a little surer. The last
-    row of each split has no parsable answer. The full logits of the answer are in column `logits`."""
+    row of each split has no parsable answer. The full logits of the answer are in column `logits`: the first leads."""
     rng, found = np.random.default_rng([seed, *f"{model}{dataset}".encode()]), []
     for i in range(2 * rows):
         right, m = rng.random() < accuracy, int(rng.integers(1, 4))
         parsed = i % rows != rows - 1
-        logits = logits_of(rng, m, 5 + 2 * right, vocabulary)
+        logits = rng.normal(size=(m, vocabulary)).astype("float32")
+        logits[:, 0] = 8 + 2 * right + rng.normal(size=m)
         values, ids, curve = (x.numpy() for x in scoring.compress_logits(torch.from_numpy(logits), TOP, NODES))
-        answer = logits[:, 0] - np.logaddexp.reduce(logits.astype(float), axis=1)
+        answer = log_softmax(logits.astype(float), axis=1)[:, 0]
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
-        place = {"answer_start": 10, "answer_end": 10 + m} if parsed else {"answer_start": -1, "answer_end": -1}
         found.append(
             {
                 "split": "calibration" if i < rows else "evaluation",
@@ -44,7 +38,9 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
                 "question": f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks.",
                 "token_ids": np.arange(10 + m),
                 "token_logprobs": body,
-                **place,
+                "token_logprobs_sampling": body,
+                "answer_start": 10 if parsed else -1,
+                "answer_end": 10 + m if parsed else -1,
                 "plain": parsed,
                 "last_number": "7" if right else "8",
                 "last_number_end": 10 + m,
@@ -57,10 +53,8 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
                 "logits": list(logits),
             }
         )
-    frame = pd.DataFrame(found).assign(model=model, dataset=dataset, reference="7", boxed=None, last_number_start=10)
-    frame = frame.assign(
-        thinking_end=0, eos=0, finish_reason="stop", token_logprobs_sampling=lambda f: f.token_logprobs
-    )
+    fixed = {"reference": "7", "boxed": None, "last_number_start": 10, "thinking_end": 0, "eos": 0}
+    frame = pd.DataFrame(found).assign(model=model, dataset=dataset, finish_reason="stop", **fixed)
     return frame.assign(words=frame.question.map(hash_words))
 
 

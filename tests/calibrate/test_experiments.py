@@ -2,13 +2,12 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 from synthetic import keyed, responses, run, single_pass, with_margins
 
 from lib.calibrate import fitting, sample_efficiency
-from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
+from lib.calibrate.calibrators import Isotonic, Temperature
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
 from lib.params import Calibration, Subsampling
 from lib.score.bootstrap import bootstrap
@@ -71,16 +70,16 @@ def test_one_class_is_reported_and_no_cell_is_nan(frame, one_class, isotonic, pl
 # ---- fewer rows
 
 
-def curves_of(sets, sizes, draws, sampling=("uniform",), choices=Calibration(), seed=0):  # noqa: B008  frozen
-    drawn = Subsampling(calibration_sizes=sizes, draws=draws, seed=seed)
-    return sample_efficiency.learning_curves(sets, drawn, sampling, choices=choices)
+def curves_of(sets, sizes, draws, sampling=("uniform",), **more):
+    drawn = Subsampling(calibration_sizes=sizes, draws=draws, seed=5)
+    return sample_efficiency.learning_curves(sets, drawn, sampling, **more)
 
 
 @pytest.mark.parametrize("target", ["ans_avg", "ans_joint"])
 def test_curves_end_in_the_fit_on_all_rows(sets, target):
     """Under the temperature's objective."""
     choices = Calibration(temperature_objective=target)
-    curves = curves_of(sets, [10, 30, 1000], 3, sample_efficiency.SAMPLING, choices)
+    curves = curves_of(sets, [10, 30, 1000], 3, sample_efficiency.SAMPLING, choices=choices)
     assert set(curves.n) == {10, 30, 60}
     for pair, (old, new) in sets.items():
         scores = {"": new.confidence, "isotonic": Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
@@ -91,28 +90,10 @@ def test_curves_end_in_the_fit_on_all_rows(sets, target):
 
 
 def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
-    one, other = curves_of(sets, [10], 4, seed=5), curves_of(dict(reversed(sets.items())), [5, 10], 4, seed=5)
+    one, other = curves_of(sets, [10], 4), curves_of(dict(reversed(sets.items())), [5, 10], 4)
     both = one.merge(other, on=[*PAIR, "method", "n", "draw"])
     assert len(both) == len(one) and (both.ece_x == both.ece_y).all()
     assert (one.query("method != ''").groupby([*PAIR, "n", "draw"]).one_class.nunique() == 1).all()
-
-
-class Quarter(Calibrator):
-    """It takes the answer's tokens, and is no temperature."""
-
-    def _fit(self, score, y, w):
-        pass
-
-    def _predict(self, score, joint):
-        return np.full(len(score), 0.25)
-
-
-def test_every_calibrator_is_fitted_as_it_says(sets, monkeypatch):
-    monkeypatch.setitem(METHODS, "quarter", Method("quarter", "Quarter", {"answers": Quarter}))
-    drawn = curves_of(sets, [30], 2).query("method == 'quarter' and not one_class")
-    for pair, (_, new) in sets.items():
-        found = of_pair(drawn, pair).ece.tolist()
-        assert found and found == pytest.approx([ece(np.full(60, 0.25), new.correct)] * len(found))
 
 
 # ---- other pairs' rows
@@ -150,22 +131,18 @@ def without_twin(**questions):
 
 
 def test_twins_differ_in_numbers_only():
-    words = "Tom has 3 red apples and buys 4 more at the market near his old house on Monday"
-    other_numbers = words.replace("3", "93284").replace("4", "8,421.5")
-    found = without_twin(
-        hard=([other_numbers], ["Quite another question about 12 trains"]),
-        base=(["Something else about 5 ships"], [words, "Ann sells 9 cakes"]),
-    )
+    words = "Tom has {} red apples and buys {} more at the market near his old house on Monday"
+    hard = [words.format("93284", "8,421.5")], ["Quite another question about 12 trains"]
+    base = ["Something else about 5 ships"], [words.format(3, 4), "Ann sells 9 cakes"]
+    found = without_twin(hard=hard, base=base)
     assert found == {("hard", "base"): {1}, ("base", "hard"): {0}, ("base", "base"): {0, 1}, ("hard", "hard"): {0}}
 
 
 def test_twins_of_gsmhard_are_the_published_ones(shared):
-    def questions(path, key):
-        lines = (shared / "data" / path).read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)[key] for line in lines]
-
-    test, hard = questions("gsm8k/test.jsonl", "question"), questions("gsmhard/gsmhardv2.jsonl", "input")
-    twins = set(json.loads((shared / "data/gsmhard/to_gsm8k_test_index.json").read_text())[:919])
+    data = shared / "data"
+    test = pd.read_json(data / "gsm8k/test.jsonl", lines=True).question
+    hard = pd.read_json(data / "gsmhard/gsmhardv2.jsonl", lines=True).input
+    twins = set(json.loads((data / "gsmhard/to_gsm8k_test_index.json").read_text())[:919])
     found = without_twin(gsmhard=(hard[:919], hard[919:]), gsm8k=(["no twin of anything"], test))
     assert len(found["gsmhard", "gsm8k"] & twins) <= 3
     assert len(found["gsmhard", "gsm8k"] | twins) >= len(test) - 3 and len(found["gsm8k", "gsmhard"]) == 400
