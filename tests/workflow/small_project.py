@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,10 +23,7 @@ FILES = {  # in place of the project's own, or beside them
         def words(model, dataset, seed):
             return beta.join([model, dataset, str(seed)])
         """,
-    "lib/beta.py": """
-        def join(parts):
-            return " ".join(parts)
-        """,
+    "lib/beta.py": 'join = " ".join\n',
     "lib/gamma.py": """
         def count(text, bins):
             return {"letters": len(text), "bins": bins}
@@ -66,6 +62,10 @@ ROWS = [  # of workflow.table.NOTEBOOKS, in place of the project's own
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
     {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True},
 ]
+ADDED = {  # to the project's own
+    "table.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
+    "usable.py": "def find_unusable(run, names):  # its models are none\n    return []",
+}
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
@@ -119,13 +119,9 @@ def build(root: Path) -> Path:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "run_all.sh", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
         shutil.copy2(path, root)
-    rows = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
-    source = (root / "workflow/table.py").read_text()
-    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)[^\n]*\n", lambda _: rows, source)
-    assert found == 1
-    (root / "workflow/table.py").write_text(text)
-    with (root / "workflow/usable.py").open("a") as file:
-        file.write("\n\ndef find_unusable(run, names):  # its models are none\n    return []\n")
+    for name, text in ADDED.items():
+        with (root / "workflow" / name).open("a") as file:
+            file.write(f"\n\n{text}\n")
     for name, text in FILES.items():
         write(root / name, text)
     for name, (parameters, *code) in NOTEBOOKS.items():
