@@ -1,7 +1,6 @@
 """Calibrators against netcal, slow direct versions, and on what usually breaks them."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,8 +189,6 @@ def test_a_response_without_answer_follows_the_choice():
     zero = answers_of(frame, missing="zero").confidence(3.0)[0]
     assert (zero[[4, 9]] == 0).all() and (np.delete(zero, [4, 9]) > 0).all()
     assert (answers_of(frame, missing="last_number").confidence(3.0)[0] > 0).all()
-    nothing = AnswerLogits.of(frame.iloc[:2], pd.Series([None, None]))
-    assert nothing.confidence(2.0)[0].tolist() == [0, 0] and nothing.by_row(nothing.chosen) == [None, None]
 
 
 def test_the_lead_over_all_others_where_one_logit_is_stored():

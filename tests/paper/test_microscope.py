@@ -57,8 +57,7 @@ def test_probabilities_are_those_of_the_frame(generations, responses, spellings)
     assert row.text in "".join(token["text"] for token in tokens)
     for i in range(*one.span):
         listed = dict(said.rsplit(" ", 1) for said in reversed(tokens[i]["others"]))
-        written = float(listed[tokens[i]["text"]])
-        assert written == pytest.approx(p[i], abs=6e-5), "the alternatives are of the same distribution"
+        assert float(listed[tokens[i]["text"]]) == pytest.approx(p[i], abs=6e-5), "of the same distribution"
     assert view["title"].startswith("Tiny, Medium, medium-0355: wrong") and view["question"] == row.question
 
 

@@ -116,10 +116,9 @@ def test_the_first_tag_ends_the_thinking():
 
 def test_a_plain_answer_is_a_number_alone():
     for text, thinking, plain in [
-        ("3 + 4 = 7\n#### 7", False, True), ("#### 7\n", False, True), ("#### 1,234", False, True),
-        ("#### -7", False, True), ("####7", False, True), ("#### $7", False, False), ("#### 7 apples", False, False),
-        ("#### 3 + 4 = 7", False, False), ("#### $$\n7\n$$", False, False), ("#### \\boxed{7}", False, False),
-        ("#### **7**", False, False), ("7", False, False), ("#### none", False, False),
+        ("3 + 4 = 7\n#### 7\n", False, True), ("#### -1,234", False, True), ("####7", False, True),
+        ("#### $7", False, False), ("#### 7 apples", False, False), ("#### 3 + 4 = 7", False, False),
+        ("#### $$\n7\n$$", False, False), ("#### **7**", False, False), ("7", False, False), ("#### ", False, False),
         ("#### 7</think>\n#### 8", True, True), ("#### 7</think>\n8", True, False), ("#### 7", True, False),
     ]:  # fmt: skip
         assert answers.is_bare_answer(text, thinking) is plain, text
@@ -232,22 +231,6 @@ def test_thinking_tokens(name):
     ]:
         _, found = located(tokenizer, ids, thinking)
         assert tuple(map(found.get, ("thinking_end", "answer", "answer_start", "last_number_start"))) == expected
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_every_gsm8k_solution(name, shared):
-    """The answer is found, right against itself, and its tokens decode to the number: with a tokenizer a family."""
-    lines = (shared / "data" / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 1319
-    for solution in (json.loads(line)["answer"] for line in lines):
-        published = solution.rpartition("#### ")[2]
-        ids = encode(real(name), solution)
-        _, found = located(real(name), ids)
-        assert found["text"] == solution
-        assert all(grading.grade(found["answer"], published, grader) for grader in grading.GRADERS)
-        held = real(name).backend_tokenizer.decode(ids[found["answer_start"] : found["answer_end"]])
-        assert held.strip() == published
-        assert found["last_number_start"] == found["answer_start"]
 
 
 # --- arbitrary input --------------------------------------------------------------------------------------

@@ -221,12 +221,10 @@ def test_sizes_are_checked(tmp_path):
 def test_missing_files_name_the_nearest(tmp_path):
     lines(tmp_path / "demo-easy.jsonl", row())
     (tmp_path / "questions").mkdir()
-    (tmp_path / "loop").symlink_to("loop")
     for name, said in [
         ("demo-eazy.jsonl", f"no file {tmp_path}/demo-eazy.jsonl: in {tmp_path}, did you mean 'demo-easy.jsonl'?"),
         ("question/deep/q.jsonl", "did you mean 'questions'?"),
         ("questions", "questions can't be read: Is a directory"),
-        ("loop", "loop can't be read: Too many levels of symbolic links"),
     ]:
         assert refusal(dataset({"all": tmp_path / name})).endswith(said)
 
