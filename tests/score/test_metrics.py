@@ -160,11 +160,8 @@ def test_bins_of_equally_many_rows_are_mapies():
     """Its `array split` cuts rows as they stand, so they are sorted first."""
     from mapie.metrics import calibration
 
-    c, y = scored(100)
-    order = np.argsort(c)
-    theirs = calibration.expected_calibration_error(
-        y[order].astype(int), c[order], num_bins=10, split_strategy="array split"
-    )
+    c, y = columns(sorted(zip(*scored(100), strict=True)))
+    theirs = calibration.expected_calibration_error(y.astype(int), c, num_bins=10, split_strategy="array split")
     assert proper_scores.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
 
 

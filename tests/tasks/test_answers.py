@@ -98,9 +98,6 @@ def test_answer_is_found():
         span = answers.find_answer(text)
         assert span is not None and text[slice(*span)] == shown, text
         assert answers.format_number(answers.parse_number(shown)) == value, text
-
-
-def test_no_answer():
     assert [text for text in NO_ANSWER if answers.find_answer(text) is not None] == []
 
 
@@ -110,16 +107,13 @@ def test_last_number():
         assert (span and text[slice(*span)]) == shown, text
 
 
-def test_the_first_tag_ends_the_thinking():
-    assert answers.answer_start_char("a</think>b</think>c", thinking=True) == 9
-
-
 def test_a_plain_answer_is_a_number_alone():
     for text, thinking, plain in [
         ("3 + 4 = 7\n#### 7\n", False, True), ("#### -1,234", False, True), ("####7", False, True),
         ("#### $7", False, False), ("#### 7 apples", False, False), ("#### 3 + 4 = 7", False, False),
         ("#### $$\n7\n$$", False, False), ("#### **7**", False, False), ("7", False, False), ("#### ", False, False),
         ("#### 7</think>\n#### 8", True, True), ("#### 7</think>\n8", True, False), ("#### 7", True, False),
+        ("</think>\n#### 7\n</think>", True, True),  # the first tag ends the thinking
     ]:  # fmt: skip
         assert answers.is_bare_answer(text, thinking) is plain, text
 
@@ -193,8 +187,6 @@ def test_token_span_by_hand():
     assert answers.token_span(spans, (6, 8)) == (4, 7)  # the token before and the empty end stay out
     assert answers.token_span(spans, (5, 6)) == (3, 4)
     assert answers.token_span(spans, (2, 3)) == (1, 3)  # an empty token holds the first bytes of what follows
-    merged = answers.locate_answer(["####", " $18\n"], thinking=False)
-    assert (merged["answer"], merged["answer_start"], merged["answer_end"]) == ("18", 1, 2)
     assert answers.token_span(spans, None) == answers.token_span(spans, (9, 9)) == (-1, -1)
 
 
@@ -248,7 +240,6 @@ def test_any_text(text, start):
         if span is not None:
             assert start <= span[0] < span[1] <= len(text)
             number = answers.parse_number(text[slice(*span)])
-            assert number is not None and number.is_finite()
             assert answers.parse_number(answers.format_number(number)) == number
             assert grading.grade(text[slice(*span)], answers.format_number(number), "exact")
     assert 0 <= answers.answer_start_char(text, True) <= len(text)

@@ -212,10 +212,8 @@ def test_mistakes_are_one_line_that_names_the_place(tmp_path, name, mistakes):
 
 def test_sizes_are_checked(tmp_path):
     path = lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
-    assert refusal(dataset({"all": path}, calibration=3)) == (
-        "dataset 'Mine': expected 3 calibration and 1 evaluation questions, "
-        "found 1 calibration and 1 evaluation questions"
-    )
+    said = "3 calibration and 1 evaluation questions, found 1 calibration and 1 evaluation questions"
+    assert refusal(dataset({"all": path}, calibration=3)) == f"dataset 'Mine': expected {said}"
 
 
 def test_missing_files_name_the_nearest(tmp_path):
