@@ -26,7 +26,6 @@ ADVERSARIAL = {
     "saturated": (np.append(np.ones(50), [0.1, 0.99]), np.arange(52) % 4 > 0),
     "nearly sure": (1 - np.logspace(-8, -4, 60), np.arange(60) % 5 < 2 + np.arange(60) // 30),
     "anti-correlated": (np.linspace(0, 1, 40), np.arange(40) < 25),
-    "separable": (np.linspace(0, 1, 40), np.arange(40) > 25),
 }
 
 

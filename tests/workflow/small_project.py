@@ -46,10 +46,7 @@ FILES = {  # in place of the project's own, or beside them
     "lib/paper/comparison.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE, STABLE = 'not comparable: ', 0.834, 'no'",
     "lib/paper/microscope.py": "class Microscope: ...",
     "lib/paper/reference.py": "def paper_facts(): return {'twice': []}",
-    "lib/paper/verdicts.py": """
-        VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}
-        QUANTIFIERS = {}
-        """,
+    "lib/paper/verdicts.py": "VERDICT_WORDS, QUANTIFIERS = {}, {}",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
     "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",
