@@ -225,6 +225,22 @@ def test_thinking_tokens(name):
         assert tuple(map(found.get, ("thinking_end", "answer", "answer_start", "last_number_start"))) == expected
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_gsm8k_solution(name, shared):
+    """The answer is found, right against itself, and its tokens decode to the number: with a tokenizer a family."""
+    lines = (shared / "data" / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1319
+    for solution in (json.loads(line)["answer"] for line in lines):
+        published = solution.rpartition("#### ")[2]
+        ids = encode(real(name), solution)
+        _, found = located(real(name), ids)
+        assert found["text"] == solution
+        assert all(grading.grade(found["answer"], published, grader) for grader in grading.GRADERS)
+        held = real(name).backend_tokenizer.decode(ids[found["answer_start"] : found["answer_end"]])
+        assert held.strip() == published
+        assert found["last_number_start"] == found["answer_start"]
+
+
 # --- arbitrary input --------------------------------------------------------------------------------------
 
 LATEX = st.sampled_from(["####", "\\frac{", "\\tfrac{1}{2}", "\\boxed{", "}{", " 1/2", "$$\n", "\\[\n", "=", "-"])
