@@ -9,9 +9,11 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +86,14 @@ def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: fl
         return found
 
     return until(seen, seconds)
+
+
+def kill(process: subprocess.Popen) -> None:
+    """Kill a command and all its processes."""
+    top = psutil.Process(process.pid)
+    for one in [*top.children(recursive=True), top]:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
 
 
 def refusal(folder: Path, *words: str) -> str:

@@ -6,14 +6,14 @@ the process stops where it stands, and all of the run's processes are killed; th
 of another kind, which may be one that mends what the last kill left.
 """
 
+import json
 import shutil
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
+from clone import kill
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workflow"))
 
@@ -57,13 +57,11 @@ def is_killed(project: Project, log: Path, wanted: str) -> bool:
     process = project.start(CRASH_LOG=str(log), CRASH_AT=wanted)
     while process.poll() is None and log.read_text() == before:
         time.sleep(0.01)
-    top = psutil.Process(process.pid) if process.poll() is None else None
-    for one in [*top.children(recursive=True), top] if top else []:
-        with suppress(psutil.NoSuchProcess):
-            one.kill()
+    if halted := process.poll() is None:
+        kill(process)
     said = process.communicate(timeout=60)[0]
-    assert "Traceback" not in said and (top or process.returncode == 0), said
-    return top is not None
+    assert "Traceback" not in said and (halted or process.returncode == 0), said
+    return halted
 
 
 def results(root: Path) -> dict[str, bytes]:
@@ -73,12 +71,10 @@ def results(root: Path) -> dict[str, bytes]:
 
 
 def finished(root: Path) -> dict[str, int]:
-    """Outputs of the jobs whose records are there, with the time at which each was written."""
-    demo, found = root / "artifacts" / "demo", {}
-    for frames, job in (("generations", "01_generate__tiny__easy"), ("confidence", "02_single_pass")):
-        if (demo / "jobs" / f"{job}.json").exists():
-            found |= {str(path): path.stat().st_mtime_ns for path in (demo / frames).glob("*.parquet")}
-    return found
+    """The frames of finished jobs, as their records name them, with the time at which each was written."""
+    records = [json.loads(path.read_text()) for path in root.glob("artifacts/demo/jobs/[0-9]*.json")]
+    paths = [root / path for record in records for path in record["outputs"] if path.endswith(".parquet")]
+    return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
 
 
 @pytest.mark.parametrize("wanted, least", [

@@ -7,7 +7,6 @@ import nbformat
 import pytest
 
 from lib import params
-from lib.paper.exhibits import EXHIBITS
 from lib.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -52,9 +51,3 @@ def test_cells_are_short_and_define_nothing(notebook):
             assert len(cell.source.splitlines()) <= 8, cell.source
             assert not any(isinstance(node, forbidden) for node in ast.walk(ast.parse(cell.source))), cell.source
             assert not re.search(r"sys\.path|os\.chdir|__file__|import \*", cell.source), cell.source
-
-
-def test_only_08_and_09_carry_targets():
-    for path in NOTEBOOKS:
-        found = set(re.findall(r'"paper": "(\w+)"', path.read_text().replace('\\"', '"')))
-        assert found == {exhibit.name for exhibit in EXHIBITS if exhibit.notebook == path.stem}

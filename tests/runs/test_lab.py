@@ -84,5 +84,4 @@ def test_links_to_code_lead_somewhere_and_no_news_are_asked_for(server):
     assert "ESTIMATORS" in request(server, "api/contents/lib/score/estimators.py")["content"]
     with urllib.request.urlopen(f"http://{server}/lab?token=t", timeout=30) as answer:
         (page,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', answer.read().decode(), flags=re.S)
-    disabled = json.loads(page)["disabledExtensions"]
-    assert "@jupyterlab/apputils-extension:announcements" in disabled
+    assert "@jupyterlab/apputils-extension:announcements" in json.loads(page)["disabledExtensions"]

@@ -6,13 +6,11 @@ each of a run's processes in tests/workflow/test_runs.py.
 """
 
 import re
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
-from clone import SMALL, copy_of_project, counts, edit, run, start, tables, wait_for
+from clone import SMALL, copy_of_project, counts, edit, kill, run, start, tables, wait_for
 from PIL import Image
 
 pytestmark = pytest.mark.slow
@@ -31,10 +29,7 @@ def killed(folder: Path, point: str) -> str:
     """Starts a run, and kills all its processes once there is a file; what the run said."""
     process = start(folder, *WORDS, **ELSEWHERE)
     wait_for(process, lambda: any((folder / "artifacts/demo").glob(point)), 600)
-    top = psutil.Process(process.pid)
-    for one in [*top.children(recursive=True), top]:
-        with suppress(psutil.NoSuchProcess):
-            one.kill()
+    kill(process)
     said = process.communicate(timeout=600)[0]
     assert "Traceback" not in said, said
     return said

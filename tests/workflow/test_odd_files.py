@@ -32,14 +32,6 @@ def test_a_profile_that_cannot_be_read(inside, capsys):
     assert capsys.readouterr() == ("", "run_all.sh: params/demo.yaml can't be read: Is a directory\n")
 
 
-@pytest.mark.parametrize("source", ["~nosuchuser/x", '"a\\0b"', "x" * 300])
-def test_a_source_that_is_no_folder(inside, capsys, source):
-    (inside.root / "params/models/tiny.yaml").write_text(f"label: Tiny\nsource: {source}\n")
-    assert run.main(["check"]) == 2
-    text = capsys.readouterr()
-    assert "Traceback" not in text.out + text.err and all(len(line) <= 300 for line in text.out.splitlines())
-
-
 def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
     def about(*given):
         yield "ok", "begun"
