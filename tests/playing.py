@@ -6,7 +6,7 @@ import pytest
 
 from lib.paths import ROOT, SHIPPED
 from workflow.fingerprint import declared_parameters, is_parameters, read_cells
-from workflow.table import NOTEBOOKS
+from workflow.rules import NOTEBOOKS
 
 SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}

@@ -18,7 +18,7 @@ import yaml
 
 from lib.paths import UserError
 from workflow import extras
-from workflow.table import NOTEBOOKS
+from workflow.rules import NOTEBOOKS
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 NODES = ("one", "two")

@@ -7,7 +7,7 @@ environment     Python and its packages
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, cores and GPUs of a run
-table           the notebooks as a table
+rules           the notebooks, with their inputs and outputs
 pipeline        runs and their jobs
 keys            everything that the outputs of a job depend on
 fresh           which outputs are up to date

@@ -15,7 +15,7 @@ from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, declared_parameters, semantic_checksum
 from workflow.pipeline import Run
 from workflow.records import is_valid, record_key
-from workflow.table import NOTEBOOKS
+from workflow.rules import NOTEBOOKS
 
 BEFORE = ".before.json"  # in a run's folder: old checksums of frames and manifests, until all records are updated
 OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # removed values of model files

@@ -18,7 +18,7 @@ from lib.paths import ROOT, UserError, nearest, read_yaml
 from workflow import extras
 from workflow.locks import run_program
 from workflow.pipeline import Run
-from workflow.table import NOTEBOOKS, Notebook
+from workflow.rules import NOTEBOOKS, Notebook
 
 EXECUTORS = {"slurm": ("SLURM", "slurm"), "cluster-generic": ("Kubernetes", "kubernetes")}  # name, lock of the plugin
 PATIENCE = 60  # seconds to wait until canceled jobs have ended

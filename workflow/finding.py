@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lib.params import Reading
 from lib.paths import ROOT
 from workflow.pipeline import Run
-from workflow.table import NOTEBOOKS, needed
+from workflow.rules import NOTEBOOKS, needed
 
 if TYPE_CHECKING:
     import pandas as pd

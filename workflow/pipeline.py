@@ -12,10 +12,10 @@ from functools import cached_property
 
 from lib.configs import Model
 from lib.paths import ROOT, UserError, nearest
-from workflow import table
+from workflow import rules
 from workflow.files import write_json
 from workflow.fingerprint import code_cells, declared_parameters, import_closure
-from workflow.table import Notebook
+from workflow.rules import Notebook
 
 REPLAY, PUBLISHED = "replay", "published"
 MARK = "@@"  # prefix of the lines on a job's stdout that are events for the run
@@ -88,7 +88,7 @@ class Run:
     @property
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run. A replay runs no model; `published` only builds tables of the paper's numbers."""
-        rows = table.needed(self.wanted) if self.wanted else list(table.NOTEBOOKS)
+        rows = rules.needed(self.wanted) if self.wanted else list(rules.NOTEBOOKS)
         if self.replayed:
             return [row for row in rows if not row.of_pair]
         if self.name == PUBLISHED:
@@ -213,7 +213,7 @@ class Job:
         for job in self.upstream:
             read = job.written(self.run.folder, self.notebook.read_of(job.notebook))
             paths += [path for path in job.outputs if path in read]
-        for row in table.NOTEBOOKS if self.run.replayed else ():
+        for row in rules.NOTEBOOKS if self.run.replayed else ():
             for pair in self.run.pairs if row.heavy else ():
                 folder = f"{SHIPPED}/{self.run.replayed}"
                 shipped = Job(self.run, row, *pair).written(folder, self.notebook.read_of(row))

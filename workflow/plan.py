@@ -11,7 +11,7 @@ from workflow import cluster, finding, gpus, keys
 from workflow.pipeline import PUBLISHED, REPLAY, Run, is_small
 from workflow.progress import say
 from workflow.reference_data import check_shipped_files, shipped_datasets
-from workflow.table import NOTEBOOKS
+from workflow.rules import NOTEBOOKS
 
 
 def plan(args: Namespace) -> Run:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lib.paths import ARTIFACTS, ROOT, UserError, nearest, sha256
 from workflow.pipeline import SHIPPED
-from workflow.table import shippable
+from workflow.rules import shippable
 
 LIST = "SHA256SUMS"
 REQUIRED = [path.split("/")[0] for path in shippable(may_lack=False)]  # a replay needs these

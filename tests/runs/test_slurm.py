@@ -7,7 +7,7 @@ import pytest
 import slurm_cluster
 from clone import JOBS, SMALL, copy_of_project, counts, edit, run, spaced, start, tables, wait_for
 
-from workflow.table import NOTEBOOKS
+from workflow.rules import NOTEBOOKS
 
 pytestmark = pytest.mark.slow
 

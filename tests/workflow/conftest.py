@@ -9,7 +9,7 @@ from small_project import ROWS, Project, build, write
 import workflow
 from lib import configs, params
 from lib import paths as places
-from workflow import table, usable
+from workflow import rules, usable
 
 MODULES = [import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)]
 
@@ -27,7 +27,7 @@ def inside(project, monkeypatch) -> Project:
     for module in (places, configs, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
-    monkeypatch.setattr(table, "NOTEBOOKS", tuple(table.Notebook(**row) for row in ROWS))
+    monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: [])
     return project

@@ -54,13 +54,13 @@ FILES = {  # in place of the project's own, or beside them
     "weights/tiny/model.safetensors": "weights",
     "questions.jsonl": "{}\n",
 }
-ROWS = [  # of workflow.table.NOTEBOOKS, in place of the project's own
+ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
     {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True},
 ]
 ADDED = {  # to the project's own
-    "table.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
+    "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
     "usable.py": "def find_unusable(run, names):  # its models are none\n    return []",
 }
 NOTEBOOKS = {

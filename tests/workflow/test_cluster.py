@@ -14,7 +14,7 @@ from lib.paths import UserError
 from workflow import cluster, dry_run, fresh, node, notebook, records, run
 from workflow.cluster import Profile
 from workflow.pipeline import Job, Run
-from workflow.table import NOTEBOOKS, Notebook
+from workflow.rules import NOTEBOOKS, Notebook
 
 ROWS = {row.number: row for row in NOTEBOOKS}
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0}, cluster="slurm")

@@ -1,7 +1,7 @@
 """One command per finding: what it needs is made and no more, and its claims are judged on just that."""
 
 from workflow import finding, run
-from workflow.table import needed
+from workflow.rules import needed
 
 
 def test_what_it_needs_is_made_and_no_more():

@@ -11,7 +11,7 @@ import pytest
 
 from workflow.fingerprint import ROOT, code_cells, import_closure, imported_names, parse_source
 from workflow.keys import SHOWING
-from workflow.table import NOTEBOOKS
+from workflow.rules import NOTEBOOKS
 
 ROWS = [row for row in NOTEBOOKS if row.heavy]
 MAKING = {"map", "write_frame", "RowCache", "write_passes"}  # what makes rows and writes frames

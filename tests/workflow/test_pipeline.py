@@ -3,7 +3,7 @@
 from small_project import write
 
 from lib import params
-from workflow import fresh, pipeline, records, table
+from workflow import fresh, pipeline, records, rules
 from workflow.pipeline import Run
 
 
@@ -18,8 +18,8 @@ def test_verdicts_taken_alive_are_an_input_of_the_notebook_alone_that_reads_them
 
 def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypatch):
     """As many as there are: they belong to the job's record, and go where its other outputs go."""
-    row = table.Notebook("01_alpha", writes=("x.parquet",), folders=("kept",))
-    monkeypatch.setattr(table, "NOTEBOOKS", (row,))
+    row = rules.Notebook("01_alpha", writes=("x.parquet",), folders=("kept",))
+    monkeypatch.setattr(rules, "NOTEBOOKS", (row,))
     job = pipeline.Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).job("01_alpha")
     kept = ("kept/b.json", "kept/a.json", "kept/.c.json.1.partial")
     for name in (*kept, "x.parquet", "x.json", "notebooks/01_alpha.ipynb"):

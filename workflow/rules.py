@@ -1,4 +1,4 @@
-"""The notebooks as a table, with their inputs and outputs: each row of NOTEBOOKS is a notebook."""
+"""The rules of the workflow: each row of NOTEBOOKS is a notebook, with its inputs and outputs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Notebook:
-    """One row of the table.
+    """One row of NOTEBOOKS.
 
     `heavy`: runs a model, once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model
     and dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
