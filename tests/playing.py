@@ -2,13 +2,10 @@
 
 import ast
 
-import pytest
-
-from lib.paths import ROOT, SHIPPED
+from lib.paths import ROOT
 from workflow.fingerprint import declared_parameters, is_parameters, read_cells
 from workflow.rules import NOTEBOOKS
 
-SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}
 
 

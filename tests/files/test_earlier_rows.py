@@ -17,7 +17,6 @@ from lib.tasks import datasets
 
 PAIR = "tiny-llama__demo-easy"
 HERE, THERE = "cpu, float32", "cpu, bfloat16"
-pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 
 
 @pytest.fixture(params=["shipped/mine", pytest.param("mine/stale/0123/artifacts/mine", marks=pytest.mark.slow)])

@@ -10,7 +10,6 @@ import pytest
 import synthetic
 from architectures import examples
 from clone import ENV, copy_of_project, tables
-from playing import SHIPPED_ONLY
 from transformers import AutoTokenizer
 
 from lib import params, store
@@ -134,7 +133,6 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
 # ---- what becomes of it
 
 
-@SHIPPED_ONLY
 def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
     """Responses of a demo model, and the same from the file that they make, as of a model that is not at hand."""
     shipped = store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-medium.parquet")

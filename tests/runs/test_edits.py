@@ -5,12 +5,11 @@ import json
 import re
 
 import pytest
-from playing import SHIPPED_ONLY, play
+from playing import play
 
 from lib.paths import ROOT, UserError
 
 
-@SHIPPED_ONLY
 @pytest.mark.parametrize("name, edits", [
     ("02", {"models": ["tiny-qwen"], "bin_models": ["tiny-llama"], "grader": "exact", "bins": 5}),
     ("07", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
@@ -23,7 +22,6 @@ def test_other_rows_and_choices_answer(name, edits, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@SHIPPED_ONLY
 @pytest.mark.filterwarnings("error::FutureWarning", "error::pandas.errors.Pandas4Warning")
 def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
     """A column may be empty: no promise can be made, or a method is not for an estimator."""
@@ -31,7 +29,6 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
     play("05", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-hard"])
 
 
-@SHIPPED_ONLY
 @pytest.mark.parametrize("name, edits, said", [
     ("02", {"closed": "both"}, "'closed' can't be 'both'; there is: left, right"),
     ("02", {"main_figure_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
@@ -67,7 +64,6 @@ def closing_edits() -> list[tuple[str, dict]]:
 
 
 @pytest.mark.slow
-@SHIPPED_ONLY
 @pytest.mark.parametrize("name, edits", closing_edits(), ids=str)
 def test_the_edits_that_a_notebook_proposes_answer_in_seconds(name, edits, monkeypatch, tmp_path):
     monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)

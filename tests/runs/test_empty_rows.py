@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from playing import QUICK, SHIPPED_ONLY, play
+from playing import QUICK, play
 
 from lib import store
 from lib.generate import models
@@ -93,7 +93,6 @@ def walk(notebooks, monkeypatch, folder, **parameters) -> dict[str, dict]:
     return {name: play(name, monkeypatch, folder)[0] for name in notebooks}
 
 
-@SHIPPED_ONLY
 @pytest.mark.parametrize("missing", ["last_number", "zero"])
 def test_each_is_shown_token_by_token(missing):
     frame, names = thinned(DATASETS[0])
@@ -106,7 +105,6 @@ def test_each_is_shown_token_by_token(missing):
         assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
 
 
-@SHIPPED_ONLY
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, missing", EXAMPLES)
 def test_every_table_and_figure_is_there(kind, missing, folder, monkeypatch):
@@ -125,7 +123,6 @@ def test_every_table_and_figure_is_there(kind, missing, folder, monkeypatch):
         assert one.dataset == DATASETS[missing == "drop"] and not one.correct
 
 
-@SHIPPED_ONLY
 @pytest.mark.parametrize("name", ["02", "10"])
 def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, monkeypatch):
     frame, _ = thinned(DATASETS[0])
@@ -143,7 +140,6 @@ def test_a_model_that_says_nothing_is_asked_and_measured(folder, monkeypatch):
     assert (frame.token_ids.map(len) == 1).all() and frame.answer.isna().all() and len(frame) == 6
 
 
-@SHIPPED_ONLY
 def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_taken_and_said(folder, monkeypatch):
     frame, _ = thinned(DATASETS[0])
     silent = frame.assign(**NO_ANSWER)

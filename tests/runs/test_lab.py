@@ -15,12 +15,9 @@ import websocket
 from clone import start, wait_for
 from slurm_cluster import free_ports
 
-from lib.paths import ROOT, SHIPPED
+from lib.paths import ROOT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

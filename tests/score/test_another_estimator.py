@@ -9,12 +9,10 @@ from lib import params
 from lib.analysis import run_signals
 from lib.calibrate import fitting
 from lib.paper import calibration_tables, tables
-from lib.paths import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.estimators import ESTIMATORS, Estimator
 
 DEMO = params.load_profile("demo")
-pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 MINE = (
     Estimator("seq_mean", "Seq Mean", "Seq Mean", "$y$", "single_pass", "response", lambda y: np.exp(y).mean()),
     Estimator("ans_min", "Ans Min", "Ans Min", r"$\min y_j$", "single_pass", "answer", lambda y: np.exp(y).min()),

@@ -113,3 +113,8 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(job_of(gpus=1))
+
+
+def test_a_home_at_the_root_is_no_place(monkeypatch):
+    monkeypatch.setitem(progress.PLACES, "/", "~")
+    assert progress.redact_paths("1 / 2\n") == "1 / 2\n"

@@ -19,7 +19,7 @@ from lib.paper.comparison import ReportRecords
 from lib.paper.verdicts import Verdict
 from lib.paths import visible
 from workflow.export import results_document
-from workflow.report import format_value, report_page
+from workflow.report import count_changed_verdicts, format_value, report_page
 
 
 def finding(**changed):
@@ -60,6 +60,11 @@ def test_a_number_is_rounded_once():
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
+
+
+def test_verdicts_that_change_are_counted_by_choice():
+    choices = [{"words": "a", "flips": "FiftySuffice"}, {"words": "a", "flips": ""}, {"words": "b", "flips": None}]
+    assert count_changed_verdicts(choices) == {"a": 1, "b": 0}
 
 
 def test_no_headline_counts_what_cannot_be_compared():
@@ -117,6 +122,11 @@ def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_decla
 def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
     own = _browse(f"{report.as_uri()}#f3", "--dump-dom")
     assert 'class="ran"' not in own.stdout and "CONSOLE" not in own.stderr
+    text = report.read_text(encoding="utf-8")
+    smuggled = report.with_name("smuggled.html")
+    smuggled.write_text(text.replace("</main>", f"</main>{STRINGS[0]}{STRINGS[5]}"), encoding="utf-8")
+    refused = _browse(smuggled.as_uri(), "--dump-dom")
+    assert 'class="ran"' not in refused.stdout and "Content Security Policy" in refused.stderr
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")
