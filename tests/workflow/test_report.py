@@ -19,7 +19,7 @@ from lib.paper.comparison import ReportRecords
 from lib.paper.verdicts import Verdict
 from lib.paths import visible
 from workflow.export import results_document
-from workflow.report import count_changed_verdicts, format_value, report_page
+from workflow.report import count_changed_verdicts, format_value, link_numbers, report_page
 
 
 def finding(**changed):
@@ -60,6 +60,11 @@ def test_a_number_is_rounded_once():
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
+
+
+def test_a_number_leads_to_its_row_if_it_has_one():
+    cells = '<td data-key="m/d">.1</td><td data-key="m/e">.2</td>'
+    assert link_numbers("tab", cells, {"tab--m_d"}) == '<td><a href="#tab--m_d">.1</a></td><td>.2</td>'
 
 
 def test_verdicts_that_change_are_counted_by_choice():
