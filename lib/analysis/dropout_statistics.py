@@ -151,9 +151,8 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
         parts.append(score.assign(estimator=f"{half + 1}"))
     scores = pd.concat(parts)
     results = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).astype({"value": float})
-    table = results.assign(metric=results.metric + "_" + results.estimator).pivot(
-        index=PAIR, columns="metric", values="value"
-    )
+    named = results.assign(metric=results.metric + "_" + results.estimator)
+    table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
     return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
