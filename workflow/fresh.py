@@ -91,7 +91,7 @@ def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Ver
         return Verdict(job, "waits", f"follows {waits[0]}")
     else:
         return Verdict(job, "kept" if changed else "fresh", few)
-    if not waits and not is_forced(job) and (source := find_restorable(job, record_key(content))):
+    if not waits and (source := find_restorable(job, record_key(content))):
         return Verdict(job, "restored", "from an earlier run with the same inputs", source)
     return Verdict(job, "make", why)
 
@@ -103,14 +103,10 @@ def find_forced_jobs(run: Run, numbers: set[str]) -> set[Job]:
     """Return the jobs of these notebooks, except those whose forced rerun was stopped and can resume."""
     if unknown := numbers - {job.notebook.number for job in run.jobs}:
         raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to rerun")
-    begun = {job.notebook.number for job in run.jobs if is_forced(job)}
+    last = ROOT / run.forced / str(count_forced_reruns(run))
+    waiting = [job for job in run.jobs if (last / job.record).exists() and not read_record(ROOT / job.record, job)]
+    begun = {job.notebook.number for job in waiting}
     return {job for job in run.jobs if job.notebook.number in numbers - begun}
-
-
-def is_forced(job: Job) -> bool:
-    """Whether the outputs of a job were moved away for a forced rerun that has not finished."""
-    last = ROOT / job.run.forced / str(count_forced_reruns(job.run))
-    return (last / job.record).exists() and not read_record(ROOT / job.record, job)
 
 
 def count_forced_reruns(run: Run) -> int:
@@ -119,9 +115,12 @@ def count_forced_reruns(run: Run) -> int:
 
 
 def set_aside_forced(run: Run, jobs: list[Job]) -> None:
-    """Move the outputs and shards of jobs away in one step, to a folder that is never restored from."""
+    """Move the outputs and shards of jobs, and their earlier outputs with the same key, away in one step, to a folder
+    that is never restored from."""
     paths = []
     for job in jobs:
+        stale = (ROOT / run.folder / "stale").glob(f"{record_key(key_parts(job))}*")
+        paths += [folder.relative_to(ROOT).as_posix() for folder in stale]
         if record := read_record(ROOT / job.record, job):
             paths += files_of_job(job, record)
             for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may have several row caches

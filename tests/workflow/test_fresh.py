@@ -239,6 +239,13 @@ def test_a_remake_restores_nothing(made):
     assert first.state == "make" and fresh.decide_at_start(first.job) == ""
 
 
+def test_after_a_remake_results_come_back_as_before(made):
+    """Also where a run with another seed was stopped."""
+    complete(run_of(), ["01"])
+    fresh.decide_at_start(run_of(seed=1).jobs[0])
+    assert states(run_of())["01"] == "restored"
+
+
 def test_a_remake_that_was_stopped_is_gone_on_with(made):
     """By a plain start as by the same command: what it has made is kept, and so are the pieces of what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
