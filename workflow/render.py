@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -31,7 +32,12 @@ def import_libraries() -> list[ModuleType]:
 
 def import_early() -> None:
     """Begin to import it, which takes two seconds, while jobs run."""
-    Thread(target=import_libraries, daemon=True).start()
+
+    def import_them() -> None:
+        with suppress(Exception):  # `renew_report` reports it
+            import_libraries()
+
+    Thread(target=import_them, daemon=True).start()
 
 
 def renew_report(run: Run) -> None:
