@@ -35,7 +35,7 @@ def test_one_command_makes_one_file_and_from_the_same_commit_the_same_bytes(comm
     said = clone.run(committed, "archive")
     (made,) = (committed / "artifacts").iterdir()
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
-    assert said.startswith(f"artifacts/calibrated-confidence-1.0.0.tar.gz: sha256 {digest};") and said.count("\n") == 1
+    assert said.startswith(f"artifacts/calibrated-confidence-1.1.0.tar.gz: sha256 {digest};") and said.count("\n") == 1
     git(committed, "config", "tar.umask", "0077")
     os.chmod(committed / "pyproject.toml", 0o600)
     assert clone.run(committed, "archive") == said
