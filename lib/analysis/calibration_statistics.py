@@ -1,17 +1,16 @@
 """Statistics of calibration: the calibration rows before fitting, the fitted maps, reliability diagrams, and bands of
 learning curves."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
+from scipy.special import logit
 from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from lib.calibrate.fitting import DataByPair, Fit, Pair
+from lib.calibrate.fitting import DataByPair
 from lib.score.metrics import reliability_bins
 from lib.store import PAIR
 
@@ -47,37 +46,6 @@ def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8, max_iter=200)
         losses.append(log_loss(correct, model.fit(columns, correct).predict_proba(columns), normalize=False))
     return float(chi2.sf(max(2 * (losses[0] - losses[1]), 0), 1))
-
-
-def tabulate_calibration_maps(
-    confidence: pd.DataFrame, sets: DataByPair, fits: Sequence[Fit], pair: Pair
-) -> pd.DataFrame:
-    """Return the maps of one pair's calibrators for Ans Avg and P(True), for plotting; `fits` are from `calibrate`.
-
-    Columns: estimator, method, score, calibrated, and correct (missing except for calibration rows). Methods that map
-    scores are evaluated at 201 scores, evenly spaced in log-odds over the range. Methods on the answer's tokens are
-    evaluated on the calibration rows. Method "" contains these rows themselves. Pairs with an empty split have no rows.
-    """
-    parts = [pd.DataFrame(columns=["estimator", "method", "score", "calibrated", "correct"])]
-    calibration = confidence[(confidence[[*PAIR, "split"]] == [*pair, "calibration"]).all(axis=1)]
-    for estimator, learners in (("ans_avg", ("ans_avg", "ans")), ("p_true", ("p_true",))):
-        own = [fit for fit in fits if fit.pair == pair and fit.estimator in learners]
-        if not own:
-            continue
-        rows = calibration[calibration.estimator == estimator]
-        odds = logit(np.clip(rows.confidence, 1e-9, 1 - 1e-9))
-        even = np.linspace(odds.min(), odds.max(), 201)
-        drawn = {"": (rows.confidence, rows.confidence, rows.correct)}
-        for fit in own:
-            inputs = {"confidence": expit(even), "margin": even, "answers": fit.fitted_on}[fit.kind]
-            score, correct = expit(even), None
-            if fit.kind == "answers":
-                score, correct = sets[pair].calibration.confidence, sets[pair].calibration.correct
-            drawn[fit.method.name] = score, fit.calibrator.predict(inputs), correct
-        for method, (x, y, right) in drawn.items():
-            columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": right}
-            parts.append(pd.DataFrame(columns).astype({"correct": "boolean"}))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def reliability_by_method(

@@ -76,16 +76,6 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def bald_of_answer_tokens(passes: pd.DataFrame, phi: str = "clip") -> pd.DataFrame:
-    """Return one row per answer token, from rows of `keep_parsed_answers`.
-
-    Columns: example_id, correct, bald (nats; `top_k` and `top_p` divide it).
-    """
-    rows = passes[passes.split == "evaluation"]
-    tokens = rows[["example_id", "correct"]].assign(bald=confidence.scale_bald(rows, phi))
-    return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
-
-
 def _spread(conditional: Any) -> float:
     """Return the SD over passes of an example's entropy relative to its mean; `conditional` has means of the first t
     passes."""

@@ -8,7 +8,6 @@ from scipy.stats import chi2
 from synthetic import keyed, passed, told
 
 from lib.analysis import calibration_statistics, dropout_statistics, token_statistics, verification_statistics
-from lib.calibrate import fitting
 from lib.params import Reading
 from lib.score import confidence
 
@@ -174,20 +173,3 @@ def test_the_middle_eighty_percent_of_the_draws():
     draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})
     (found,) = calibration_statistics.summarize_curves(draws).itertuples()
     assert (found.mean, found.low, found.high, found.one_class) == pytest.approx((0.5, 0.1, 0.9, 1))
-
-
-def test_what_is_drawn_of_calibrators():
-    """Of P(True) a map of 201 scores, even in the log-odds, between the ends of its own calibration rows."""
-    confidence = [0.2, 0.5, 0.9, 0.8, 0.1, 0.7]
-    scores = keyed(6, split="calibration", correct=[True, False, True, True, False, True], confidence=confidence)
-    scores["estimator"] = "p_true"
-    scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
-    others = {"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"}
-    frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
-    fits = fitting.calibrate(frame, {}, {})[-1]
-    found = calibration_statistics.tabulate_calibration_maps(frame, {}, fits, ("m", "d"))
-    known, even = (found[found.method == method] for method in ("", "platt"))
-    assert set(found.estimator) == {"p_true"} and known.score.tolist() == scores.confidence.tolist()
-    assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
-    assert np.diff(LOG(even.score / (1 - even.score))) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
-    assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()

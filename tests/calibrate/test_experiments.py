@@ -1,19 +1,15 @@
 """Calibration over frames: own rows, fewer rows, other pairs' rows."""
 
-import json
-
-import pandas as pd
 import pytest
-from synthetic import keyed, responses, run, single_pass, with_margins
+from synthetic import responses, run, single_pass, with_margins
 
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import Isotonic, Temperature
-from lib.calibrate.transfer import rows_without_near_duplicates, transfer
+from lib.calibrate.transfer import transfer
 from lib.params import Calibration, Subsampling
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
 from lib.store import PAIR
-from lib.tasks.datasets import hash_words
 
 
 @pytest.fixture(scope="module")
@@ -102,41 +98,3 @@ def test_transfer_to_itself_is_calibration(sets, fitted, calibrated):
         assert moved[*source, row.model, row.dataset, row.method, row.metric] == pytest.approx(row.value)
     raw, far = moved["", "", "n", "e", ""], moved["m", "d", "n", "e", "platt"]
     assert far["delta_ece"] == pytest.approx(far["ece"] - raw["ece"])
-
-
-def test_transfer_on_some_rows(sets, fitted):
-    keep = {(s, t): {f"{i:04d}" for i in range(60, 80)} if s != t else set() for s in "de" for t in "de"}
-    moved = transfer(sets, fitted, keep=keep)
-    raw = moved.method == ""
-    assert set(moved[raw].n) == {60} and set(moved[~raw].n) == {20}
-    assert (moved[~raw].source_dataset != moved[~raw].dataset).all()
-
-
-def without_twin(**questions):
-    """Numbers of the evaluation questions without a near duplicate, by source and target; questions by dataset, first
-    those that calibrate."""
-    parts = [
-        keyed(len(some), "m", dataset, split, words=map(hash_words, some))
-        for dataset, pair in questions.items()
-        for split, some in zip(fitting.SPLITS, pair, strict=True)
-    ]
-    found = rows_without_near_duplicates(pd.concat(parts))
-    return {pair: {int(name[1:]) for name in names} for pair, names in found.items()}
-
-
-def test_twins_differ_in_numbers_only():
-    words = "Tom has {} red apples and buys {} more at the market near his old house on Monday"
-    hard = [words.format("93284", "8,421.5")], ["Quite another question about 12 trains"]
-    base = ["Something else about 5 ships"], [words.format(3, 4), "Ann sells 9 cakes"]
-    found = without_twin(hard=hard, base=base)
-    assert found == {("hard", "base"): {1}, ("base", "hard"): {0}, ("base", "base"): {0, 1}, ("hard", "hard"): {0}}
-
-
-def test_twins_of_gsmhard_are_the_published_ones(shared):
-    data = shared / "data"
-    test = pd.read_json(data / "gsm8k/test.jsonl", lines=True).question
-    hard = pd.read_json(data / "gsmhard/gsmhardv2.jsonl", lines=True).input
-    twins = set(json.loads((data / "gsmhard/to_gsm8k_test_index.json").read_text())[:919])
-    found = without_twin(gsmhard=(hard[:919], hard[919:]), gsm8k=(["no twin of anything"], test))
-    assert len(found["gsmhard", "gsm8k"] & twins) <= 3
-    assert len(found["gsmhard", "gsm8k"] | twins) >= len(test) - 3 and len(found["gsm8k", "gsmhard"]) == 400
