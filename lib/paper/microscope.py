@@ -1,12 +1,11 @@
-"""Token viewer: a response token by token, each shaded by its probability, with the answer boxed and the running mean.
+"""Token viewer: a response token by token, each shaded by its probability, with the answer boxed.
 
-Self-contained markup without scripts, for notebooks and the report. Alternatives of a token appear on hover and on
-keyboard focus. Probabilities are the model's own, at temperature 1.
+Self-contained markup without scripts, for notebooks and the report. A token's probability and its alternatives appear
+on hover and on keyboard focus. Probabilities are the model's own, at temperature 1.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from lib.store import PAIR
 
 TEMPLATE = Path(__file__).with_suffix(".html.jinja")
 SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
-MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 200 bytes each; longer responses lose their middle
+MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 200 bytes each; longer responses lose their beginning
 TOKENS_LISTED = 5  # most probable tokens to list
-CURVE_POINTS = 160  # of the running mean's curve
 Speller = Callable[[int], str]  # from a token's id to its text
 Spellings = Mapping[str, Speller | None]  # by model
 
@@ -38,11 +36,8 @@ class Microscope:
     def html(self, themed: bool = False) -> str:
         """Return the HTML; `themed` if the surrounding page has a dark mode."""
         env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-        facts = {"model": "model", "dataset": "dataset", "answer": "verdict", "mean": "mean"}
-        choices = {name: list(dict.fromkeys(one[fact] for one in self.views)) for name, fact in facts.items()}
         return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
             views=self.views,
-            choices=choices,
             themed=themed,
             folded=len(self.views) > 1,
             unspelled=not all(one["spelled"] for one in self.views),
@@ -84,8 +79,7 @@ def token_pages(
     pairs = responses[responses.split == "evaluation"].groupby(PAIR, sort=False)
     chosen = [one for _, rows in pairs for one in most_and_least_confident(rows)]
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
-    views = [token_view(generations, one, labels, spellings, most) | {"mean": mean} for one, mean in chosen]
-    return Microscope(views)
+    return Microscope([token_view(generations, one, labels, spellings, most) for one in chosen])
 
 
 def style_passes(table: pd.DataFrame) -> Any:
@@ -94,18 +88,16 @@ def style_passes(table: pd.DataFrame) -> Any:
     return shaded.format_index(axis="columns", escape="html", level=[0, 1])
 
 
-def most_and_least_confident(rows: pd.DataFrame) -> Iterator[tuple[pd.Series, str]]:
+def most_and_least_confident(rows: pd.DataFrame) -> Iterator[pd.Series]:
     """Yield the most and the least confident of the right rows, then of the wrong rows, by mean probability.
 
-    A single row counts as most confident.
+    A single row is yielded once.
     """
     means = rows.response.map(lambda logprobs: np.exp(logprobs).mean())
     for correct in (True, False):
         part = means[rows.correct.astype(bool) == correct]
-        if len(part):
-            yield rows.loc[part.idxmax()], "confident"
-        if len(part) > 1:
-            yield rows.loc[part.idxmin()], "unsure"
+        for place in dict.fromkeys([part.idxmax(), part.idxmin()] if len(part) else []):
+            yield rows.loc[place]
 
 
 def token_view(
@@ -120,30 +112,28 @@ def token_view(
     speller, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
     spell = speller or (lambda token: f"[{token}]")
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
-    means = p.cumsum() / np.arange(1, n + 1)
     start, end = map(int, one.span or (n, n))
     others = most_probable_tokens(row, spell)
     tokens = [
         {
-            "text": spell(int(token)),
+            "text": spell(int(row.token_ids[i])),
             "shade": int(np.sum(p[i] < np.array(SHADES))),
             "answer": start <= i < end,
-            "gap": 0,
-            "said": f"{p[i]:.4f}, mean {means[i]:.3f}",
+            "said": f"{p[i]:.4f}",
             "others": others.get(i),
         }
-        for i, token in enumerate(row.token_ids[:n])
+        for i in range(max(0, n - most), n)
     ]
-    thought = min(int(row.thinking_end), n)
-    parts = {"thinking": omit_middle(tokens[:thought], most // 2), "thought": thought,
-             "tokens": omit_middle(tokens[thought:], most // 2 if thought else most)}  # fmt: skip
-    names = {"model": labels[0][row.model], "dataset": labels[1][row.dataset]}
+    names = f"{labels[0][row.model]}, {labels[1][row.dataset]}, {row.example_id}"
     verdict = "right" if one.correct else "wrong"
-    found = f"{row.answer}, and {row.reference} is right" if one.parsed else f"no answer, and {row.reference} is right"
-    title = f"{', '.join(names.values())}, {row.example_id}: {verdict} ({found}), mean probability {means[-1]:.3f}"
-    question = row.question if isinstance(row.question, str) else ""
-    facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelled": speller is not None}
-    return names | facts | parts | running_mean_curve(means, start)
+    found = row.answer if one.parsed else "no answer"
+    return {
+        "title": f"{names}: {verdict} ({found}, and {row.reference} is right), mean probability {p.mean():.3f}",
+        "question": row.question if isinstance(row.question, str) else "",
+        "spelled": speller is not None,
+        "left_out": max(0, n - most),
+        "tokens": tokens,
+    }
 
 
 def most_probable_tokens(row: Any, spell: Speller) -> dict[int, list[str]]:
@@ -159,25 +149,3 @@ def most_probable_tokens(row: Any, spell: Speller) -> dict[int, list[str]]:
         )
         found[int(position)] = [f"{spell(int(token))} {value:.4f}" for token, value in zip(ids, p, strict=False)]
     return found
-
-
-def omit_middle(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Return at most `most` tokens: the middle is omitted, except for tokens of the answer."""
-    half = most // 2
-    shown = [t["answer"] or i < half or i >= len(tokens) - half for i, t in enumerate(tokens)]
-    parts: list[dict[str, Any]] = []
-    for keep, group in groupby(zip(shown, tokens, strict=True), key=lambda pair: pair[0]):
-        part = [token for _, token in group]
-        parts += part if keep else [{"gap": len(part)}]
-    return parts
-
-
-def running_mean_curve(means: np.ndarray, start: int) -> dict[str, Any]:
-    """Return the running mean as a line of at most CURVE_POINTS in a box of 160 by 70, and the start of the answer."""
-    low = np.floor(20 * means.min()) / 20
-    at = np.unique(np.linspace(0, len(means) - 1, CURVE_POINTS).astype(int))
-    x = 160 * at / max(1, len(means) - 1)
-    y = 70 * (1 - (means[at] - low) / (1 - low if low < 1 else 1))
-    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
-    begins = round(160 * start / max(1, len(means) - 1), 1) if start < len(means) else None
-    return {"line": line, "low": f"{low:.2f}", "end": f"{means[-1]:.3f}", "at": begins}
