@@ -23,8 +23,9 @@ from lib.paper.latex import escape
 from lib.paths import UserError, nearest, write_atomically
 from workflow.pipeline import PUBLISHED
 
-FORMS = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
-         "num": {"text/latex": ".tex"}, "rep": {"application/json": ""}}  # fmt: skip
+TEXT = {"text/latex": ".tex"}
+FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
+         "num": TEXT, "rep": {"application/json": ""}}  # fmt: skip
 TARGETS = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.notebook == "08_tables")
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.published)
@@ -53,7 +54,7 @@ def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
         if target in seen:
             raise UserError(f"cell {number}: target '{target}' appears twice")
         seen.add(target)
-        for mime, suffix in FORMS[target[:3]].items():
+        for mime, suffix in FORMS["fig_prompt" if target.startswith("fig_prompt_") else target[:3]].items():
             if mime not in data:
                 raise UserError(f"cell {number}: target '{target}' has no {mime}")
             if suffix:
@@ -69,7 +70,7 @@ def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[a4paper,landscape,margin=1.5cm]{geometry}
 \usepackage[T1]{fontenc}
-\usepackage{times,amsmath,amssymb,bm,booktabs,multirow,graphicx,adjustbox,caption}
+\usepackage{times,amsmath,amssymb,bm,booktabs,multirow,graphicx,adjustbox,caption,listings}
 \captionsetup{labelfont=bf,font=small}
 \pdfinfoomitdate=1 \pdftrailerid{} \pdfsuppressptexinfo=-1 % the same file from the same tables
 \setlength{\parindent}{0pt}
@@ -90,7 +91,8 @@ def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
     for name, (short, long) in captions().items():
         caption = escape(short), escape(f"{short}. {long}")
         if f"{name}.tex" in files:
-            lines.append(PANEL % (rf"\input{{{name}}}", "table", *caption))
+            kind = "figure" if name.startswith("fig_") else "table"
+            lines.append(PANEL % (rf"\input{{{name}}}", kind, *caption))
         elif f"{name}.pdf" in files:
             lines.append(PANEL % (FIGURE % name, "figure", *caption))
     return "\n".join([*lines, r"\end{document}", ""])

@@ -122,7 +122,7 @@ def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any
     """Return one figure, or one table whose cells link to their numbers next to the paper's."""
     short, long = captions()[name]
     part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
-    if name.startswith("fig_"):
+    if "image/png" in data:
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:
         part["rows"] = [row | {"id": number_anchor(name, row["key"])} for row in numbers if row["table"] == name]

@@ -2,8 +2,11 @@
 
 import base64
 import hashlib
+import html
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +18,8 @@ from matplotlib.text import Text
 
 from lib.paper import figures, prompt_figures
 from lib.paths import ROOT
+from workflow.export import HEAD, PANEL
+from workflow.render import typeset
 
 SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
@@ -39,8 +44,6 @@ def all_figures():
     return {
         "one": figures.main_analysis(means, title="a_b & $c$ on <d>"),
         "three": figures.main_analysis(means, entropies, in_situ, title="m"),
-        "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
-        "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
 
 
@@ -88,22 +91,24 @@ def test_what_a_notebook_receives(drawn):
 # ---- prompts
 
 
-def shown(figure, ax):
-    rows = {}
-    for text in figure.canvas.axes[ax].texts[1:]:
-        if text.get_text() != "\u21aa":
-            rows.setdefault(text.get_position()[1], []).append((text.get_position()[0], text.get_text()))
-    return ["".join(part for _, part in sorted(row)) for _, row in sorted(rows.items())]
+HOSTILE = "<\uff5cUser\uff5c> 2 \u2264 3, Ren\u00e9\u2019s \u4e2d <b>&amp; \\end{lstlisting}\\input{x} 100% $x_1$ #{}~^"
 
 
-def test_prompt_shows_every_character(drawn):
-    marks = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
-    first = f"{marks[0]}{marks[1]}system"  # the next mark does not fit the line
-    assert shown(drawn["prompt"], 0) == [first, marks[2], "Be kind to $x$ & <y>.<|eot_id|>"]
-    assert shown(drawn["prompt"], 1) == ["one", "#### 1<|eot_id|>"]
+def test_prompts_show_every_character():
+    """On a page each letter, none of them markup; in LaTeX what it can set, or the letter's code."""
+    page = prompt_figures.prompt_comparison(PROMPT, PROMPT + HOSTILE + "Is it?", new="Is it?")._repr_html_()
+    texts = [html.unescape(re.sub("<[^>]*>", "", one)) for one in re.findall("(?s)<pre[^>]*>(.*?)</pre>", page)]
+    assert texts == [PROMPT, PROMPT + HOSTILE + "Is it?"] and page.count("<mark>Is it?</mark>") == 1
+    latex = prompt_figures.prompt_example(PROMPT, HOSTILE).latex
+    assert PROMPT in latex and r"<|User|> 2 \u2264 3, Ren\u00e9's \u4e2d <b>&amp;" in latex
+    assert latex.count(r"\end{lstlisting}") == 2
 
 
-@pytest.mark.filterwarnings("error")
-def test_letters_that_the_font_lacks():
-    drawn = prompt_figures.prompt_example("<\uff5cUser\uff5c> 2 \u2264 3 \U0001f600", "\u4e2d" * 200)
-    assert shown(drawn, 0) == ["<|User|> 2 \u2264 3 \\u1f600"]
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_prompts_compile(tmp_path):
+    (tmp_path / "prompt.tex").write_text(prompt_figures.prompt_example(PROMPT, HOSTILE + "\tword " * 99).latex)
+    (tmp_path / "results.tex").write_text(HEAD + PANEL % (r"\input{prompt}", "figure", "x", "x") + r"\end{document}")
+    assert typeset(tmp_path) == "", (tmp_path / "results.log").read_text()[-2000:]
+    text = subprocess.run(["pdftotext", tmp_path / "results.pdf", "-"], capture_output=True, text=True, check=True)
+    seen = "".join(text.stdout.split())  # lines are broken anywhere
+    assert "<|eot_id|>" in seen and "100%$x_1$#{}" in seen and seen.count("word") == 99

@@ -28,8 +28,9 @@ def notebook(*targets, data=DATA):
 
 def test_one_file_for_each_and_nbconvert_writes_the_same_and_the_report():
     nb = notebook(*TARGETS)
-    wanted = {f"{name}.tex" for name in TARGETS if name[:3] in ("tab", "num")}
-    wanted |= {f"{name}{suffix}" for name in TARGETS if name[:3] == "fig" for suffix in (".pdf", ".png")}
+    wanted = {f"{name}.tex" for name in TARGETS if name[:3] in ("tab", "num") or name.startswith("fig_prompt_")}
+    drawn = {name for name in TARGETS if name.startswith("fig_")} - {"fig_prompt_example", "fig_prompt_comparison"}
+    wanted |= {f"{name}{suffix}" for name in drawn for suffix in (".pdf", ".png")}
     files, (document, resources) = exported_files(nb), PaperExporter().from_notebook_node(nb)
     assert files.keys() == wanted and files["fig_main_analysis.png"] == b"\x89PNG"
     assert resources["outputs"].keys() == {*wanted, "report.html"} and r"\end{document}" in document
