@@ -14,7 +14,7 @@ from lib.paths import visible
 MODEL_NOT_ASKED = "(not asked: the model is not at hand)"
 LISTING = r"""\begin{minipage}[t]{%.2f\linewidth}
 \textbf{%s}
-\begin{lstlisting}[basicstyle=\ttfamily\scriptsize,breaklines=true,columns=fullflexible,keepspaces=true,frame=single,%
+\begin{lstlisting}[basicstyle=\ttfamily\scriptsize,breaklines=true,columns=fullflexible,keepspaces=true,frame=single,
 xleftmargin=4pt,xrightmargin=4pt]
 %s
 \end{lstlisting}
