@@ -3,10 +3,9 @@
     artifacts/<run>/generations/<model>__<dataset>.parquet   the frame
     artifacts/<run>/generations/<model>__<dataset>.json      its parameters, revisions, checksums and cost
 
-A run reads its own frames. Two kinds of run fall back to shipped frames (and `small` reuses rows of its shipped frames,
-see `earlier_rows`). A replay (`replay`, `replay-small`) uses those of its profile. An interactive run (`lab`,
-`lab-<word>`) uses those of the demo, so notebooks work in a fresh clone. A shipped frame is used only with the
-responses from which it was computed.
+A run reads its own frames. Two kinds of run fall back to shipped frames. A replay (`replay`, `replay-small`) uses those
+of its profile. An interactive run (`lab`, `lab-<word>`) uses those of the demo, so notebooks work in a fresh clone. A
+shipped frame is used only with the responses from which it was computed.
 """
 
 import hashlib

@@ -54,8 +54,8 @@ FAULTS = (
     Fault("an exit code changes", "workflow/cli.py",
           "        return 2\n", "        return 3\n", "test_transcript.py::test_it_says_the_same[at once]", "= 3"),
     Fault("the last shard is lost", "lib/row_cache.py",
-          'sorted(folder.glob("[0-9]*-*.parquet"))', 'sorted(folder.glob("[0-9]*-*.parquet"))[:-1]',
-          "test_earlier.py::test_finished_shards_of_a_killed_run_are_kept", "made again"),
+          'sorted(self.folder.glob("*.parquet"))', 'sorted(self.folder.glob("*.parquet"))[:-1]',
+          "../files/test_row_cache.py::test_a_killed_run_goes_on_where_it_stopped", "assert"),
     Fault("bins are closed on the other side", "lib/score/metrics.py",
           'edge - (closed == "right")', 'edge - (closed == "left")', REPLAY, ".tex: "),
 )  # fmt: skip

@@ -11,10 +11,9 @@ from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, public_path
-from lib.validation import RENAMED
 from workflow import hub
 from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
-from workflow.pipeline import Job, Run
+from workflow.pipeline import Job
 from workflow.records import record_key
 
 EXPORT = ("workflow/export.py",)
@@ -90,19 +89,6 @@ def source_of(place: str) -> str:
 
 def read_source(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
-
-
-def resume_key(run: Run, content: Parts) -> str:
-    """Return the key of unfinished shards. If outputs survive code changes, shards do too."""
-    if run.values.get("on_code_change") == "keep":
-        content = {name: value for name, value in content.items() if not name.startswith("code ")}
-    return record_key(content)[:16]
-
-
-def earlier_resume_key(run: Run, content: Parts) -> str:
-    """Return the same key under the parameter names of version 1.0.0."""
-    old = {f"parameter {new}": f"parameter {name}" for name, new in RENAMED.items()}
-    return resume_key(run, {old.get(name, name): value for name, value in content.items()})
 
 
 def code_key(job: Job, content: Parts) -> str:

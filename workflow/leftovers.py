@@ -6,25 +6,22 @@ import time
 from pathlib import Path
 
 from lib.paths import ROOT
-from workflow import files, keys
+from workflow import files
 from workflow.locks import is_running
 from workflow.pipeline import Run
-from workflow.records import forget_shards, read_record
 
-# files of write_atomically, and folders of forget_shards, typeset and book; each name has the id of the process that
+# files of write_atomically, and folders of typeset and book; each name has the id of the process that
 # writes it
 SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:typeset|book)-(\d{1,7})-\w+")
 YOUNG = 600  # seconds: a process on another machine may still write younger files
 
 
 def clear_leftovers(run: Run) -> None:
-    """Finish incomplete moves, remove shards of finished jobs, and remove temporary files whose process has ended.
-    The caller must have the lock of the run."""
+    """Finish incomplete moves, and remove temporary files whose process has ended. The caller must have the lock of the
+    run."""
     files.finish_move(run)
     for job in run.jobs:
         files.finish_move(job)
-        if record := read_record(ROOT / job.record, job):
-            forget_shards(job, keys.resume_key(run, record["parts"]))
     age = YOUNG if run.cluster else 0
     ages = {run.folder: age, run.figures: age, "artifacts/.checksums": YOUNG}  # which all runs share
     for folder, spared in ages.items():

@@ -87,8 +87,6 @@ def kernel_environment(job: Job, scratch: Path, content: keys.Parts) -> dict[str
         "JUPYTER_RUNTIME_DIR": str(scratch),
         "IPYTHONDIR": str(scratch / "ipython"),  # without the user's start-up files
         "TMPDIR": str(scratch),
-        "CALIBRATION_RECORD": keys.resume_key(job.run, content),
-        "CALIBRATION_EARLIER_RECORD": keys.earlier_resume_key(job.run, content),
         "CALIBRATION_CODE": keys.code_key(job, content),
         "CALIBRATION_REVISIONS": json.dumps(params.REVISIONS),
     }
@@ -213,7 +211,6 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
         outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
     records.write_record(job, parts, outputs, seconds)
-    records.forget_shards(job, keys.resume_key(job.run, parts))
     records.mark_done(job)
     emit_event(job, "end", seconds=seconds)
 

@@ -5,8 +5,6 @@ of another job, whose files this job must not move.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -70,15 +68,6 @@ def mark_done(job: Job) -> None:
     """Mark a job as done for Snakemake and downstream jobs, with the checksum of its record."""
     (ROOT / job.done).parent.mkdir(parents=True, exist_ok=True)
     (ROOT / job.done).write_text(str(checksum(job.record)), encoding="utf-8")
-
-
-def forget_shards(job: Job, code: str) -> None:
-    """Remove the finished shards with key `code` of a job that now has its record."""
-    for mark in (ROOT / job.run.folder / "shards").glob("[!.]*/written"):  # others are being removed
-        if mark.read_text(encoding="utf-8") == code:
-            gone = mark.parent.with_name(f".{mark.parent.name}.{os.getpid()}")  # leftovers.py knows this name
-            os.replace(mark.parent, gone)
-            shutil.rmtree(gone)
 
 
 def changed_parts(record: dict, content: dict) -> list[str]:

@@ -1,8 +1,8 @@
 """Copy signals into artifacts/shipped/<run>/, part of the project: `python -m workflow.reference_data RUN [PAIR...]`.
 
 It copies the model outputs of each finished pair (<model>__<dataset>). A replay builds every table from them without a
-model, and a larger run reuses them. Every run's list of checksums is in git; all files are checked before any is read.
-`cd artifacts/shipped/demo && sha256sum -c SHA256SUMS` does the same.
+model, and a larger run can reuse them (shipped_rows.py). Every run's list of checksums is in git; all files are checked
+before any is read. `cd artifacts/shipped/demo && sha256sum -c SHA256SUMS` does the same.
 """
 
 import shutil

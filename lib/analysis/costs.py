@@ -56,10 +56,10 @@ def seconds_per_question(
         where, hours = pair.split("__"), 0.0
         for kind in TIMED_KINDS:
             for _, facts in read_manifests(run, kind, [pair]):
-                seconds = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)  # known for rows of the run itself
+                seconds = facts.get("seconds", np.nan) + facts.get("grid_seconds", 0.0)
                 made = facts["rows"] - facts.get("kept_from", {"rows": 0})["rows"]
                 hours += seconds / 3600 if made == facts["rows"] else np.nan
-                if kind in estimators and made > 0:
+                if kind in estimators and made > 0 and not np.isnan(seconds):
                     records.append((*where, estimators[kind], "seconds", seconds / made))
         if not np.isnan(hours):
             records.append((*where, ALL_JOBS, "hours", hours))

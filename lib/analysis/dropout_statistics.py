@@ -110,7 +110,7 @@ def ece_by_number_of_passes(
     return results[[*PAIR, "ece", "passes"]].astype({"ece": float})
 
 
-HALVES = ("half_predictive", "half_conditional")  # older frames lack these columns
+HALVES = ("half_predictive", "half_conditional")
 
 
 def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
@@ -119,7 +119,7 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     Parameters
     ----------
     responses : from `interpret_responses`; rows without an answer are omitted
-    dropout : a dropout frame; rows without HALVES, from older passes, are omitted
+    dropout : a dropout frame; rows without HALVES are omitted
 
     Returns
     -------

@@ -5,7 +5,7 @@ teacher-forced pass over these tokens (lib.generate.scoring) computes all other 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 
 from lib.configs import Model
 from lib.generate import p_true
-from lib.generate.imported_responses import FileEngine
+from lib.generate.imported_responses import FileEngine, ImportedResponse
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import response_row, score_responses
@@ -99,7 +99,7 @@ def choose_engine(
     settings: Generation,
     engine: Engine,
     examples: Sequence[Example],
-    scratch: Callable[[], Path],
+    scratch: Path,
     from_file: bool = True,
 ) -> ResponseEngine:
     """Return the engine for a pair's responses: the response file that the model's config names, else `engine`.
@@ -107,7 +107,7 @@ def choose_engine(
     Parameters
     ----------
     examples : all examples of the run, because vLLM samples them together
-    scratch : returns the folder for unfinished work
+    scratch : folder for unfinished work
     from_file : False if the prompt differs from the one behind the response file
     """
     if from_file and lm.spec.responses:
@@ -115,6 +115,11 @@ def choose_engine(
     if engine == "vllm":
         return VLLMEngine(lm, build_requests(lm, dataset, examples, settings), scratch)
     return TransformersEngine(lm, settings.max_batch_tokens)
+
+
+def given_responses(engine: ResponseEngine) -> Mapping[str, ImportedResponse]:
+    """Return the responses of a file by example_id; none of an engine that samples."""
+    return engine.responses if isinstance(engine, FileEngine) else {}
 
 
 def generate_responses(

@@ -210,12 +210,9 @@ def rest_work(
     return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 
-def open_cache(
-    run: str, pair: str, scope: Scope, facts: dict[str, Any], generations: pd.DataFrame, rows_per_shard: int
-) -> RowCache:
+def open_cache(run: str, pair: str, scope: Scope, facts: dict[str, Any], rows_per_shard: int) -> RowCache:
     """Return the cache of a pair's passes in a scope, one row for each response and rate."""
-    known_by, facts = ("example_id", "rate"), facts_in_scope(scope, facts)
-    return RowCache(run, DROPOUT[scope], pair, facts, rows_per_shard, [scope], known_by, generations)
+    return RowCache(run, DROPOUT[scope], pair, facts_in_scope(scope, facts) | {"scope": scope}, rows_per_shard)
 
 
 def write_passes(

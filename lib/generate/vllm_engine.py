@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1", "VLLM_RPC_BASE
 class VLLMEngine:
     """Samples all `requests` when the first of them are needed. The file of responses is parsed once."""
 
-    def __init__(self, lm: LanguageModel, requests: Sequence[Request], scratch: Callable[[], Path]):
+    def __init__(self, lm: LanguageModel, requests: Sequence[Request], scratch: Path):
         self.lm, self.requests, self.scratch = lm, requests, scratch
         self.python, version = find_vllm()
         self.drawn: dict[str, np.ndarray] = {}  # token ids by example
@@ -48,7 +48,7 @@ class VLLMEngine:
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the token ids of a response to each request. If vLLM fails, raise UserError with its first error."""
-        path, names = self.scratch() / "drawn.jsonl", [request.example.example_id for request in requests]
+        path, names = self.scratch / "drawn.jsonl", [request.example.example_id for request in requests]
         if not self.drawn:
             self.read_drawn(path)
         if not self.drawn.keys() >= set(names):

@@ -8,7 +8,6 @@ import pandas as pd
 from lib import run_names, store
 from lib.analysis.results import Results
 from lib.analysis.run_signals import SIGNAL_KINDS, RunSignals, read_manifests
-from lib.earlier_rows import devices_of
 from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
 
@@ -35,7 +34,7 @@ def provenance_notes(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[st
             absent[label] = None
             continue
         revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
-        how = " and ".join(devices_of(facts))
+        how = f"{loaded['device']}, {loaded['dtype']}"
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
     lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
     return lines + ([f"{MODEL_NOT_AVAILABLE}: {', '.join(absent)}."] if absent else [])

@@ -2,9 +2,10 @@
 none."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 
 from lib.params import Demonstration
@@ -15,19 +16,15 @@ BEGINNINGS: tuple[Demonstration, ...] = get_args(Demonstration)
 ABLATION_COLUMNS = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
 
 
-def choose_ablation_rows(
-    generations: pd.DataFrame, rows: int, seed: int = 0, before: Iterable[str] = ()
-) -> pd.DataFrame:
+def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
     """Return a sample of one pair's evaluation rows, in their own order.
 
-    It contains the rows of a smaller run (`before`), then the first in the order of sha256("seed|dataset|example_id").
-    That order is the same for every model.
+    It contains the first in the order of sha256("seed|dataset|example_id"), which is the same for every model.
     """
     evaluation = generations[generations.split == "evaluation"]
     names = [f"{seed}|{row.dataset}|{row.example_id}" for row in evaluation.itertuples()]
     rank = [hashlib.sha256(name.encode()).hexdigest() for name in names]
-    order = pd.DataFrame({"new": ~evaluation.example_id.isin(set(before)).to_numpy(), "rank": rank})
-    return evaluation.iloc[sorted(order.sort_values(["new", "rank"]).index[:rows])]
+    return evaluation.iloc[np.sort(np.argsort(rank)[:rows])]
 
 
 def examples_of_rows(generations: pd.DataFrame) -> list[Example]:

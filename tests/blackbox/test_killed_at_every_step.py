@@ -44,9 +44,7 @@ if "CRASH_LOG" in os.environ:
     shutil.rmtree = halting("rmtree", shutil.rmtree)
 """
 KINDS = "figures/**/*.tex", "figures/**/*.png", "artifacts/demo/*/*.parquet"  # what a user reads of a run
-UNFINISHED = ".*.partial", "*.partial", "written", ".*.json.[0-9]*", "shards/*", ".typeset-*"
-# leaves shards that wait for the record of their job, as a notebook that asks a model does
-SHARDS = "os.makedirs(at := folder.parent / 'shards/1', exist_ok=True); (at / 'written').write_text(RowCache.record)"
+UNFINISHED = ".*.partial", "*.partial", ".*.json.[0-9]*", ".typeset-*"
 # a record is about to be there, a job has just begun, tables are about to be there
 SAMPLE = r"replace .*/jobs/\.01_|unlink .*/notebooks/02_|replace .*/figures/.*\.tex"
 
@@ -84,7 +82,6 @@ def test_crash_points(wanted, least, tmp_path):
     project, log = Project(build(tmp_path / "a project")), tmp_path / "log"
     with open(project.root / "lib" / "__init__.py", "a") as file:
         file.write(HOOK)
-    project.replace("notebooks/01_generate.ipynb", "print('shard 1/1: done')", SHARDS)
     alone = Project(shutil.copytree(project.root, tmp_path / "alone"))
     code, said = alone.run()
     assert code == 0, said

@@ -1,27 +1,39 @@
 """Finished rows in shards: found again after a kill and by a larger run, noticed where damaged, never mixed."""
 
+import multiprocessing
+import shutil
+import time
+from collections import Counter
+
 import pandas as pd
 import pytest
 
-from lib.row_cache import RowCache
+from lib import params, row_cache, store
+from lib.generate.imported_responses import ImportedResponse
+from lib.paths import SHIPPED
+from lib.row_cache import RowCache, digest_responses, measured_facts, row_key
+from lib.tasks import datasets
+from workflow import shipped_rows
 
 pytestmark = pytest.mark.usefixtures("artifacts")
+PAIR = "tiny-llama__demo-easy"
 
 
-def shards(job="job", rows=2, facts=None, **more):
-    return RowCache("mine", "generations", job, facts or {}, rows, known_by=("x",), **more)
+def shards(job="job", rows=2, facts=None):
+    return RowCache("mine", "generations", job, facts or {}, rows)
 
 
 class Work:
-    """Makes rows of numbers, and remembers of which; killed at the number `stop`."""
+    """Makes rows of numbers, a second each by the `clock`, and remembers of which; killed at the number `stop`."""
 
-    def __init__(self, stop=None):
-        self.done, self.stop = [], stop
+    def __init__(self, stop=None, clock=None):
+        self.done, self.stop, self.clock = [], stop, clock or [0.0]
 
     def __call__(self, part):
         if self.stop in part:
             raise KeyboardInterrupt
         self.done.extend(part)
+        self.clock[0] += len(part)
         return pd.DataFrame({"x": part})
 
 
@@ -32,20 +44,38 @@ def test_a_killed_run_goes_on_where_it_stopped(before, after):
     with pytest.raises(KeyboardInterrupt):
         shards(rows=before).map(killed, list(range(11)))
     frame = shards(rows=after).map(work, list(range(11)))
-    assert frame.x.tolist() == list(range(11)) and work.done == [8, 9, 10]
+    assert frame.x.tolist() == list(range(11)) and list(frame) == ["x"] and work.done == [8, 9, 10]
+
+
+def test_seconds_are_those_of_all_processes(monkeypatch):
+    """Killed after three of four shards, and after the last one, too; rows of another run's shards are not counted."""
+    clock = [0.0]
+    monkeypatch.setattr(row_cache.time, "monotonic", lambda: clock[0])
+    with pytest.raises(KeyboardInterrupt):
+        shards().map(Work(stop=7, clock=clock), list(range(8)))
+    for _ in ("resumed", "all there"):
+        cache = shards()
+        cache.map(Work(clock=clock), list(range(8)))
+        assert cache.seconds == 8 and measured_facts(cache)["seconds"] == 8.0
+    assert clock == [8.0], "what was saved is not made again"
+    fewer = shards()
+    fewer.map(None, [0, 1, 2])
+    assert measured_facts(cache, fewer)["seconds"] == 11.0
+    fewer.save_shard(0, pd.DataFrame({"x": [9]}), [row_key(9, {})], float("nan"))
+    fewer.map(None, [9])
+    assert "seconds" not in measured_facts(fewer), "not known of all rows"
 
 
 def test_a_shorter_and_a_larger_run_find_the_same_rows():
-    """What one made, the other takes over; and a shorter one does not forget what the larger one left."""
-    work, larger = Work(), shards(rows=3)
+    """What one made, the other takes over, in any order; a row that is asked for twice is there twice."""
+    work = Work()
     shards(rows=3).map(work, [1, 2])
-    assert larger.map(work, [1, 2, 3, 4]).x.tolist() == [1, 2, 3, 4] == work.done
-    shorter = shards(rows=3)
-    assert shorter.map(None, [2, 1]).x.tolist() == [2, 1]
-    shorter.clear()
-    assert larger.map(None, [1, 2, 3, 4]).x.tolist() == [1, 2, 3, 4]
-    larger.clear()
-    assert not larger.folder.exists()
+    assert shards(rows=3).map(work, [1, 2, 3, 4]).x.tolist() == [1, 2, 3, 4] == work.done
+    assert shards(rows=3).map(None, [2, 1, 2]).x.tolist() == [2, 1, 2]
+    assert (
+        shards().map(None, []).empty
+        and list(shards("nothing").map(None, [])) == store.schemas.SCHEMAS["generations"].names
+    )
 
 
 def test_shards_are_of_the_same_facts_and_code(monkeypatch):
@@ -55,40 +85,44 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
         parameters = {"max_batch_tokens": 100, "max_dropout_tokens": 100, "rows_per_shard": 9, "top_k": 5} | parameters
         loaded = {"device": device, "dtype": dtype, "attention": attention}
-        return RowCache("run", "dropout", "job", {"loaded": loaded, "parameters": parameters}, more=["a"]).folder
+        facts = {
+            "model": {"label": "A", "dtype": "auto"},
+            "loaded": loaded,
+            "parameters": parameters,
+            "inputs": {"x": "0"},
+        }
+        return RowCache("run", "dropout", "job", facts).folder
 
     first = folder()
     assert first == folder(device="NVIDIA H200") == folder(max_batch_tokens=50) == folder(max_dropout_tokens=7)
-    assert first == folder(rows_per_shard=4)
+    assert first == folder(rows_per_shard=4) == folder(dropout_rates=[0.3]) == folder(new=None)
     others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
     monkeypatch.setattr(RowCache, "code", "other code")
     assert len({first, *others, folder()}) == 6
 
 
-def test_shards_of_a_run_wait_for_its_record(monkeypatch):
-    """Else a run killed after the last cell would do all of it again; a larger run takes them back from those to be
-    forgotten."""
-    monkeypatch.setattr(RowCache, "record", "0123")
-    cache = shards()
-    shards("nothing").clear()
-    cache.map(Work(), [1, 2, 3])
-    cache.clear()
-    assert (cache.folder / "written").read_text() == "0123" and len(list(cache.folder.glob("*.parquet"))) == 2
-    assert cache.map(None, [1, 2, 3]).x.tolist() == [1, 2, 3], "they are gone on with"
-    cache.map(Work(), [1, 2, 3, 4, 5])
-    assert not (cache.folder / "written").exists()
+def test_shards_stay_where_the_workflow_knows_the_code(monkeypatch):
+    """And go where nothing tells that an edit of a module has made them old."""
+    for code, there in (("", True), ("0123", True), (None, False)):
+        monkeypatch.setattr(RowCache, "code", code)
+        cache = shards()
+        cache.map(Work(), [1, 2, 3])
+        assert measured_facts(cache).get("code", "") == (code or "")
+        cache.clear()
+        assert cache.folder.exists() == there, code
 
 
 @pytest.mark.parametrize("damage", [
     lambda path: path.write_bytes(b"x" + path.read_bytes()[1:]),
+    lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    lambda path: path.write_bytes(path.read_bytes().replace(b"PAR1", b"PAR2", 1)),
     lambda path: path.write_bytes(b""),
-    lambda path: path.write_bytes(next(path.parent.parent.glob("*another-*/00002-*")).read_bytes()),
     lambda path: (path.unlink(), path.mkdir()),
     lambda path: path.rename(path.with_name("00002-0000000000000000.parquet")),
 ])  # fmt: skip
 def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(damage, capsys):
+    """Once: the next process finds its rows whole."""
     items, work = list(range(1, 7)), Work()
-    shards("another").map(Work(), items[::-1])
     cache = shards()
     cache.map(Work(), items)
     (path,) = cache.folder.glob("00002-*")
@@ -96,22 +130,107 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(damage, capsys)
     assert cache.map(work, items).x.tolist() == items and work.done == [3, 4]
     (said,) = [line for line in capsys.readouterr().out.splitlines() if "damaged" in line]
     (aside,) = cache.folder.glob("*.damaged")
-    assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
+    assert f"/{aside.stem}.parquet is damaged" in said
+    assert cache.map(None, items).x.tolist() == items and "damaged" not in capsys.readouterr().out
 
 
-def test_rows_about_responses_are_found_by_a_larger_run_after_a_kill():
-    """Though its file of responses is another; not where a response is another."""
-    old = pd.DataFrame({"example_id": ["a", "b"], "prompt_tokens": 5, "token_ids": [[1, 2], [3]]})
-    new = pd.DataFrame({"example_id": ["a", "b", "c"], "prompt_tokens": 5, "token_ids": [[1, 2], [4], [5]]})
+def test_two_processes_on_one_folder_lose_nothing():
+    """Neither waits for the other, and each has all rows."""
+
+    def run(order, found):
+        rows = shards(rows=1).map(lambda part: time.sleep(0.01) or pd.DataFrame({"x": part}), order)
+        found.put(rows.x.tolist() == order)
+
+    fork, items = multiprocessing.get_context("fork"), list(range(20))
+    found = fork.Queue()
+    both = [fork.Process(target=run, args=(order, found)) for order in (items, items[::-1])]
+    [one.start() for one in both]
+    assert found.get(timeout=60) and found.get(timeout=60)
+    [one.join() for one in both]
+    assert shards().map(None, items).x.tolist() == items
+
+
+RESPONSES = pd.DataFrame({
+    "example_id": ["a", "b"], "question": ["1 + 1?", "1 + 2?"], "prompt_tokens": 5, "token_ids": [[1, 2], [3]],
+    "answer_start": 0, "answer_end": 1, "last_number_start": 0, "last_number_end": 1, "thinking_end": 0,
+    "in_situ_logits": [[0.25], [0.5]],
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("column, other", [
+    ("question", "2 + 1?"), ("prompt_tokens", 6), ("token_ids", [4]), ("answer_start", -1), ("answer_end", 2),
+    ("last_number_end", 2), ("thinking_end", 1), ("in_situ_logits", [0.75]),
+])  # fmt: skip
+def test_rows_about_a_response_are_made_again_where_it_is_another(column, other):
+    """Whatever else the run has: a larger one keeps the others."""
+    larger = pd.concat([RESPONSES, RESPONSES.head(1).assign(example_id="c")], ignore_index=True)
+    larger[column] = [larger[column][0], other, larger[column][2]]
     made: list = []
 
     def work(some):
         made.append(some)
         return pd.DataFrame({"example_id": some, "made": len(made)})
 
-    for generations, sha in ((old, "0"), (new, "1")):
-        cache = RowCache("mine", "verification", "m__d", {"inputs": {"x": sha}}, generations=generations)
-        rows = cache.map(work, generations.example_id.tolist())
+    for generations, sha in ((RESPONSES, "0"), (larger, "1"), (larger.assign(answer="7"), "2")):
+        cache = RowCache("mine", "verification", "m__d", {"inputs": {"x": sha}})
+        rows = cache.map(work, generations.example_id.tolist(), digest_responses(generations))
     assert made == [["a", "b"], ["b", "c"]] and rows.made.tolist() == [1, 2, 2]
-    assert list(rows) == ["example_id", "made"]
-    assert cache.map(work, ["a", "b", "c"]).equals(rows) and len(made) == 2
+
+
+def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():
+    """Though the run's data and its file of responses are named as before."""
+    one = datasets.Example("a", "evaluation", "1 + 1?", "2")
+    keys = [row_key(asked, {}) for asked in (one, one._replace(question="1 + 2?"), one._replace(reference="3"))]
+    given = [ImportedResponse(example_id="a", text="2"), ImportedResponse(example_id="a", text="3")]
+    keys += [row_key(one, {"a": response}) for response in given]
+    assert len({*keys}) == 5 == len({*keys, row_key(one, {"b": given[0]})})
+
+
+def test_a_larger_number_of_rows_begins_with_the_smaller():
+    """Else a larger run would make rows that it already has."""
+    examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
+    whole = datasets.select_examples(examples, 0, 0, "demo-easy")
+    assert sorted(whole) == sorted(examples)
+    for count in (1, 3, 50, 250):
+        part = datasets.select_examples(examples, count, 0, "demo-easy")
+        assert whole[: len(part)] == part or count > 200, "the splits take turns"
+        assert [e for e in whole if e in part] == part
+        assert Counter(e.split for e in part) == {"calibration": count, "evaluation": min(count, 200)}
+    assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]
+
+
+def test_shipped_rows_serve_a_run_that_copies_them(artifacts, capsys):
+    """The rows of 01, 03 and 04 as their notebooks ask for them, for questions that are not shipped with them."""
+    for path in SHIPPED.glob(f"*/{PAIR}.*"):
+        target = artifacts / "shipped" / "mine" / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    (artifacts / "shipped" / "demo").mkdir()
+    assert shipped_rows.main(["mine"]) == 0 and "500 rows of generations, 500 rows of ver" in capsys.readouterr().out
+    assert shipped_rows.main(["mein"]) == 2 and "did you mean 'mine'?" in capsys.readouterr().err
+
+    def ask(kind, items, about=None, **more):
+        facts = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")
+        given = {name: facts[name] for name in ("model", "loaded", "parameters", "data", "inputs") if name in facts}
+        return RowCache("mine", kind, PAIR, given | more).map(None, items, about or {})
+
+    def assert_same(rows, kind, columns=slice(None)):
+        expected = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet").loc[:, columns]
+        pd.testing.assert_frame_equal(rows[list(expected)], expected)
+
+    frame = store.read_frame(SHIPPED / "generations" / f"{PAIR}.parquet")
+    asked = [datasets.Example(*row) for row in frame[list(datasets.Example._fields)].itertuples(index=False)]
+    spec = params.load_dataset_config("demo-easy").model_dump()
+    generations = ask("generations", asked, engine="transformers", dataset=spec)
+    assert_same(generations, "generations")
+    assert_same(generations, "in_situ")
+    kind = "verification"
+    options = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["options"]
+    rows = ask(kind, frame.example_id.tolist(), digest_responses(generations), options=options)
+    assert_same(rows, kind)
+    for kind, scope in (("dropout", "trajectory"), ("dropout_answer", "answer")):
+        passes = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet")
+        sites = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["sites"]
+        items = list(zip(passes.example_id, passes.rate, strict=True))
+        rows = ask(kind, items, digest_responses(frame), sites=sites, scope=scope)
+        assert_same(rows, kind, ~passes.columns.isin(["tuning", "selected"]))

@@ -54,7 +54,7 @@ def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
     committed, commit = [], paths.commit
     monkeypatch.setattr(paths, "commit", lambda scratch, path: (committed.append(path), commit(scratch, path)))
     path = store.write_frame(FRAME, artifacts / "one.parquet")
-    cache = RowCache("mine", "in_situ", "job", {}, known_by=("x",))
+    cache = RowCache("mine", "in_situ", "job", {})
     cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3])
     assert committed == [path, path.with_suffix(".json"), *cache.folder.iterdir()] and len(committed) == 3
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from lib import params
 from lib.generate import batching, mc_dropout, models, p_true
 from lib.paths import UserError
-from lib.row_cache import Meter
+from lib.row_cache import measured_facts
 from workflow import cost
 
 
@@ -116,9 +116,8 @@ def test_where_memory_ends_rows_are_halved_to_the_same_numbers(name, near, monke
     lm = load(name)
     expected = make(lm, near)
     narrow(lm, most, after)
-    with Meter() as meter:
-        assert_alike(make(lm, near), expected, atol=1e-4)
-    assert meter.facts()["halved_for_memory"] == batching.oom_splits == halved
+    assert_alike(make(lm, near), expected, atol=1e-4)
+    assert measured_facts()["halved_for_memory"] == batching.oom_splits == halved
 
 
 def test_a_row_that_is_too_large_by_itself_is_said(name, monkeypatch):

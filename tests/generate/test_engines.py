@@ -128,7 +128,7 @@ def stub(tmp_path, monkeypatch):
 
 
 def vllm(lm, folder):
-    return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, lambda: folder)
+    return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, folder)
 
 
 def test_all_are_drawn_at_once_and_rescored_in_shards(llama, stub, tmp_path):

@@ -19,7 +19,7 @@ OTHERWISE = {"rows_per_shard": 5, "max_batch_tokens": 2500, "max_dropout_tokens"
 ELSEWHERE = {"TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "COLUMNS": "40"}
 WORDS = ("demo", "--cores", "2")
 POINTS = ("shards/01_*/[0-9]*.parquet", "shards/04_*/[0-9]*.parquet")
-LEFT = (".*.partial", ".*.json.[0-9]*", "written")
+LEFT = (".*.partial", ".*.json.[0-9]*")
 PICTURE = r"base64,[A-Za-z0-9+/=]+"
 SECONDS = r'(?s)<h2 id="rep_costs">.*?</table>'  # what no two runs share
 SHADES = 12  # of 255

@@ -39,7 +39,7 @@ FILES = {  # in place of the project's own, or beside them
         import os
 
         class RowCache:
-            record, code = os.environ.get("CALIBRATION_RECORD", ""), os.environ.get("CALIBRATION_CODE", "")
+            code = os.environ.get("CALIBRATION_CODE")
         """,
     # what the report takes of the modules of claims
     "lib/paper/claims.py": "FINDINGS = {}",
@@ -71,7 +71,7 @@ NOTEBOOKS = {
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
-        "facts = {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': [RowCache.record, RowCache.code]}",
+        "facts = {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': RowCache.code}",
         "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
         "show.said(alpha.words(model, dataset, seed))",
     ),
