@@ -9,24 +9,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from lib.paths import UserError, nearest, public_path
 
-# keys of the previous version: their new names, or why they were removed
-RENAMED = {
-    "ablation_rows": "ablation_limit", "answer_form": "answer_format", "batch_tokens": "max_batch_tokens",
-    "bin_counts": "n_bins_ablation", "calibration_dataset": "figure_dataset", "calibration_model": "figure_model",
-    "code_changes": "on_code_change", "curve_nodes": "n_temperature_nodes", "dropout_opening": "dropout_prefix",
-    "dropout_rows": "dropout_limit", "dropout_tokens": "max_dropout_tokens", "dropout_tuning": "n_tuning_examples",
-    "keep_texts": "save_texts", "precision_certainty": "precision_confidence",
-    "precision_targets": "target_precisions", "shard_rows": "rows_per_shard",
-    "temperature_target": "temperature_objective", "token_source": "logprobs_from",
-    "trajectory_dataset": "main_figure_dataset", "trajectory_model": "main_figure_model",
-    "tuning_in_fit": "fit_on_tuning_rows", "verify_thinking": "ptrue_includes_thinking",
-    "wrong_share": "incorrect_fraction",
-}  # fmt: skip
-REMOVED = {
-    "dropout_kernel": "there is one way to draw masks",
-    "mirror": "weights come from a folder or the hub",
-    "size": "weights come from a folder or the hub",
-}
 Kind = TypeVar("Kind", bound="Strict")
 
 
@@ -76,12 +58,8 @@ def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     # without pydantic's names for the alternatives of a union
     loc = [str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part))]
-    key, last, given = ".".join(loc), loc[-1] if loc else "", first["input"]
+    key, given = ".".join(loc), first["input"]
     match first["type"]:
-        case "extra_forbidden" if last in RENAMED:
-            return f"'{key}' is called '{RENAMED[last]}' now"
-        case "extra_forbidden" if last in REMOVED:
-            return f"there is no parameter '{key}' any more: {REMOVED[last]}"
         case "extra_forbidden":
             return f"there is no parameter '{key}'" + (f"; {nearest(key, kind.model_fields)}" if len(loc) == 1 else "")
         case "value_error":  # raised by a validator of ours

@@ -12,7 +12,6 @@ pipeline        runs and their jobs
 keys            everything that the outputs of a job depend on
 fresh           which outputs are up to date
 records         the record of a finished job
-carry_over      update records of an earlier version
 fingerprint     checksums of files and code
 files           write and move files safely if killed
 leftovers       clean up after a killed run
@@ -23,6 +22,7 @@ engine          papermill's engine, which writes a running notebook less often
 locks, gpus     keep jobs and runs apart
 hub, weights    download datasets and models
 reference_data  check the data shipped with the project
+shipped_rows    let a run reuse its shipped rows
 export          write an executed notebook's tables and figures
 report, render  the HTML report and the PDF of a run
 finding, book   one of the paper's findings, or a run as HTML pages

@@ -53,14 +53,6 @@ TAKES = {  # the arguments of each verb
     "published": ("--force", "--cores"),
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
-REMOVED = {
-    "--only": "--models A B replaces the profile's models, --add-models A B adds to them",
-    "--data": "it is --data-dir FOLDER now",
-    "--remake": "it is --force 01 now",
-    "--gpu": "./run_all.sh pilot runs every notebook on a few questions, on a GPU if there is one",
-    "--slurm": "--profile profiles/slurm submits the jobs; write your own keys into a copy of its config.yaml",
-    "--kubernetes": "--profile profiles/kubernetes submits the jobs; `image` and `claim` go into its job.yaml",
-}
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   run whatever is missing or out of date
 
@@ -147,8 +139,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise WordError(f"book is followed by a profile, by replay or by published, not by {verb}")
     args, args.surplus = build_parser().parse_known_args([verb, *words])
     for option in (word.split("=")[0] for word in args.surplus if word.startswith("-")):
-        if option in REMOVED:
-            raise WordError(f"there is no option '{option}' any more: {REMOVED[option]}")
         raise WordError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
     args.finding, args.book, args.rest, args.run = finding, book, rest, args.profile
     if verb in ("replay", "published"):

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lib.paths import ROOT, UserError
-from workflow.carry_over import check_carried_over
 from workflow.files import finish_move, move_files, remove_empty_folders
 from workflow.keys import key_parts, tolerates_code_change
 from workflow.pipeline import Job, Run
@@ -37,7 +36,6 @@ class Verdict:
 
 def judge_all(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     """Return the verdict on each job, upstream first; no file moves. `remake`: numbers of notebooks to rerun."""
-    check_carried_over(run)
     anew, verdicts = find_forced_jobs(run, set(remake)), {}
     for job in run.jobs:
         verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job in anew)
@@ -141,7 +139,7 @@ def files_of_job(job: Job, record: dict | None) -> list[str]:
 
 
 def archive_outputs(job: Job) -> None:
-    """Move record and outputs to artifacts/<run>/stale/<key>/. Shards remain, so an unfinished job resumes."""
+    """Move record and outputs to artifacts/<run>/stale/<key>/. Shards remain, so no row is made twice."""
     record = read_record(ROOT / job.record, job)
     for name in ("results.pdf", "results.log", "report.html") if job.notebook.exports else ():
         (ROOT / job.run.figures / name).unlink(missing_ok=True)  # derived from these outputs

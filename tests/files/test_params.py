@@ -21,8 +21,8 @@ def test_every_file_of_the_repository_is_valid():
 WRONG = [  # kind of file, its text, and what is said of it after its name
     (params.Profile, "limit: 5\n", "'models', 'datasets' are missing"),
     (params.Profile, GOOD.replace("datasets", "dataset"), "there is no parameter 'dataset'; did you mean 'datasets'"),
-    (params.Profile, GOOD + "batch_tokens: 5\n", "'batch_tokens' is called 'max_batch_tokens' now"),
-    (params.Profile, GOOD + "dropout_kernel: fused\n", "there is no parameter 'dropout_kernel' any more: there is one"),
+    (params.Profile, GOOD + "batch_tokens: 5\n", "no parameter 'batch_tokens'; did you mean 'max_batch_tokens'?"),
+    (params.Profile, GOOD + "shard_rows: 5\n", "there is no parameter 'shard_rows'; did you mean '"),
     (params.Profile, "- a\n- b\n", "must hold 'key: value' lines, not a list"),
     (params.Profile, GOOD + "title: [", "is not YAML, line 3"),
     (params.Profile, GOOD + "title: caf\xe9", "is not text in UTF-8"),
@@ -32,7 +32,6 @@ WRONG = [  # kind of file, its text, and what is said of it after its name
     (Model, MODEL.replace("source: me/mine-GGUF\n", ""), "'source' is missing"),
     (Model, "label: x\nresponses: r.jsonl\nrevision: '1'\n", "'source' is missing"),
     (Model, MODEL + "responses: mine/{data}.jsonl\n", "'responses' "),
-    (Model, MODEL + "mirror: [{package: mine==1.0}]\n", "there is no parameter 'mirror' any more"),
     (Dataset, DATASET.replace("me/mine", "{}"), "'source' is {}"),
     (Dataset, DATASET + f"files: {{all: {{path: ../a, sha256: {SUM}}}}}\n", "'files.all.path' is '../a'"),
     (Dataset, DATASET + "files: {all: {path: a, sha256: abc}}\n", "'files.all.sha256' is 'abc'"),
