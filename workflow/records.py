@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from lib import params
 from lib.paths import ROOT, UserError, sync
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, digest
@@ -71,10 +70,9 @@ def mark_done(job: Job) -> None:
 
 
 def changed_parts(record: dict, content: dict) -> list[str]:
-    """Return the names of the parts that changed, without the memory budgets of old records."""
+    """Return the names of the parts that changed."""
     old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
-    named = (old | new).keys() - {f"parameter {name}" for name in params.BUDGETS}
-    return sorted(name for name in named if old.get(name, nothing) != new.get(name, nothing))
+    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 
 def is_intact(record: dict, below: str = "") -> bool:

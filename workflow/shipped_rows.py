@@ -55,7 +55,8 @@ def copy_pair(run: str, path: Path) -> list[str]:
             store.check_made_from(place, f"replay-{run}", [path.stem])
             rows = store.read_frame(place).drop(columns=["tuning", "selected"], errors="ignore")
             items = rows.example_id if kind == "verification" else zip(rows.example_id, rows.rate, strict=True)
-            copied.append(copy_rows(run, place, rows, [row_key(item, digests) for item in items]))
+            more = {"save_texts": bool(responses.text.notna().all())} if kind == "verification" else {}
+            copied.append(copy_rows(run, place, rows, [row_key(item, digests) for item in items], **more))
     return copied
 
 

@@ -226,7 +226,7 @@ def test_shipped_rows_serve_a_run_that_copies_them(artifacts, capsys):
     assert_same(generations, "in_situ")
     kind = "verification"
     options = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["options"]
-    rows = ask(kind, frame.example_id.tolist(), digest_responses(generations), options=options)
+    rows = ask(kind, frame.example_id.tolist(), digest_responses(generations), options=options, save_texts=True)
     assert_same(rows, kind)
     for kind, scope in (("dropout", "trajectory"), ("dropout_answer", "answer")):
         passes = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet")
