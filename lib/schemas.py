@@ -69,7 +69,7 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("answer_end", INTEGER, "token after its last; -1 for none"),
         column("last_number_start", INTEGER, "as answer_start, of the last number in the text"),
         column("last_number_end", INTEGER, "as answer_end, of the last number in the text"),
-        column("thinking_end", INTEGER, "first token after the thinking; 0 without thinking"),
+        column("thinking_end", INTEGER, "first token after the thinking; 0 without; past the last if it never ended"),
         column("eos", INTEGER, "1 where the last token ends the response, else 0"),
         column("seed", INTEGER, "of the example's random stream"),
         column("kept_positions", INTEGERS, "(p) tokens whose logits are kept; none where the model is not at hand"),

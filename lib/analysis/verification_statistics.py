@@ -58,7 +58,7 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
     """
     keys, parts = [*PAIR, "split", "example_id"], []
     length = generations[keys].assign(length=generations.token_ids.map(len))
-    length["again"] = generations.prompt_tokens + length["length"] - generations.thinking_end
+    length["again"] = generations.prompt_tokens + (length["length"] - generations.thinking_end).clip(lower=0)
     rows = verification[verification.split == "evaluation"].merge(length, on=keys)
     for pair, part in rows.groupby(PAIR, sort=False):
         saved = 1 - part.in_situ_tokens / part.standard_tokens

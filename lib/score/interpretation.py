@@ -86,7 +86,7 @@ def answer_coverage(generations: pd.DataFrame, reading: Reading = Reading()) -> 
     columns = {
         "unparsed": [not has_answer for has_answer in with_answer],
         "cut": part.finish_reason == "length",
-        "unclosed": [0 < row.thinking_end >= len(row.token_logprobs) - row.eos for row in rows],
+        "unclosed": [row.thinking_end > len(row.token_logprobs) - row.eos for row in rows],
     }
 
     def grades(grader: str) -> list[bool]:

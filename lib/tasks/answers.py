@@ -189,7 +189,8 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     -------
     dict
         `text`; `answer`, its canonical number or None; half-open token positions, -1 for none: answer_start,
-        answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking.
+        answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking, which is
+        one more than there are if the thinking never ended.
     """
     text, spans = "".join(texts), text_offsets(texts)
     start = answer_start_char(text, thinking)
@@ -202,7 +203,7 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
         "answer_end": answer_end,
         "last_number_start": last_start,
         "last_number_end": last_end,
-        "thinking_end": sum(c1 <= start for _, c1 in spans) if start else 0,
+        "thinking_end": sum(c1 <= start for _, c1 in spans) + (CLOSING_TAG not in text) if start else 0,
         "answer": canonical_number(text[slice(*answer)] if answer else None),
     }
 

@@ -14,6 +14,7 @@ from lib.score import estimators
 from lib.score.confidence import scale_bald
 from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
+from lib.tasks.answers import locate_answer
 
 LOG = np.log
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
@@ -143,13 +144,22 @@ def test_only_plain_answers_where_that_is_asked():
 def test_coverage():
     rows = table(
         row(), none("b", finish_reason="length"), row("c", split="calibration"), row("e", dataset="x"),
-        none("f", dataset="y", thinking_end=4, eos=0), none("g", dataset="y", thinking_end=3),
-        row("h", dataset="y", thinking_end=1, answer="7.0005"),
+        none("f", dataset="y", thinking_end=5, eos=0), none("g", dataset="y", thinking_end=4),
+        row("h", dataset="y", thinking_end=1, answer="7.0005"), none("i", dataset="y", thinking_end=3),
     )  # fmt: skip
     found = answer_coverage(rows)
     shares = found[["rows", "unparsed", "cut", "unclosed"]].to_numpy().tolist()
-    assert shares == [[2, 0.5, 0.5, 0], [1, 0, 0, 0], [3, 2 / 3, 0, 2 / 3]]
-    assert found.iloc[2][["relative", "pal", "exact", "integer"]].tolist() == [1 / 3, 0, 1 / 3, 1 / 3]
+    assert shares == [[2, 0.5, 0.5, 0], [1, 0, 0, 0], [4, 3 / 4, 0, 2 / 4]]
+    assert found.iloc[2][["relative", "pal", "exact", "integer"]].tolist() == [1 / 4, 0, 1 / 4, 1 / 4]
+
+
+@pytest.mark.parametrize("said, eos", [(["<think>", "so 5"], 0), (["<think>", "so 5"], 1)])
+def test_thinking_is_closed_where_its_tag_is(said, eos):
+    """With an answer after it or nothing, at the end of a response or before its end token."""
+    for more, unclosed in (([], 1), (["</think>"], 0), (["</think>", "#### 7"], 0), (["</th", "ink>"], 0)):
+        pieces = said + more
+        found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
+        assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
 
 
 def test_tokens_of_the_answers_of_evaluation_rows():
