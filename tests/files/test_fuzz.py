@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import imported_responses
+from lib.generate import response_files
 from lib.paths import UserError
 from lib.tasks import answers, datasets
 
@@ -26,7 +26,16 @@ PROFILE = st.dictionaries(KEYS, VALUES, max_size=4).map({"models": ["a"], "datas
 YAML = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~ \n\t01.exyabm"), max_size=60)
 BYTES = st.binary(max_size=80) | YAML.map(str.encode)
 JSON = st.text(st.sampled_from('[]{}":,\\ \n1aeu0.-'), max_size=60).map(str.encode)
-RESPONSE = st.fixed_dictionaries({"example_id": VALUES, "text": VALUES})
+ENTRIES = st.lists(st.fixed_dictionaries({"token": VALUES, "logprob": VALUES}, optional={"bytes": VALUES}), max_size=3)
+FIELDS = {"text": VALUES, "logprobs": VALUES | ENTRIES | st.fixed_dictionaries({"content": ENTRIES | VALUES})}
+CHOICE = st.fixed_dictionaries(
+    {"message": VALUES | st.fixed_dictionaries({"content": VALUES}), "finish_reason": VALUES}
+)
+BODY = st.fixed_dictionaries({"choices": VALUES | st.lists(CHOICE | VALUES, max_size=2)})
+BATCH = st.fixed_dictionaries({"status_code": st.just(200) | VALUES, "body": BODY | VALUES})
+RESPONSE = st.fixed_dictionaries({"example_id": VALUES}, optional=FIELDS) | st.fixed_dictionaries(
+    {"custom_id": VALUES, "response": BATCH | VALUES}
+)
 QUESTION = st.fixed_dictionaries({"question": VALUES, "answer": VALUES}, optional={"id": VALUES})
 QUESTIONS = st.lists(QUESTION, max_size=3)
 
@@ -79,5 +88,5 @@ def test_any_questions(place, content):
 def test_any_file_of_responses(place, content):
     path = place / "drawn.jsonl"
     path.write_bytes(content)
-    for name, response in (value_or_line(lambda: imported_responses.read_response_file(path, "mine")) or {}).items():
-        assert response.example_id == name and None in (response.text, response.token_ids)
+    for name, response in (value_or_line(lambda: response_files.read_response_file(path, "mine")) or {}).items():
+        assert response.example_id == name and not (response.text and response.token_ids)

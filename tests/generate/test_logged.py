@@ -4,25 +4,26 @@ import json
 import re
 import subprocess
 
+import architectures
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from architectures import examples
+from architectures import SETTINGS, examples
 from clone import ENV, copy_of_project, tables
 from transformers import AutoTokenizer
 
 from lib import params, store
 from lib.analysis.results import Results
 from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.generate import imported_responses
+from lib.generate import generation, imported_responses, p_true, preflight, response_files
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import judge
 from lib.params import Model, Reading
 from lib.paths import ROOT, SHIPPED, UserError
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
-from lib.tasks import datasets
+from lib.tasks import answers, datasets
 from workflow import check, cli
 from workflow.run import plan
 
@@ -36,47 +37,20 @@ def entries(tokens, **more):
     return [{"token": token, "logprob": logprob} | more for token, logprob in tokens]
 
 
-def ended(mark):
-    return entries([*ANSWERED, (mark, -0.9)])
-
-
-def row(response, thinking=False):
-    spec = Model(label="x", responses="x.jsonl", thinking=thinking)
-    return imported_responses.imported_row(spec, ASKED[0], response)
+def write(folder, *lines):
+    path = folder / "demo-easy.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
 
 
 def read(folder, *lines, **more):
     """What a file of these lines says of the questions a and b."""
-    path = folder / "demo-easy.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(folder, *lines)
     spec = Model(label="x", responses=str(folder / "{dataset}.jsonl"), **more)
     return imported_responses.ImportedResponses.read(spec, "demo-easy", ASKED)
 
 
-# ---- what servers write
-
-
-EURO = [{"token": "", "logprob": -1, "bytes": list(some)} for some in (b"\xe2\x82", b"\xac")]
-THOUGHT = entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])
-WRITTEN = {  # a line; its text, the tokens of its answer, how many there are, whether the last ends it
-    "a list": ({"logprobs": entries(ANSWERED)}, (TEXT, 5, 7, 7, 0)),
-    "a chat's": ({"logprobs": {"content": entries(ANSWERED, bytes=None, id=5), "refusal": None}}, (TEXT, 5, 7, 7, 0)),
-    "an end token": ({"logprobs": ended("</s>")}, (TEXT, 5, 7, 8, 1)),
-    "a nameless one": ({"logprobs": ended("")}, (TEXT, 5, 7, 8, 1)),
-    "beside the text": ({"logprobs": ended("</s>"), "text": TEXT}, (TEXT, 5, 7, 8, 1)),
-    "of a cut response": ({"logprobs": ended("</s>"), "finish_reason": "length"}, (f"{TEXT}</s>", 5, 7, 8, 0)),
-    "a mark in the text": ({"logprobs": ended("<b>"), "text": f"{TEXT}<b>"}, (f"{TEXT}<b>", 5, 7, 8, 0)),
-    "a character in two tokens": ({"logprobs": EURO + entries(ANSWERED)}, (f"\u20ac{TEXT}", 7, 9, 9, 0)),
-    "thinking": ({"logprobs": THOUGHT}, (f"<think>#### 3</think>{TEXT}", 8, 10, 10, 0)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("line, expected", WRITTEN.values(), ids=WRITTEN.keys())
-def test_tokens_as_servers_write_them(line, expected):
-    response = imported_responses.ImportedResponse.model_validate({"example_id": "a"} | line)
-    found = row(response, thinking=line["logprobs"] is THOUGHT)
-    columns = found["text"], found["answer_start"], found["answer_end"], len(found["token_logprobs"]), found["eos"]
-    assert columns == expected and found["answer"] == "17"
+# ---- what a file says
 
 
 LOGGED = {"example_id": "a", "logprobs": entries(ANSWERED)}
@@ -87,47 +61,101 @@ def beside(**fields):
     return [LOGGED, {"example_id": "b"} | fields]
 
 
+TEXT_ALONE = "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`.*: leave such lines out"
 REFUSED = [
-    (beside(logprobs=entries(ANSWERED), token_ids=[1]), "demo-easy.jsonl, line 2.*given as 'text' or as 'token_ids'"),
-    (beside(logprobs=entries(ANSWERED), text="#### 18"), "do not make up its 'text'"),
-    (beside(logprobs=entries([("a", 0.7)])), "logprobs.0.logprob"),
-    (beside(logprobs=entries([("a\ud800", -1)])), "its text holds half of a character"),
     ([LOGGED | {"example_id": "c"}], "no response to 2 of 2 questions, the first 'a'"),
+    ([{"example_id": "a", "finish_reason": "failed"}], "no response to 2 of 2 questions, the first 'a'"),
     ([LOGGED, LOGGED], "line 2: 'a' has been answered before"),
-    ([{"example_id": "a", "text": "1", "logprobs": None}], "2 of 2 responses, the first to 'a', have no `logprobs`"),
-    (beside(text="#### 17"), "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"),
+    (beside(text="#### 17"), f"line 2: {TEXT_ALONE}"),
+    (beside(text="#### 17", logprobs=None), TEXT_ALONE),
+    (beside(text="#### 17", logprobs={"content": []}), TEXT_ALONE),
+    (beside(token_ids=[5]), TEXT_ALONE),
 ]
 
 
 @pytest.mark.parametrize("lines, said", REFUSED)
-def test_a_file_that_is_wrong_or_answers_nothing_or_twice_or_needs_the_model_is_refused(tmp_path, lines, said):
+def test_a_file_that_answers_nothing_or_twice_or_needs_the_model_is_refused(tmp_path, lines, said):
     with pytest.raises(UserError, match=said):
         read(tmp_path, *lines)
-    if "have no `logprobs`" in said:
-        assert len(read(tmp_path, *lines, source="demo/models/tiny-llama").responses) == 2
+    if said.endswith(TEXT_ALONE):
+        assert len(read(tmp_path, *lines, source="demo/models/tiny-llama").unanswered) == 0
 
 
-EMPTY = {
-    "of another dataset": {"dataset": "demo-hard", "text": "7"},
-    "null": {"logprobs": None},
-    "no content": {"logprobs": {"content": []}, "finish_reason": "length"},
-    "a text alone": {"text": "#### 17", "logprobs": None},
-    "withheld": {"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"},
+def batch(**answer):
+    return {"custom_id": "b", "example_id": None, "error": None, "response": answer}
+
+
+EMPTY = {  # a line of b; why it has no response
+    "of another dataset": ({"dataset": "demo-hard", "text": "7"}, ""),
+    "null": ({"logprobs": None}, ""),
+    "no content": ({"logprobs": {"content": []}, "finish_reason": "length"}, ""),
+    "an empty text": ({"text": "", "logprobs": None}, ""),
+    "withheld": ({"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"}, "withheld"),
+    "a tool": ({"finish_reason": "tool_calls", "logprobs": entries(ANSWERED)}, "tool call"),
+    "failed": (batch(status_code=500, body={"error": {"message": "overloaded"}}), "failed"),
 }
 
 
-@pytest.mark.parametrize("line", EMPTY.values(), ids=EMPTY.keys())
-def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line):
+@pytest.mark.parametrize("line, reason", EMPTY.values(), ids=EMPTY.keys())
+def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line, reason):
     found = read(tmp_path, LOGGED, {"example_id": "b"} | line)
     answered, lost = found.describe_coverage()
     assert "1 of the 2 questions of demo-easy" in answered
-    assert "1 without a response, the first 'b': rows without an answer" in lost
-    assert found.facts == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
+    why = f" (1 {reason})" if reason else ""
+    assert f"1 without a response{why}, the first 'b': rows without an answer" in lost
+    counted = {reason: 1} if reason else {}
+    assert found.facts == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1} | counted
     kept = store.read_frame(store.write_frame(found.to_frame("m"), tmp_path / "generations" / "m__demo-easy.parquet"))
     scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
     assert sorted(scores.estimator["b"]) == sorted(SINGLE)
     assert scores.correct["a"].all() and not scores.correct["b"].any()
     assert (scores.confidence["b"] < 1e-9).all()
+
+
+CUT = entries([*ANSWERED, ("\n\nQ", -1)])
+COUNTED = [
+    ({"logprobs": entries([*ANSWERED[:-1], ("7", -9999)])}, "sentinels", "below -87, a server's mark"),
+    ({"logprobs": entries([*ANSWERED[:-1], ("7", -100.0)])}, "sentinels", "below -87, a server's mark"),
+    ({"logprobs": entries(ANSWERED), "finish_reason": None}, "unfinished", "count as cut by length"),
+    ({"logprobs": CUT, "text": TEXT}, "cut at a stop string", "the tokens after it do not count"),
+]
+
+
+@pytest.mark.parametrize("line, kind, said", COUNTED)
+def test_a_response_that_is_read_with_a_reservation_is_counted_and_said(tmp_path, line, kind, said):
+    found = read(tmp_path, LOGGED, {"example_id": "b"} | line)
+    _, told = found.describe_coverage()
+    assert told.startswith("1 of 2 responses, the first to 'b', ") and said in told
+    assert found.facts[kind] == 1 and found.facts["responses"] == 2
+    assert found.to_frame("m").answer.tolist() == ["17", "17"]
+    plain = read(tmp_path, LOGGED, LOGGED | {"example_id": "b"})
+    assert len(plain.describe_coverage()) == 1 and kind not in plain.facts
+    if kind == "sentinels":  # a model says its own
+        assert kind not in read(tmp_path, LOGGED, {"example_id": "b"} | line, source="demo/models/tiny-llama").facts
+
+
+# ---- thinking
+
+APART = {"logprobs": {"reasoning_content": entries([("#### 3", -1), ("!", -2)]), "content": entries(ANSWERED)}}
+INSIDE = {"logprobs": entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])}
+
+
+@pytest.mark.parametrize("line, thinking, first", [(APART, False, 2), (APART, True, 2), (INSIDE, True, 3)])
+def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thinking, first):
+    row = read(tmp_path, LOGGED, {"example_id": "b"} | line, thinking=thinking).to_frame("m").iloc[1]
+    assert (row.answer, row.thinking_end, len(row.token_logprobs)) == ("17", first, first + 7)
+    shown = interpret_responses(pd.DataFrame([row])).iloc[0]
+    assert len(shown.response) == first + 7 and shown.answer.tolist() == pytest.approx([-0.3, -0.4])
+    alone = interpret_responses(pd.DataFrame([row]), Reading(include_thinking=False)).iloc[0]
+    assert alone.response.tolist() == pytest.approx([logprob for _, logprob in ANSWERED])
+
+
+def test_thinking_that_no_response_ends_is_a_wrong_setting(tmp_path):
+    lines = [LOGGED, LOGGED | {"example_id": "b"}]
+    with pytest.raises(UserError, match="no response holds `</think>`, .* remove `thinking: true`"):
+        read(tmp_path, *lines, thinking=True)
+    read(tmp_path, LOGGED, {"example_id": "b"} | INSIDE, thinking=True)
+    read(tmp_path, *[line | {"finish_reason": "length"} for line in lines], thinking=True)
 
 
 # ---- what becomes of it
@@ -147,6 +175,28 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
         assert sorted(set(b.estimator)) == sorted(SINGLE) and len(b) == 4 * 500
         assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
         np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "gpt2"])  # rotary positions, and learned ones, which end
+def test_a_response_longer_than_the_context_is_not_scored(tmp_path, monkeypatch, name):
+    """With prompt and query, one token more than fits; the same without that token is scored."""
+    lm, asked = architectures.load(name), examples("demo-easy", 2)
+    requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
+    room = lm.context - len(requests[0].prompt_ids) - len(p_true.query_ids(lm))
+    for more in 0, 1:
+        lines = [{"token_ids": [5] * (room + more), "finish_reason": "length"}, {"text": "#### 7"}]
+        lines = [line | {"example_id": one.example_id} for line, one in zip(lines, asked, strict=True)]
+        monkeypatch.setattr(lm, "spec", lm.spec.model_copy(update={"responses": str(write(tmp_path, *lines))}))
+        engine = generation.choose_engine(lm, "demo-easy", SETTINGS, "transformers", asked, lambda: tmp_path)
+        assert engine.facts == {"engine": "file", "responses": 2} | ({"longer than the context": 1} if more else {})
+        frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
+        assert frame.token_ids.map(len).tolist()[0] == (1 if more else room) and frame.answer[1] == "7"
+        assert frame.finish_reason.tolist() == ["stop" if more else "length", "stop"]
+        look = preflight.Preflight(lm, SETTINGS.model_dump(), {})
+        found = list(look.check_lengths(imported_responses.ImportedResponses.read(lm.spec, "demo-easy", asked)))
+        assert [text.split(", do")[0] for _, text in found] == (
+            [f"1 of the responses to demo-easy, the first to '{asked[0].example_id}'"] if more else []
+        )
 
 
 def test_claims_on_temperature_are_not_judged_without_it():
@@ -198,9 +248,10 @@ COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 
 
 def test_every_line_of_the_page_is_a_response():
-    found = [imported_responses.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
+    found = [response_files.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
     assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
-    assert [row(one)["answer"] for one in found[3:]] == ["9", "4", "5", "6"]
+    assert [answers.locate_answer(one.pieces, False)["answer"] for one in found[3:]] == ["9", "4", "5", "6"]
+    assert [one.finish_reason for one in found] == ["stop", "stop", "length", "stop", "stop", "stop", "length"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,292 @@
+"""Files of existing responses, as JSON lines of two forms: our own, and that of an OpenAI batch.
+
+Our own line has an `example_id` and a `text`, `token_ids` or `logprobs`. A batch line has a `custom_id` and a
+`response` with a chat completion; OpenAI, vLLM and SGLang write it. Each line is read whole. Otherwise it is refused
+with its number and the remedy, because half of a response would silently have another answer or confidence.
+"""
+
+import codecs
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from lib import store
+from lib.paths import UserError, parse_json, read_bytes
+from lib.tasks.answers import CLOSING_TAG, text_offsets
+from lib.tasks.source_rows import HALF_CHARACTER
+from lib.validation import Strict, validate
+
+END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
+RAW_MARK = re.compile("[\u0120\u010a\u2581]|<0x[0-9A-F]{2}>")  # vocabularies write a blank or line break like this
+HALF = "\ufffd"  # a token that is part of a character decodes to it
+ENTRY = '{"token": ..., "logprob": ...}'
+
+# what a response is, by the finish reason of OpenAI, vLLM, SGLang, TGI, llama.cpp, Ollama, Anthropic, Gemini, Cohere
+ENDINGS = {
+    "stop": "stop eos eos_token end_turn stop_sequence stop_token stop_word word complete endoftext finish",
+    "length": "length limit max_tokens max_length max_output_tokens model_length model_context_window_exceeded",
+    "unfinished": "unfinished abort aborted cancelled error timeout other insufficient_system_resource",
+    "withheld": "withheld content_filter content_filtered safety recitation refusal blocklist prohibited_content spii "
+    "guardrail_intervened error_toxic",
+    "tool call": "tool_calls tool_call tool_use function_call malformed_function_call",
+    "failed": "failed",
+}
+KINDS = {name: kind for kind, names in ENDINGS.items() for name in names.split()}
+LOST = ("withheld", "tool call", "failed")  # then there is no response, even if part of it remains
+
+
+@dataclass(frozen=True)
+class Response:
+    """A response as its line states it; without anything else, an empty one."""
+
+    example_id: str
+    where: str = ""  # the line, in messages
+    text: str = ""  # without an end token; empty if only token ids are known
+    token_ids: list[int] = field(default_factory=list)  # with the end token, if any
+    pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds
+    logprobs: list[float] = field(default_factory=list)  # (n,) their log-probabilities, nats
+    ended: bool = False  # whether the last piece is an end token
+    thought: bool = False  # whether the server logged the thinking apart
+    ending: str = "stop"  # a key of ENDINGS
+    dropped: int = 0  # tokens after the text, from a stop string on
+
+    @property
+    def empty(self) -> bool:
+        return not (self.text or self.token_ids or self.pieces)
+
+    @property
+    def finish_reason(self) -> str:
+        """`stop`, or `length` for one that is not finished."""
+        return "length" if self.ending in ("length", "unfinished") else "stop"
+
+
+def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
+    """Return the responses of a file to the questions of a dataset, by example_id.
+
+    Raise UserError, with the line number, for a line that cannot be read whole and for a question with two responses.
+    A failed request may be repeated on another line.
+    """
+    found: dict[str, Response] = {}
+    name = store.relative_path(path)
+    for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
+        response = parse_response(data, name, number, dataset) if data.strip() else None
+        if response is None:
+            continue
+        earlier = found.get(response.example_id)
+        if earlier and "failed" not in (earlier.ending, response.ending):
+            raise UserError(f"{response.where}: '{response.example_id}' has been answered before")
+        if earlier is None or response.ending != "failed":
+            found[response.example_id] = response
+    return found
+
+
+def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Response | None:
+    """Return the response of a line, or None if the line is of another dataset."""
+    where = f"{file}, line {number}"
+    raw = parse_json(data, file, number)
+    if not isinstance(raw, dict):
+        raise UserError(f'{where} must be an object: {{"example_id": ..., "text": ...}}')
+    try:
+        line = validate(Line, unwrap_batch(raw) if "custom_id" in raw else raw, where)
+        response = build_response(line, where)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    return response if line.dataset in (None, dataset) else None
+
+
+# ---- the fields of a line
+
+
+class Token(Strict):
+    """One entry of `logprobs`; other fields that servers write are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    token: str
+    logprob: float  # nats
+    bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # where there are some, they count
+
+    @model_validator(mode="after")
+    def _is_token(self) -> Self:
+        if re.fullmatch(r"token_id:\d+", self.token):
+            raise ValueError(f"is the id '{self.token}' and no text: serve without --return-tokens-as-token-ids")
+        if self.logprob > 1e-3:  # rounding may raise it above 0
+            raise ValueError(f"has the logprob {self.logprob:.4g}, a probability? Its logarithm is at most 0")
+        return self
+
+
+class Tokens(Strict):
+    """`logprobs` of a chat completion. The thinking stands apart where a server's parser took it out of the text."""
+
+    content: list[Token] = []
+    reasoning_content: list[Token] = []
+    refusal: list[Token] = []
+
+
+def wrap_tokens(value: Any) -> Any:
+    """Return `logprobs` as chat completions wrap them. Raise ValueError for other forms, with the remedy."""
+    value = value if isinstance(value, dict) else {"content": value}
+    parts = {"reasoning_content" if name == "reasoning" else name: part for name, part in value.items()}
+    parts = {name: part for name, part in parts.items() if part is not None}
+    if "token_logprobs" in parts or "tokens" in parts:
+        raise ValueError("holds arrays of /v1/completions: ask /v1/chat/completions")
+    if other := sorted(parts.keys() - Tokens.model_fields.keys()):
+        raise ValueError(f"holds '{other[0]}', which is not read: write [{ENTRY}, ...]")
+    for part in parts.values():
+        for entry in part if isinstance(part, list) else [part]:
+            if not isinstance(entry, dict) or not {"token", "logprob"} <= entry.keys():
+                raise ValueError(f"holds {entry!r:.40} where {ENTRY} is meant")
+    return parts
+
+
+def name_ending(value: Any) -> str:
+    """Return what a finish reason means, a key of ENDINGS. SGLang wraps it; it is null in an unfinished stream."""
+    name = value.get("type", value) if isinstance(value, dict) else value
+    kind = "unfinished" if name is None else KINDS.get(str(name).rpartition(".")[2].lower())
+    if kind is None:
+        raise ValueError(f"can't be {name!r:.60}: write stop, length, content_filter, tool_calls or null instead")
+    return kind
+
+
+class Line(Strict):
+    """A line in our own form."""
+
+    example_id: Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+    dataset: str | None = None  # lines of other datasets are ignored
+    text: str | None = None
+    reasoning_content: str | None = None
+    token_ids: list[int] | None = None
+    logprobs: Annotated[Tokens, BeforeValidator(wrap_tokens)] = Tokens()
+    finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
+
+
+def unwrap_batch(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch line in our own form. A failed request gives no response."""
+    line, answer = {"example_id": raw["custom_id"]}, raw.get("response")
+    if "response" not in raw and not raw.get("error"):
+        raise ValueError("has a 'custom_id' and no 'response': is this the file of requests?")
+    if raw.get("error") or not isinstance(answer, dict) or answer.get("status_code") != 200:
+        return line | {"finish_reason": "failed"}
+    try:
+        (choice,) = answer["body"]["choices"]
+        message, reason = choice["message"], choice.get("finish_reason")
+        reason = "tool_calls" if message.get("tool_calls") else "refusal" if message.get("refusal") else reason
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise ValueError("'response.body' is not one chat completion: ask /v1/chat/completions, with `n: 1`") from None
+    thinking = message.get("reasoning_content") or message.get("reasoning")
+    told = {"text": message.get("content"), "reasoning_content": thinking, "logprobs": choice.get("logprobs")}
+    return line | told | {"finish_reason": reason}
+
+
+# ---- a response
+
+
+def build_response(line: Line, where: str) -> Response:
+    """Return the response of a line. Raise ValueError if its fields do not tell the same."""
+    ending = "withheld" if line.logprobs.refusal else line.finish_reason
+    if ending in LOST:
+        return Response(line.example_id, where, ending=ending)
+    thought, said = line.logprobs.reasoning_content, line.logprobs.content
+    if line.token_ids is not None and (thought or said or line.text is not None):
+        raise ValueError("a response is given as 'text' or as 'token_ids', one of them, or as 'logprobs'")
+    thinking, pieces, text = decode(thought), decode(said), line.text
+    check_characters("".join(thinking + pieces[: len(pieces) - is_end(pieces)]) or text or "", text)
+    if line.reasoning_content and thinking:
+        match_text(thinking, line.reasoning_content, False)
+    elif line.reasoning_content:
+        text = text or None  # the thinking may not have ended
+        if line.reasoning_content.strip() not in "".join(pieces):
+            raise ValueError("its thinking ('reasoning_content') has no log-probabilities: serve without its parser")
+    ended = ending == "stop" and is_end(pieces) and not (pieces[-1] and (text or "").endswith(pieces[-1]))
+    body, end = (pieces[:-1], pieces[-1:]) if ended else (pieces, [])
+    kept = body if text is None or not (thinking or pieces) else match_text(body, text, ending == "stop")
+    if thinking and kept and CLOSING_TAG not in "".join(thinking + kept):
+        thinking[-1] += CLOSING_TAG  # which the parser removed
+    dropped = len(body) - len(kept)
+    told = [*thinking, *kept, *([] if dropped else end)]
+    return Response(
+        line.example_id,
+        where,
+        text="".join(thinking + kept) if told else text or "",
+        token_ids=line.token_ids or [],
+        pieces=told,
+        logprobs=[one.logprob for one in [*thought, *said][: len(told)]],
+        ended=ended and not dropped,
+        thought=bool(line.reasoning_content or thinking),
+        ending=ending,
+        dropped=dropped,
+    )
+
+
+def decode(tokens: Sequence[Token]) -> list[str]:
+    """Return the text that each token adds; a character split over tokens belongs to the last one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    if any(HALF_CHARACTER.search(one.token) for one in tokens):
+        raise ValueError("a token of 'logprobs' holds half of a character")
+    data = [bytes(one.bytes) if one.bytes else one.token.encode() for one in tokens]
+    return [decoder.decode(one, final=place == len(data)) for place, one in enumerate(data, 1)]
+
+
+def is_end(pieces: Sequence[str]) -> bool:
+    """Whether the last piece may be an end token: servers write its name or an empty text, or omit it."""
+    return bool(pieces) and (not pieces[-1] or END_MARK.fullmatch(pieces[-1]) is not None)
+
+
+def check_characters(written: str, text: str | None) -> None:
+    """Raise ValueError for characters that no text has. A text with blanks may have those of a vocabulary."""
+    if HALF_CHARACTER.search(written + (text or "")):
+        raise ValueError("its text holds half of a character")
+    if (mark := RAW_MARK.search(written)) and not (text and mark[0] in text and re.search(r"\s", text)):
+        raise ValueError(f"{mark[0]!r} is a vocabulary's mark for a blank or byte: log tokens decoded, or add 'text'")
+
+
+def match_text(pieces: list[str], text: str, stopped: bool) -> list[str]:
+    """Return the pieces that make up a text. Raise ValueError if they do not.
+
+    Blanks at its ends may be stripped, and halves of characters (U+FFFD) are completed from it. A server that stopped
+    at a string cuts the text there and not the tokens: a token counts if it begins inside the text. One that takes the
+    thinking out of the text and not of the tokens leaves the end of these: all of them count.
+    """
+    if HALF in "".join(pieces) and HALF not in text:
+        pieces = complete_characters(pieces, text)
+    joined, wanted = "".join(pieces), text.lstrip()
+    end = len(joined) - len(joined.lstrip()) + len(wanted)
+    if joined.strip() == wanted.strip():
+        return pieces
+    if wanted.strip() and joined.rstrip().removesuffix(wanted.strip()).rstrip().endswith(CLOSING_TAG):
+        return pieces
+    inside = wanted[-1:].isalnum() and re.match(r"\w|[^\w\s]\d", joined[end:])  # of a word or number
+    if stopped and wanted and joined[:end].endswith(wanted) and not inside:
+        spans = text_offsets(pieces)
+        return [piece[: end - start] for piece, (start, _) in zip(pieces, spans, strict=True) if start < end]
+    raise ValueError("the tokens of 'logprobs' do not make up its 'text': leave out the one that is wrong")
+
+
+def complete_characters(pieces: list[str], text: str) -> list[str]:
+    """Replace each run of U+FFFD in pieces by the characters of a text at its place, in the last piece of the run.
+
+    Each way to read the text that far is kept, because characters may repeat. A text may end before the pieces.
+    """
+    joined, text = "".join(pieces), text.strip()
+    lead, past = len(joined) - len(joined.lstrip()), len(text) + 1
+    ways = {0: list(joined[:lead])}  # characters by the place in the text that they lead to
+    for part in re.findall(f"{HALF}+|[^{HALF}]+", joined[lead:]):
+        earlier, ways = ways, {}
+        for at, told in earlier.items():
+            rest = text[at:]
+            if part[0] == HALF and at != past:
+                for size in range(1, len(part) + 1):
+                    if len(rest) >= size and min(rest[:size]) > "\x7f":
+                        ways.setdefault(at + size, [*told, *[""] * (len(part) - 1), rest[:size]])
+            elif rest.startswith(part):
+                ways.setdefault(at + len(part), [*told, *part])
+            elif part.startswith(rest):  # the text ends here
+                ways.setdefault(past, [*told, *part])
+    characters = ways.get(len(text)) or ways.get(past) or list(joined)
+    return ["".join(characters[start:end]) for start, end in text_offsets(pieces)]
