@@ -111,7 +111,7 @@ def choose_engine(
     from_file : False if the prompt differs from the one behind the response file
     """
     if from_file and lm.spec.responses:
-        return FileEngine(lm, dataset, examples)
+        return FileEngine(lm, dataset, examples, build_requests(lm, dataset, examples, settings))
     if engine == "vllm":
         return VLLMEngine(lm, build_requests(lm, dataset, examples, settings), scratch)
     return TransformersEngine(lm, settings.max_batch_tokens)
@@ -147,9 +147,14 @@ def generate_responses(
     return pd.DataFrame(rows)
 
 
-def count_cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:
-    """Return how many responses of a generations frame were cut by the context, before `max_new_tokens`."""
-    return int(((frame.finish_reason == "length") & (frame.token_ids.map(len) < settings.max_new_tokens)).sum())
+def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame, settings: Generation) -> int:
+    """Return how many responses of a generations frame were cut by the context, before `max_new_tokens`.
+
+    With prompt and query they fill it. A shorter one was cut by the server that it was imported from.
+    """
+    length = frame.token_ids.map(len)
+    full = frame.prompt_tokens + length + len(p_true.query_ids(lm)) >= (lm.context or np.inf)
+    return int(((frame.finish_reason == "length") & (length < settings.max_new_tokens) & full).sum())
 
 
 def in_dataset_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.DataFrame:
