@@ -66,6 +66,13 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"there is: {', '.join(options) or 'nothing'}"
 
 
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
+    """Return the value of an argument. Raise UserError, with all choices, if it is none of them."""
+    if value not in (choices := list(choices)):
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
+    return value
+
+
 def public_path(value: str) -> str:
     """Return a path without machine-specific parts: relative to the project's root, or only its last name outside it.
 

@@ -20,15 +20,34 @@ Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights 
 
 
 def _rows(score: Any) -> Any:
-    """Return scores as they are. Raise ValueError unless they are (n,), or answer tokens of n rows."""
-    if not isinstance(score, AnswerLogits) and np.ndim(score) != 1:
-        raise ValueError(f"scores must have one dimension, not {np.ndim(score)}")
-    return score
+    """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
+    if isinstance(score, AnswerLogits):
+        return score
+    scores = np.asarray(score, dtype=float)
+    if scores.ndim != 1:
+        raise ValueError(f"scores must have one dimension, not {scores.ndim}")
+    return scores
+
+
+def _counted_rows(score: Any, y: np.ndarray, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return scores, labels and weights of the rows with weight. Raise ValueError for rows that can't be fitted."""
+    if y.ndim != 1 or len(score) != len(y) or not np.isin(y, (0, 1)).all():
+        raise ValueError("fit needs as many scores (n,) as labels (n,), and labels that are only true and false")
+    w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if w.shape != y.shape or not ((w >= 0) & np.isfinite(w)).all():
+        raise ValueError("fit needs as many weights (n,) as labels (n,), which are finite and not negative")
+    if not w.all():
+        counted = np.flatnonzero(w)
+        score, y, w = score[counted], y[counted], w[counted]
+    if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
+        raise ValueError("fit needs finite scores, without NaN and infinity")
+    return score, y, w
 
 
 class Calibrator(BaseEstimator):
     """Base class: weights, and a constant prediction for single-class data that the method can't fit."""
 
+    n_rows_: float  # number of rows that it was fitted to, each counted with its weight
     fits_one_class = True
     symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
     flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
@@ -47,17 +66,16 @@ class Calibrator(BaseEstimator):
         correct : array of shape (n,)
             True or false, or 1 and 0. Without rows, every prediction is .5.
         sample_weight : array of shape (n,), optional
+            How many times each row counts, 0 or more: weight 0 is as if absent, weight 2 as if twice.
 
         Raises
         ------
         ValueError
-            Other labels, arrays of unequal lengths or of two dimensions.
+            Other labels, negative weights, infinite scores, arrays of unequal lengths or of two dimensions.
         """
-        y = np.asarray(correct, dtype=float)
-        if y.ndim != 1 or len(_rows(score)) != len(y) or not np.isin(y, (0, 1)).all():
-            raise ValueError("fit needs as many scores (n,) as labels (n,), and labels that are only true and false")
-        w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        self.n_rows_, self.saw_one_class_ = len(y), len(set(y)) < 2
+        score, y, w = _counted_rows(_rows(score), np.asarray(correct, dtype=float), sample_weight)
+        self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
+        self.saw_one_class_ = len(set(y)) < 2
         self.constant_ = self._constant(y, w) if self.saw_one_class_ else None
         if self.constant_ is None:
             self._fit(score, y, w)
@@ -104,8 +122,7 @@ class Calibrator(BaseEstimator):
     def _constant(self, y: np.ndarray, w: np.ndarray) -> float | None:
         """Return the constant for single-class rows, or None if the method is fitted to them."""
         if self.one_class == "constant" or not len(y):
-            right = float(w @ y * len(y) / w.sum()) if len(y) else 0.0
-            return (right + 1) / (len(y) + 2)
+            return float((w @ y + 1) / (w.sum() + 2))
         return None if self.fits_one_class else float(y[0])
 
     @property

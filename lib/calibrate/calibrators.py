@@ -18,6 +18,9 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.base_calibrator import Calibrator, Predict
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
+from lib.paths import check_choice
+
+ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 
 
 class Isotonic(Calibrator):
@@ -58,11 +61,15 @@ class Temperature(Calibrator):
 
     def __init__(self, target: str = "ans_avg", one_class: str = "fit"):
         super().__init__(one_class)
-        self.target = target
+        self.target = check_choice("target", target, ANSWER_ESTIMATORS)
+
+    @property
+    def _joint(self) -> bool:
+        return ANSWER_ESTIMATORS[check_choice("target", self.target, ANSWER_ESTIMATORS)]  # `set_params` sets it, too
 
     def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
         def loss(log_t: float) -> float:
-            return float(w @ score.loss(np.exp(log_t), y > 0, self.target == "ans_joint"))
+            return float(w @ score.loss(np.exp(log_t), y > 0, self._joint))
 
         grid = np.log(temperatures(41))  # the loss may have several minima: search a grid, then its best bracket
         best = int(np.argmin([loss(x) for x in grid]))
@@ -81,12 +88,13 @@ class Temperature(Calibrator):
         parabola through the three lowest points; its confidence is interpolated.
         """
         grid = temperatures(161)
-        losses = np.stack([score.loss(t, correct, self.target == "ans_joint") for t in grid], axis=1)
+        losses = np.stack([score.loss(t, correct, self._joint) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            y = correct[rows].astype(float)
-            constant = self._constant(y, sample_weight) if len(set(y)) < 2 else None
+            counted = sample_weight > 0
+            y = correct[rows][counted].astype(float)
+            constant = self._constant(y, sample_weight[counted]) if len(set(y)) < 2 else None
             if constant is not None:
                 return np.full(len(new), constant)
             place = parabolic_argmin(sample_weight @ losses[rows])
@@ -125,14 +133,16 @@ class Platt(Calibrator):
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         m = np.asarray(score, dtype=float)
         right, wrong = m[y > 0], m[y == 0]
-        center, scale = m.mean(), m.std()
+        n_right, n_wrong = w[y > 0].sum(), w[y == 0].sum()
+        center = np.average(m, weights=w)
+        scale = np.sqrt(np.average((m - center) ** 2, weights=w))
         if not scale:
             self.a_, self.b_, self.separable_ = 0.0, float(logit(w @ y / w.sum())), False
             return
         self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
         target = y
         if self.separable_:
-            target = np.where(y > 0, (len(right) + 1) / (len(right) + 2), 1 / (len(wrong) + 2))
+            target = np.where(y > 0, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
         x = np.tile((m - center) / scale, 2)[:, None]  # each row as correct and as incorrect, weighted by its target
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
         model.fit(x, np.repeat([1, 0], len(m)), sample_weight=np.append(w * target, w * (1 - target)))

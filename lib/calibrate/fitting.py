@@ -9,14 +9,13 @@ import pandas as pd
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.base_calibrator import Calibrator
-from lib.calibrate.calibrators import METHODS, Method
+from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Method
 from lib.params import Calibration
 from lib.paths import UserError
 from lib.score.estimators import ans_avg
 from lib.store import KEYS, PAIR
 
 SPLITS = ("calibration", "evaluation")
-ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 LEARNED = [*PAIR, "estimator", "method", "metric", "value", "n", "reason"]
 Pair = tuple[str, str]
 

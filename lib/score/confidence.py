@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib import schemas
 from lib.params import Reading
-from lib.paths import UserError, nearest
+from lib.paths import check_choice
 from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
 from lib.score.metrics import METRICS, RESULT, evaluate
 from lib.store import KEYS
@@ -133,9 +133,9 @@ def rows_at_selected_rate(dropout: pd.DataFrame, reading: Reading = Reading()) -
 def effective_support_column(dropout: pd.DataFrame, phi: str) -> str | None:
     """Return the column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
     columns = [name for name in dropout if name.startswith("top_") and name != "top_changed"]
-    column = next((name for name in columns if name == phi or name.startswith(phi + "_")), None)
-    if phi != "clip" and column is None:
-        raise UserError(f"phi: '{phi}' is not a choice; {nearest(phi, ['clip', *columns])}")
+    column = next((name for name in columns if name == phi or name.removeprefix(f"{phi}_")[0].isdigit()), None)
+    if column is None:
+        check_choice("phi", phi, ["clip", *columns])
     return column
 
 

@@ -1,6 +1,9 @@
 """Calibrators against netcal, slow direct versions, and on what usually breaks them."""
 
+import re
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +14,10 @@ from synthetic import columns, generations, responses, scored, single_pass
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Isotonic, Platt, Temperature
 from lib.calibrate.fitting import calibration_data, token_signals
-from lib.score.confidence import confidence_frame
+from lib.params import Reading
+from lib.score.confidence import confidence_frame, scale_bald
 from lib.score.estimators import EXTRAS, ans_avg, ans_joint
+from lib.tasks.grading import grade
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 unit = st.floats(0, 1)
@@ -166,8 +171,8 @@ def test_temperature_is_the_optimum_over_all_logits(joint, seed):
 
 
 def tokens_of(rows, lead):
-    """One answer token a row: its logit and another's, nothing beside them."""
-    top = np.column_stack([np.zeros(rows), np.full(rows, -lead)])
+    """One answer token a row: its logit and another's, `lead` below, nothing beside them."""
+    top = np.column_stack([np.zeros(rows), np.broadcast_to(-lead, rows)])
     return AnswerLogits(rows, np.arange(rows), np.zeros(rows), top, np.full((rows, 33), -1e6))
 
 
@@ -212,15 +217,33 @@ def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
 # ---- weights, few rows, one class
 
 
-def test_weights_are_repeated_rows():
-    times = np.random.default_rng(0).integers(1, 5, 40)
-    m, y = margins(2, 40)
-    weighted, repeated = Platt().fit(m, y, times), Platt().fit(np.repeat(m, times), np.repeat(y, times))
-    assert [weighted.a_, weighted.b_] == pytest.approx([repeated.a_, repeated.b_], abs=1e-6)
-    answers = answers_of(generations(rows=40).iloc[:40])
-    weighted = Temperature().fit(answers, y, times)
-    repeated = Temperature().fit(answers[np.repeat(np.arange(40), times)], np.repeat(y, times))
-    assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-6)
+WEIGHTED = st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@given(WEIGHTED)
+@settings(max_examples=60, deadline=None)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [Isotonic, Platt, Temperature])
+def test_weights_are_repeated_rows(make, rows):
+    """Weight 0: no such row, also for the classes that it saw, for separability and for every count."""
+    x, y, times = (np.array(column) for column in zip(*rows, strict=True))
+    scores = {Isotonic: x / 10 + 0.5, Platt: x.astype(float), Temperature: tokens_of(len(x), 1 + np.abs(x))}[make]
+    which = np.repeat(np.arange(len(x)), times)
+    weighted, repeated = make().fit(scores, y, times), make().fit(scores[which], y[which])
+    assert weighted.predict(scores) == pytest.approx(repeated.predict(scores), abs=1e-6)
+    assert (weighted.n_rows_, weighted.note) == (repeated.n_rows_, repeated.note)
+    if make is Temperature:
+        subsets = [
+            make().on_subsets(scores, y > 0, scores)(*of) for of in ((np.arange(len(x)), times), (which, which**0))
+        ]
+        assert subsets[0] == pytest.approx(subsets[1], abs=1e-6)
+
+
+def test_a_row_of_weight_zero_does_not_decide_whether_classes_are_separable():
+    m, y = np.array([-2.0, -1, 1, 2, 3]), np.array([0, 0, 1, 1, 0])
+    with_it, without = Platt().fit(m, y, [1, 1, 1, 1, 0]), Platt().fit(m[:4], y[:4])
+    assert with_it.learned == without.learned and with_it.separable_
+    assert Platt().fit([*m, np.inf], [*y, 1], [1, 1, 1, 1, 1, 0]).learned == Platt().fit(m, y).learned
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -258,8 +281,30 @@ def test_refitting_forgets_the_constant():
 
 def test_rows_that_cannot_be_fitted_or_predicted_are_refused():
     some = [0.5, 0.6]
-    for score, correct in ((some, [0, 2]), (some, [0, 1, 1])):
-        with pytest.raises(ValueError, match="fit needs"):
-            Isotonic().fit(score, correct)
+    for score, correct, *weight in (
+        (some, [0, 2]), (some, [0, 1, 1]), (some, [0, 1], [1, -1]), (some, [0, 1], [1]), ([0.5, np.inf], [0, 1]),
+    ):  # fmt: skip
+        for method in (Isotonic, Platt):
+            with pytest.raises(ValueError, match="fit needs"):
+                method().fit(score, correct, *weight)
     with pytest.raises(ValueError, match="one dimension"):
         Platt().fit(some, [0, 1]).predict([some])
+
+
+MISSPELLED = [
+    (lambda: Temperature(target="ans-joint"), "'ans_avg', 'ans_joint'"),
+    (lambda: Temperature().set_params(target="joint").fit(tokens_of(2, 1.0), [0, 1]), "'ans_avg', 'ans_joint'"),
+    (lambda: Temperature().set_params(target="x").on_subsets(tokens_of(2, 1.0), np.ones(2), None), "'ans_avg', 'ans_"),
+    (lambda: Reading(missing="last"), "'last_number', 'drop' or 'zero'"),
+    (lambda: Reading(logprobs_from="samples"), "'model' or 'sampling'"),
+    (lambda: Reading(phi="top"), "'clip', 'top_k' or 'top_p'"),
+    (lambda: Reading(grader="exakt"), "'exact'"),
+    (lambda: grade("1", "1", "exakt"), "exact"),
+    (lambda: scale_bald(pd.DataFrame({"predictive": [], "top_k": [], "top_p": []}), "top"), "'clip', 'top_k', 'top_p'"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), MISSPELLED)
+def test_a_misspelled_choice_is_refused_with_the_valid_ones(call, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        call()
