@@ -160,15 +160,40 @@ def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-class UniqueKeyLoader(yaml.SafeLoader):
-    """YAML loader for plain values that rejects duplicate keys."""
+PLAIN_VALUES = {
+    "null": "|~|null|Null|NULL",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?(0|[1-9][0-9]*)",
+    "float": r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML loader for which a value is what it looks like, close to the core schema of YAML 1.2.
+
+    Numbers are decimal, without leading zeros; `true`, `false`, `null` and `~` are no texts. All else is text: `yes`,
+    `1:30`, `0o17`, `007`, `1_000`, `2024-07-26`, `<<`, and every key. Tags and duplicate keys are refused.
+    """
+
+    yaml_implicit_resolvers = {
+        None: [(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{form})\Z")) for kind, form in PLAIN_VALUES.items()]
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node. Raise ComposerError for a tag, such as `!!int`, which may change a value."""
+        event = self.peek_event()
+        if tag := (getattr(event, "tag", None) or "").replace("tag:yaml.org,2002:", "!!"):
+            raise yaml.composer.ComposerError(None, None, f"leave out the tag '{tag}'", event.start_mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping. Raise ConstructorError for a duplicate key."""
-        keys = [key.value for key, _ in node.value]
-        for place, (key, _) in enumerate(node.value):
-            if key.value in keys[:place]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' again", key.start_mark)
+            seen.add(key.value)
+            key.tag = self.DEFAULT_SCALAR_TAG  # a text, also `1` and `on`
         return super().construct_mapping(node, deep)
 
 
@@ -176,7 +201,7 @@ def read_yaml(path: Path, where: object = None) -> Any:
     """Parse a YAML file. Raise UserError with the file, as `where`, and the line."""
     data = read_bytes(path, where)
     try:
-        return yaml.load(data.decode("utf-8"), UniqueKeyLoader)
+        return yaml.load(data.decode("utf-8"), PlainLoader)
     except UnicodeDecodeError:
         raise UserError(f"{where or path} is not text in UTF-8") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:

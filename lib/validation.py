@@ -9,6 +9,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from lib.paths import UserError, nearest, public_path
 
+# what is meant, by pydantic's type of error
+MEANT = {
+    "bool_type": "true or false is meant",
+    "int_type": "a whole number is meant, of digits alone, as 1000",
+    "float_type": "a number is meant, as 0.5",
+    "string_type": "a text is meant; quote one that looks like a number, or like true, false or null",
+    "list_type": "a list is meant, as [a, b]",
+    "dict_type": "a mapping is meant, as {key: value}",
+}
 Kind = TypeVar("Kind", bound="Strict")
 
 
@@ -70,7 +79,5 @@ def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
         case "literal_error" if isinstance(given, str):
             words = re.findall("'(.*?)'", first["ctx"]["expected"])
             return f"'{key}' can't be '{given:.60}'; {nearest(given, words)}"
-        case "bool_type":
-            return f"'{key}' is {reprlib.repr(given)}; true or false is meant"
-        case _:
-            return f"'{key}' is {reprlib.repr(given)}; {first['msg'][0].lower()}{first['msg'][1:]}"
+        case what:
+            return f"'{key}' is {reprlib.repr(given)}; {MEANT.get(what, first['msg'][0].lower() + first['msg'][1:])}"
