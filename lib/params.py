@@ -6,6 +6,7 @@ uses. `Profile` inherits from one part per step of the pipeline, so each default
 they are checked here.
 """
 
+import ast
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -34,12 +35,12 @@ class Part(Strict):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Create the part from a notebook's variables: `Reading.of(globals())`.
+        """Create the part from a notebook's variables of its own keys: `Reading.of(globals())`.
 
-        Raise UserError for an invalid value of any parameter.
+        Raise UserError for an invalid value, or for a wrong parameter among those that papermill was given.
         """
-        check_declared(declared)
-        return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
+        check_injected(declared)
+        return validate(cls, {name: declared[name] for name in cls.model_fields if name in declared}, "parameters")
 
 
 class Seeded(Part):
@@ -227,11 +228,20 @@ def load_profile(name: str) -> Profile:
     return profile
 
 
-# ---- what a notebook declares
+# ---- parameters of a notebook
 
 
-def check_declared(declared: Mapping[str, Any]) -> None:
-    """Raise UserError for an invalid value among a notebook's variables."""
-    given = {name: declared[name] for name in Profile.model_fields.keys() & declared.keys()}
-    given = {name: value for name, value in given.items() if not isinstance(value, ModuleType)}
-    validate(Profile, {"models": ["any"], "datasets": ["any"]} | given, "parameters")
+def check_parameters(values: Mapping[str, Any]) -> None:
+    """Raise UserError unless these are parameters of a profile with valid values."""
+    validate(Profile, {"models": ["any"], "datasets": ["any"]} | dict(values), "parameters")
+
+
+def check_injected(declared: Mapping[str, Any]) -> None:
+    """Check the parameters that papermill was given, since it accepts unknown names.
+
+    They are in the cell that it adds after the first, which IPython keeps in `In`.
+    """
+    added = next((cell for cell in declared.get("In", [])[2:3] if cell.startswith("# Parameters\n")), "")
+    nodes = [node for node in ast.walk(ast.parse(added)) if isinstance(node, ast.Name)]
+    names = {node.id for node in nodes if isinstance(node.ctx, ast.Store)} - {"run", "model", "dataset"}
+    check_parameters({name: declared[name] for name in names if not isinstance(declared[name], ModuleType)})

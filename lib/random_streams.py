@@ -4,7 +4,7 @@ import hashlib
 
 import pandas as pd
 
-from lib.params import check_declared
+from lib.params import check_parameters
 
 
 def stream_seed(seed: int, *who: str) -> int:
@@ -29,7 +29,7 @@ def first_places(frame: pd.DataFrame, count: int, seed: int, followed: str = "")
     UserError
         For a negative count or seed.
     """
-    check_declared({"limit": count, "seed": seed})
+    check_parameters({"limit": count, "seed": seed})
     rank = [stream_seed(seed, "tuning", *names) for names in zip(frame.dataset, frame.example_id, strict=True)]
     order = pd.DataFrame({"split": frame.split.array, "other": (frame.example_id != followed).array, "rank": rank})
     order["turn"] = order.sort_values(["other", "rank"]).groupby("split").cumcount()

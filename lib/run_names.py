@@ -15,7 +15,7 @@ def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
 
     Raise UserError unless they are a list of distinct names with files.
     """
-    params.check_declared({f"{kind}s": chosen})
+    params.check_parameters({f"{kind}s": chosen})
     return {name: params.LOADERS[kind](name).label for name in chosen}
 
 
@@ -24,7 +24,7 @@ def select_names(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list
 
     Raise UserError for a name without a file, or if the run has none.
     """
-    params.check_declared({f"{kind}s": list(there)})
+    params.check_parameters({f"{kind}s": list(there)})
     for name in [*there, *wanted]:
         params.find_parameter_file(kind, name)
     return [name for name in there if name in wanted] or list(there)
