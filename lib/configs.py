@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lib.paths import MODELS, ROOT
+from lib.paths import MODELS, local_path
 from lib.validation import Count, Name, Names, Place, Seed, Sha256, Strict, Tokens, as_list
 
 
@@ -14,7 +14,7 @@ class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: Name
-    # name on the hub, or a folder (relative to the project's root); empty: no weights, only `responses`
+    # name on the hub, or a folder (from the project's root, or ~/...); empty: no weights, only `responses`
     source: Place = ""
     revision: Name | None = None
     # file in the source, converted once
@@ -51,11 +51,11 @@ class Model(Strict):
     @property
     def place(self) -> Path:
         """The local folder of its source, or of its converted GGUF file."""
-        return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
+        return MODELS / str(self.sha256) if self.gguf else local_path(self.source)
 
     def responses_to(self, dataset: str) -> Path | None:
         """Return the file of its precomputed responses to a dataset; relative paths start from the project's root."""
-        return ROOT / self.responses.format(dataset=dataset) if self.responses else None
+        return local_path(self.responses.format(dataset=dataset)) if self.responses else None
 
 
 class Published(Strict):
@@ -69,7 +69,8 @@ class Dataset(Strict):
     """A set of questions: the source of its rows, the fields to read, and the split."""
 
     label: Name
-    source: Place | Annotated[dict[Name, Place], Field(min_length=1)]  # name on the hub, or files by part, {all: file}
+    # name on the hub, a folder as `datasets` reads it, or files by part: {all: file}
+    source: Place | Annotated[dict[Name, Place], Field(min_length=1)]
     revision: Name | None = None
     config: Name | None = None
     question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]  # joined by one space
@@ -88,4 +89,4 @@ class Dataset(Strict):
     def folder(self) -> Path | None:
         """The folder of its published files, if DATA_FOLDER is set; relative paths start from the project's root."""
         named = os.environ.get("DATA_FOLDER")
-        return ROOT / os.path.expanduser(named) if named and self.files else None
+        return local_path(named) if named and self.files else None

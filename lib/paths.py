@@ -84,13 +84,18 @@ def public_path(value: str) -> str:
     return value if not value or place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
 
 
+def local_path(name: str) -> Path:
+    """Return the path that a user wrote; it starts from the project's root, or from the home folder if it has a `~`."""
+    return ROOT / os.path.expanduser(name)
+
+
 def is_path(source: str) -> bool:
     """Whether a source is a path (existing or not) and not a name on the hub.
 
-    Names that start with a folder of the project (`demo/...`) or with `models/` are paths.
+    Names that start with a folder of the project (`demo/...`), `~` or `models/` are paths.
     """
     first, *rest = source.split("/")
-    inside = bool(rest) and (first in ("", ".", "..", "~", "models") or os.path.isdir(ROOT / first))
+    inside = bool(rest) and (first in ("", ".", "..", "models") or first[0] == "~" or os.path.isdir(ROOT / first))
     return inside or len(rest) > 1 or os.path.exists(ROOT / source)
 
 

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -22,8 +23,8 @@ def digest(*texts: str) -> str:
 
 
 def checksum(path: str) -> str | None:
-    """Return the SHA-256 of a file below the root, cached for a big file; None if there is no file."""
-    place = ROOT / path
+    """Return the SHA-256 of a file, cached for a big file; None if there is no file."""
+    place = ROOT / os.path.expanduser(path)
     if not place.is_file():
         return None
     state = place.stat()

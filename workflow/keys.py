@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from lib import params
-from lib.paths import ROOT, public_path
+from lib.paths import ROOT, local_path, public_path
 from workflow import hub
 from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
 from workflow.pipeline import Job
@@ -114,7 +114,7 @@ def names_mentioned(values: dict, kind: str) -> list[str]:
 
 def local_files(source: str) -> list[str]:
     """Return the files of a local source (a file or a folder); none for a name on the Hub."""
-    place = ROOT / source
+    place = local_path(source)
     if os.path.isfile(place):  # pathlib raises for a name too long
         return [source]
     if not os.path.isdir(place):

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 
 from lib import params
 from lib.configs import Model
-from lib.paths import ROOT, UserError, nearest, sha256
+from lib.paths import ROOT, UserError, local_path, nearest, sha256
 from workflow import hub
 
 ROOM = 5  # disk space in multiples of the file: the file and its 16-bit weights (1.1 GB becomes 3.5 GB)
@@ -55,7 +55,7 @@ def locate_file(spec: Model) -> tuple[Path | None, int]:
 
     Raise UserError if `source` is a folder without it, or if the hub lacks it.
     """
-    folder, copy = ROOT / spec.source, f"models/{Path(str(spec.gguf)).name}"
+    folder, copy = local_path(spec.source), f"models/{Path(str(spec.gguf)).name}"
     file = folder / str(spec.gguf)
     if folder.is_dir() and not file.is_file():
         there = [path.name for path in folder.glob("*.gguf")]

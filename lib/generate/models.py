@@ -25,7 +25,7 @@ from lib.generate.checkpoint import (
     read_end_tokens,
 )
 from lib.generate.float32_logits import give_float32_logits
-from lib.paths import ROOT, UserError, first_line, is_path, nearest, public_path
+from lib.paths import UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
@@ -116,7 +116,7 @@ def find_source(spec: Model) -> str:
             "`--add-models`) that names this model fetches and converts it, once"
         )
     if path is None and (is_path(spec.source) or "/" not in spec.source):
-        parent = (ROOT / spec.source).parent
+        parent = spec.place.parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
         raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")
     return str(path or spec.source)

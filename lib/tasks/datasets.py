@@ -1,8 +1,8 @@
 """Load a dataset as a list of examples with a calibration and an evaluation split.
 
-The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub or from local files: JSON
-lines, one JSON list, or CSV. If DATA_FOLDER is set, the published `files` there replace the hub and give the same
-examples. There are three ways to split:
+The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub, from a folder, or from local
+files: JSON lines, one JSON list, CSV, TSV or parquet. If DATA_FOLDER is set, the published `files` there replace the
+hub and give the same examples. There are three ways to split:
 - by part: a file for each published part, or a row's field `split` in one file for `all`;
 - by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
 - by a shuffle with a `seed`, in the order of sha256("seed|row"), so it does not depend on machine or library version:
@@ -15,15 +15,16 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from lib import random_streams
 from lib.configs import Dataset
-from lib.paths import UserError, nearest, parse_json, public_path
+from lib.paths import UserError, is_path, nearest, parse_json, public_path
 from lib.tasks import answers
-from lib.tasks.source_rows import SourceRow, load_hub_parts, read_source_file, read_source_rows
+from lib.tasks.source_rows import SourceRow, find_folder, load_hub_parts, read_source_file, read_source_rows
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 _WORD = re.compile(r"[^\W\d_]+")
@@ -207,13 +208,20 @@ def use_local_files(dataset: Dataset) -> Dataset:
 
 
 def describe_source(dataset: Dataset) -> dict[str, str]:
-    """Return the manifest's description of the source: hub name and resolved revision, or the sha256 of every file.
+    """Return the manifest's description of the source: hub name and revision, or the sha256 of every local file.
 
     Published files are named by their path below DATA_FOLDER.
     """
     if dataset.folder:
         return {file.path: file.sha256 for file in dataset.files.values()}
-    if isinstance(dataset.source, str):
+    if isinstance(dataset.source, str) and not is_path(dataset.source):
         return {"source": dataset.source, "revision": load_hub_parts(dataset)[1]}
-    files = filter(None, [*dataset.source.values(), dataset.split_ids])
+    files = filter(None, [*list_files(dataset), dataset.split_ids])
     return {public_path(name): hashlib.sha256(read_source_file(name)[1]).hexdigest() for name in files}
+
+
+def list_files(dataset: Dataset) -> list[str]:
+    """Return the local files of a dataset: those of its parts, or all of its folder."""
+    if not isinstance(dataset.source, str):
+        return list(dataset.source.values())
+    return sorted(map(str, filter(Path.is_file, Path(find_folder(dataset)).rglob("*"))))

@@ -1,18 +1,24 @@
-"""Rows of a dataset as published: on the hub, or in a file of JSON lines, one JSON list, or CSV."""
+"""Rows of a dataset as published: on the hub or in a folder, or in a file of one of FORMATS."""
 
+import csv
+import gzip
 import io
 import os
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lib.configs import Dataset
-from lib.paths import ROOT, UserError, first_line, is_path, nearest, parse_json, read_bytes
+from lib.paths import UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes
 
+Record = tuple[str, Any]  # its name in messages, and its fields
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
 
 
@@ -53,44 +59,113 @@ def read_source_rows(dataset: Dataset) -> Iterator[SourceRow]:
 
 
 def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """Load a hub dataset: its parts, and their commit from the URLs of the downloaded files.
-
-    Raise UserError if the source is a path.
-    """
-    if is_path(str(dataset.source)) and not os.path.isdir(str(dataset.source)):
-        raise UserError(
-            f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
-            "a text alone is a name on the hub"
-        )
+    """Load a dataset of the hub or of a folder: its parts, and their commit from the URLs of the downloaded files."""
+    source = str(dataset.source)
+    place = find_folder(dataset) if is_path(source) else source
     try:
         import datasets  # slow to import, and local files do not need it
 
-        parts = datasets.load_dataset(dataset.source, dataset.config, revision=dataset.revision)
+        parts = datasets.load_dataset(place, dataset.config, revision=dataset.revision)
     except Exception as error:
-        raise UserError(f"hub dataset '{dataset.source}' did not load: {first_line(error)}") from error
+        kind = "hub dataset" if place == source else "dataset folder"
+        raise UserError(f"{kind} '{source}' did not load: {first_line(error)}") from error
     urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
     commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
     return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
 
 
-def read_records(name: str) -> list[tuple[str, Any]]:
-    """Return (where, record) for each record of a JSON list, JSON lines, or a CSV file (all values as texts)."""
+def find_folder(dataset: Dataset) -> str:
+    """Return the folder of a dataset whose source is one. Raise UserError for a file, or if there is none."""
+    path = local_path(str(dataset.source))
+    if path.is_file():
+        raise UserError(
+            f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
+            "a text alone is a name on the hub or a folder"
+        )
+    if not path.is_dir():
+        raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}")
+    return str(path)
+
+
+# ---- files
+
+
+def read_records(name: str) -> list[Record]:
+    """Return the records of a file in one of FORMATS, which may be compressed (`.gz`).
+
+    Raise UserError for a file with another ending, or with the first record that can't be read.
+    """
     path, data = read_source_file(name)
-    if path.suffix == ".csv":
-        try:
-            table = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
-        except ValueError as error:
-            raise UserError(f"{path}: not CSV ({first_line(error)})") from None
-        return [(f"{path}, row {n}", record) for n, record in enumerate(table.to_dict("records"), 1)]
-    if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        records = [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
-    else:
-        lines = enumerate(data.split(b"\n"), 1)
-        records = [(f"{path}, line {n}", parse_json(line, path, n)) for n, line in lines if line.strip()]
+    endings = [ending.lower() for ending in path.suffixes]
+    if endings[-1:] == [".gz"]:
+        data = decompress(data, path)
+        endings.pop()
+    ending = endings[-1] if endings else ""
+    if ending not in FORMATS:
+        raise UserError(f"{path}: files of questions end in {', '.join(FORMATS)}, all also with .gz")
+    records = FORMATS[ending](data, path)
     for where, record in records:
         if not isinstance(record, dict):
             raise UserError(f"{where}: {record!r:.40} is not an object with fields")
     return records
+
+
+def decompress(data: bytes, path: Path) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not gzip ({first_line(error)})") from None
+
+
+def read_json(data: bytes, path: Path) -> list[Record]:
+    """Return the objects of a JSON list, or of JSON lines."""
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        return [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
+    lines = enumerate(data.split(b"\n"), 1)
+    return [(f"{path}, line {n}", parse_json(line, path, n)) for n, line in lines if line.strip()]
+
+
+def read_csv(data: bytes, path: Path, delimiter: str = ",") -> list[Record]:
+    """Return the rows below a header; all values are texts. Raise UserError for a row of more or fewer fields."""
+    try:
+        text = io.StringIO(data.decode("utf-8-sig"), newline="")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not text in UTF-8 ({error})") from None
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    try:
+        header, *rows = [*filter(None, reader)] or [[]]
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise UserError(f"{path}: the column '{twice[0]}' again")
+    records = []
+    for n, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise UserError(
+                f"{path}, row {n}: {len(row)} fields under a header of {len(header)}; "
+                f"a text that holds a {'comma' if delimiter == ',' else 'tab'} needs quotes"
+            )
+        records.append((f"{path}, row {n}", dict(zip(header, row, strict=True))))
+    return records
+
+
+def read_parquet(data: bytes, path: Path) -> list[Record]:
+    try:
+        rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not parquet ({first_line(error)})") from None
+    return [(f"{path}, row {n}", row) for n, row in enumerate(rows, 1)]
+
+
+FORMATS: dict[str, Callable[[bytes, Path], list[Record]]] = {
+    ".jsonl": read_json,
+    ".json": read_json,
+    ".ndjson": read_json,
+    ".csv": read_csv,
+    ".tsv": partial(read_csv, delimiter="\t"),
+    ".parquet": read_parquet,
+}
 
 
 def read_source_file(name: str) -> tuple[Path, bytes]:
@@ -98,7 +173,7 @@ def read_source_file(name: str) -> tuple[Path, bytes]:
 
     Raise UserError if it can't be read, or is missing, with the nearest name.
     """
-    path = ROOT / os.path.expanduser(name)
+    path = local_path(name)
     if not os.path.lexists(path):
         folder = next(parent for parent in path.parents if os.path.isdir(parent))
         missing = path.relative_to(folder).parts[0]

@@ -48,6 +48,94 @@ def test_a_wrong_file_is_explained_in_one_line(tmp_path, kind, text, said):
     assert said in message and message.startswith(str(path)) and len(message) <= 300 and message.isprintable()
 
 
+WHAT_IT_LOOKS_LIKE = [  # a line of a profile: its value, or what is said of it
+    ("title: no", "no"), ("title: 1:30", "1:30"), ("title: 007", "007"), ("title: 2024-07-26", "2024-07-26"),
+    ("title: 0o17", "0o17"), ("title: =", "="), ("title: '7'", "7"), ("cpu: TRUE", True), ("seed: +5", 5),
+    ("seed: -0", 0), ("incorrect_fraction: 5e-1", 0.5), ("incorrect_fraction: .5", 0.5), ("incorrect_fraction: 1", 1.0),
+    *((f"resamples: {value}", "a whole number is meant, of digits alone, as 1000") for value in (
+        "1:30", "1:30.5", "0o17", "017", "0x1F", "0b11", "1e3", "1_000", "1,000", "1 000", "5.0", "2024-07-26", "~", "",
+        "'5'", "yes", "1e400")),
+    *((f"cpu: {value}", "true or false is meant") for value in ("yes", "on", "off", "N", "1", "'true'", "null")),
+    *((f"title: {value}", "quote one that looks like a number") for value in ("7", "1e3", "true", "Null", "~", "")),
+    ("incorrect_fraction: 1:30", "a number is meant, as 0.5"), ("incorrect_fraction: .inf", "a finite number"),
+    ("dropout_rates: [.1, 1:30]", "'dropout_rates.1' is '1:30'; a number is meant"),
+    ("dropout_rates: .1", "a list is meant, as [a, b]"), ("on: 1", "there is no parameter 'on'"),
+    ("1: 2", "there is no parameter '1'"), ("<<: {limit: 5}", "there is no parameter '<<'"),
+    ("resamples: !!int 1:30", "line 3: leave out the tag '!!int'"),
+    ("title: !!binary aGVq", "line 3: leave out the tag '!!binary'"), ("title: !mine a", "leave out the tag '!mine'"),
+    ("limit: 5\n'limit': 6", "line 4: the key 'limit' again"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "expected"), WHAT_IT_LOOKS_LIKE)
+def test_a_value_is_what_it_looks_like_or_is_refused(tmp_path, line, expected):
+    """Not what YAML 1.1 makes of it: `1:30` is 90 there, and `no` is false."""
+    path, key = tmp_path / "mine.yaml", line.partition(":")[0]
+    path.write_text(f"{GOOD}{line}\n")
+    try:
+        found = getattr(params.read_parameter_file(path, params.Profile), key)
+        assert (found, type(found)) == (expected, type(expected))
+    except UserError as error:
+        assert (key in str(error) or "line 3" in str(error)) and expected in str(error) and str(error).isprintable()
+
+
+def test_texts_of_model_and_dataset_files_are_what_they_look_like(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("label: No\nsource: on/off\nrevision: 0012345\ndate_string: 2024-07-26\ntemperature: 1e-1\n")
+    model = params.read_parameter_file(path, Model)
+    assert (model.label, model.source, model.revision, model.date_string) == ("No", "on/off", "0012345", "2024-07-26")
+    assert model.temperature == 0.1
+    path.write_text(DATASET + "parts: {1: calibration, yes: evaluation}\nid: no\nseed: ~\n")
+    dataset = params.read_parameter_file(path, Dataset)
+    assert dataset.parts == {"1": "calibration", "yes": "evaluation"} and (dataset.id, dataset.seed) == ("no", None)
+
+
+def test_a_place_may_start_with_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model = Model(label="Mine", source="~/a (v2)", responses="~/r/{dataset}.jsonl")
+    assert model.place == tmp_path / "a (v2)" and model.responses_to("svamp") == tmp_path / "r/svamp.jsonl"
+    assert model.model_dump()["source"] == "~/a (v2)"
+
+
+# ---- what a notebook declares
+
+
+def test_a_part_reads_its_own_keys_alone():
+    """No variable of the reader's refuses a notebook: not one with the name of another part's parameter."""
+    theirs = {
+        "draws": object(),
+        "resamples": "x",
+        "limit": -1,
+        "binz": 3,
+        "models": params,
+        "In": ["", "bins = 5", "draws = 1"],
+    }
+    assert params.Reading.of(theirs | {"bins": 5}) == params.Reading(bins=5)
+    with pytest.raises(UserError, match="'draws' is <object"):
+        params.Subsampling.of(theirs)
+
+
+GIVEN = {"run": "lab", "model": "tiny-llama", "bins": 5, "limit": 0}
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({}, ""), ({"models": params}, ""), ({"binz": 20}, "there is no parameter 'binz'; did you mean 'bins'?"),
+    ({"limit": -1}, "'limit' is -1"), ({"resamples": "1:30"}, "'resamples' is '1:30'; a whole number is meant"),
+    ({"cpu": "yes"}, "true or false is meant"), ({"resamples": 1000.0}, "a whole number is meant"),
+])  # fmt: skip
+def test_what_papermill_was_given_is_checked(wrong, said):
+    """Also what the part does not read. papermill adds a cell of assignments after the first."""
+    given = GIVEN | wrong
+    added = "# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items() if name != "models")
+    variables = given | {"In": ["", "bins = 10", added + ("models = []\n" if wrong.get("models") else "")]}
+    if not said:
+        assert params.Reading.of(variables).bins == 5
+        return
+    with pytest.raises(UserError) as error:
+        params.Reading.of(variables)
+    assert said in str(error.value)
+
+
 def test_where_dropout_acts_is_a_word_or_a_list():
     def scope(**said):
         return params.validate(params.Profile, {"models": ["a"], "datasets": ["b"], **said}, "here").dropout_scope

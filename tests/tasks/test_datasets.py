@@ -1,8 +1,12 @@
 """Loading questions: the published files and their oddities, a pretended hub, mistakes in one line."""
 
+import gzip
 import hashlib
+import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
@@ -81,21 +85,38 @@ def test_hub_out_of_reach():
     assert refusal(dataset("me/nothing")).startswith(said)
 
 
-def test_the_real_library_reads_a_folder_in_place_of_the_hub(tmp_path, monkeypatch):
-    """The same call, without a network. Its parts may have names of their own."""
+def test_a_folder_is_read_as_the_hub_is_from_any_working_folder(tmp_path, monkeypatch):
+    """By the real library, without a network. Its parts may have names of their own. `~` is the home folder."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    (tmp_path / "mine").mkdir()
-    lines(tmp_path / "mine" / "train.jsonl", row("A?", "#### 1,000"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("lib.paths.ROOT", tmp_path)
+    (tmp_path / "mine" / "notebooks").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "mine" / "notebooks")
     lines(tmp_path / "mine" / "validation.jsonl", row("B?", "#### 2"), row("C?", "#### -3"))
     lines(tmp_path / "mine" / "test.jsonl", row("T?", "none"))
+    lines(tmp_path / "mine" / "train.jsonl", row("A?", "#### 1,000"))
     parts = {"train": "calibration", "validation": "evaluation"}
-    mine = dataset(str(tmp_path / "mine"), evaluation=2, parts=parts)
-    assert datasets.load_examples(mine) == [
-        ("calibration-0", "calibration", "A?", "1000"),
-        ("evaluation-0", "evaluation", "B?", "2"),
-        ("evaluation-1", "evaluation", "C?", "-3"),
-    ]
-    assert datasets.describe_source(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
+    for source in ("./mine", "~/mine", str(tmp_path / "mine")):
+        mine = dataset(source, evaluation=2, parts=parts)
+        assert datasets.load_examples(mine) == [
+            ("calibration-0", "calibration", "A?", "1000"),
+            ("evaluation-0", "evaluation", "B?", "2"),
+            ("evaluation-1", "evaluation", "C?", "-3"),
+        ]
+        described = datasets.describe_source(mine)
+        assert described["mine/train.jsonl"] == sha256_of(tmp_path / "mine" / "train.jsonl") and len(described) == 3
+    assert "there is no folder ./mein" in refusal(dataset("./mein"))
+    assert "files are named by part, as `source: {all: mine/test.jsonl}`" in refusal(dataset("mine/test.jsonl"))
+
+
+def test_a_folder_of_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "mine").mkdir()
+    for part, answer in (("train", 1), ("test", 2)):
+        table = pa.Table.from_pylist([row(f"{part}?", answer)])
+        pq.write_table(table, tmp_path / "mine" / f"{part}-00000-of-00001.parquet")
+    examples = datasets.load_examples(dataset(str(tmp_path / "mine")))
+    assert [(example.question, example.reference) for example in examples] == [("train?", "1"), ("test?", "2")]
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
@@ -149,21 +170,50 @@ def test_a_file_of_lines_of_json(tmp_path):
 
 ROWS = [row("A\u2028B?", "$1", split="train"), row("C, D?", 2.0, split="test")]
 RECORDS = [json.dumps(record, ensure_ascii=False) for record in ROWS]
+BOM = b"\xef\xbb\xbf"  # a byte order mark
+LINES = BOM + "\r\n\r\n".join(RECORDS).encode()
+CSV = BOM + 'question,answer,split\nA\u2028B?,$1,train\r\n"C, D?",so #### 2,test\n'.encode()
+TSV = "question\tanswer\tsplit\rA\u2028B?\t$1\ttrain\r\rC, D?\t2\ttest".encode()
+PARQUET = io.BytesIO()
+pq.write_table(pa.Table.from_pylist([fields | {"answer": str(fields["answer"])} for fields in ROWS]), PARQUET)
+OF_FORMS = {
+    "q.jsonl": LINES,
+    "q.json": BOM + (" [" + ",\n".join(RECORDS) + "]").encode(),
+    "q.v2.NDJSON": LINES,
+    "q.csv": CSV,
+    "Q.CSV": CSV,
+    "q.tsv": TSV,
+    "q.parquet": PARQUET.getvalue(),
+    "q.csv.gz": gzip.compress(CSV),
+    "q.jsonl.GZ": gzip.compress(LINES),
+}
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("q.jsonl", "\r\n\r\n".join(RECORDS)),
-    ("q.json", " [" + ",\n".join(RECORDS) + "]"),
-    ("q.csv", 'question,answer,split\nA\u2028B?,$1,train\n"C, D?",so #### 2,test\n'),
-])  # fmt: skip
-def test_files_of_other_forms(tmp_path, name, text):
+@pytest.mark.parametrize("name", OF_FORMS)
+def test_files_of_other_forms(tmp_path, name):
     """With a byte order mark, other line ends and separators of Unicode that end no line."""
     path = tmp_path / name
-    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    path.write_bytes(OF_FORMS[name])
     assert datasets.load_examples(dataset({"all": path})) == [
         ("calibration-0", "calibration", "A\u2028B?", "1"),
         ("evaluation-1", "evaluation", "C, D?", "2"),
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["q.xlsx", "q.zip", "q.gz", "q", "q.csv.bz2", "q.arrow", "q.pkl", "q.csv~", "q.JSONL.xz"]
+)
+def test_a_file_of_another_ending_is_refused_by_name(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"") if name == "q.gz" else b"PK\x03\x04")
+    assert refusal(dataset({"all": path})).startswith(f"{path}: files of questions end in .jsonl, .json, .ndjson, .csv")
+
+
+@pytest.mark.parametrize("name", ["q.csv.gz", "q.parquet", "q.csv", "q.jsonl"])
+def test_a_file_with_the_ending_of_another_is_refused(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04\xff")
+    assert f"{path}" in refusal(dataset({"all": path}))
 
 
 def one(**fields):
@@ -196,8 +246,16 @@ MISTAKES = [  # the file, and what is said after its name
 ]
 OF_CSV = [
     ("id,question,answr,split\n7,A?,1,train\n", ", row 1: no field 'answer'; did you mean 'answr'?"),
-    ("question,answer,split\nA?,1,train\nB?,2,3,test\n", ": not CSV (Error tokenizing data. C error: Expected 3"),
-    ("", ": not CSV (No columns to parse from file)"),
+    (
+        "question,answer,split\nA?,1,train\nB?,2,3,test\n",
+        ", row 2: 4 fields under a header of 3; a text that holds a com",
+    ),
+    ("question,answer,split\nA, B?,1,train\nC, D?,2,test\n", ", row 1: 4 fields under a header of 3"),
+    ('question,answer,split\n"A\n?",1,train\n\nB?,2\n', ", row 2: 2 fields under a header of 3"),
+    ("question,answer,split\nA?,1,train,\n", ", row 1: 4 fields under a header of 3"),
+    ("question,answer,answer\nA?,1,2\n", ": the column 'answer' again"),
+    ('question,answer,split\n"A?,1,train\n', ", line 2: not CSV (unexpected end of data)"),
+    ("question\nA\udcff\n", ": not text in UTF-8"),
 ]
 
 

@@ -24,7 +24,7 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
-    for module in (places, configs, *(module for module in MODULES if hasattr(module, "ROOT"))):
+    for module in (places, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
