@@ -67,7 +67,7 @@ def moved_cells(run: str, signals: run_signals.RunSignals) -> pd.DataFrame:
     """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
     moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
     here = run_results.results_of_run(run, signals, DEMO.models, DEMO.datasets, **moved)
-    return rounding.measure_noise_effect(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.n_bins_ablation)
+    return rounding.measure_noise_effect(here, signals, DEMO.n_bins_ablation)
 
 
 def main(run: str) -> None:

@@ -95,15 +95,6 @@ class Dropout(Seeded):
     dropout_top_p: Annotated[list[Share], Once] = [0.95]
 
 
-class Calibration(Part):
-    """How calibrators are fitted."""
-
-    temperature_objective: Literal["ans_avg", "ans_joint"] = "ans_avg"  # the temperature minimizes its log-loss
-    one_class: Literal["fit", "constant"] = "fit"  # for rows all correct or all incorrect; fit: the method's own result
-    # decimals to which scores are rounded for isotonic regression; null: no rounding
-    isotonic_decimals: Annotated[int, Field(ge=1, le=15)] | None = None
-
-
 class Saving(Part):
     """How often unfinished work is saved."""
 
@@ -133,7 +124,7 @@ class Subsampling(Seeded):
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
 
 
-class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, BinAblation, Resampling, Subsampling):
+class Profile(Generation, Reading, Verification, Dropout, Saving, BinAblation, Resampling, Subsampling):
     """All parameters of a run, including each choice that the paper leaves open."""
 
     title: Text = ""  # shown in table notes

@@ -68,8 +68,7 @@ RESPONSES = ("01_generate/generations", "01b_import/generations")
 SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
 READ = ("answer_format", "include_eos", "include_thinking", "closed")  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
-FITTED = ("one_class", "isotonic_decimals")
-SHOWN = (*READ_ALL, *FITTED, "bins", "n_bins_ablation", "bin_models", "seed")
+SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
 NOTEBOOKS = (
     Notebook("01_generate", heavy=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
@@ -85,15 +84,15 @@ NOTEBOOKS = (
                     "dropout_top_k", "dropout_top_p", "rows_per_shard")),
     Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
              writes=(f"ablation/{PAIR}",), decided_by=("lib/score/ablation.py",)),
-    Notebook("05_calibration", reads=SIGNALS, takes=(*READ_ALL, "one_class", "seed", "resamples"),
+    Notebook("05_calibration", reads=SIGNALS, takes=(*READ_ALL, "seed", "resamples"),
              writes=("calibration/confidence.parquet", "calibration/results.parquet")),
-    Notebook("06_sample_efficiency", reads=RESPONSES, takes=(*READ, "logprobs_from", *FITTED),
+    Notebook("06_sample_efficiency", reads=RESPONSES, takes=(*READ, "logprobs_from"),
              writes=("calibration/curves.parquet",)),
-    Notebook("07_transfer", reads=RESPONSES, takes=(*READ, *FITTED), writes=("calibration/transfer.parquet",)),
+    Notebook("07_transfer", reads=RESPONSES, takes=READ, writes=("calibration/transfer.parquet",)),
     Notebook("09_robustness", minutes=0.3, reads=SIGNALS, takes=SHOWN, data=PAPER),
-    Notebook("10_selective", reads=SIGNALS, takes=(*READ_ALL, *FITTED, "seed"), folders=("calibrators",),
+    Notebook("10_selective", reads=SIGNALS, takes=(*READ_ALL, "seed"), folders=("calibrators",),
              writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet")),
-    Notebook("08_tables", exports=True, takes=(*SHOWN, "resamples", "temperature_objective"), data=PAPER,
+    Notebook("08_tables", exports=True, takes=(*SHOWN, "resamples"), data=PAPER,
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "10_selective")),
 )  # fmt: skip
 

@@ -23,17 +23,17 @@ from workflow.pipeline import REPLAY, Run
 
 def verify(run: Run, say: Callable[[str], None]) -> int:
     """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else 1."""
-    values, choices, bins = run.values, params.Calibration.of(run.values), run.values["n_bins_ablation"]
+    values, bins = run.values, run.values["n_bins_ablation"]
     ours, theirs = (
         RunSignals.of(name, values["models"], values["datasets"], params.Reading.of(values))
         for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
     )
     here, matched = results_of(run, ours), run_comparison.match_rows(ours, theirs)
-    table = compare_runs(here, matched, choices, bins)
+    table = compare_runs(here, matched, bins)
     file = f"{run.figures}/verify.csv"
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    made = replace(here, frames={**here.frames, **rounding.recompute_frames(ours, choices, bins)})
+    made = replace(here, frames={**here.frames, **rounding.recompute_frames(ours, bins)})
     wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
     differing = run_comparison.list_differing_numbers(table, file)
     for line in [*matched.summary, *describe_other_passes(matched), *differing, *wrong]:
@@ -51,13 +51,11 @@ def results_of(run: Run, signals: RunSignals) -> Results:
     return replace(results, notes=footnotes.notes_of_run(run.name, run.values["title"], signals, results))
 
 
-def compare_runs(
-    here: Results, matched: run_comparison.MatchedRows, choices: params.Calibration, bins: Sequence[int]
-) -> pd.DataFrame:
+def compare_runs(here: Results, matched: run_comparison.MatchedRows, bins: Sequence[int]) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
-    frames = rounding.recompute_frames(matched.ours, choices, bins)
+    frames = rounding.recompute_frames(matched.ours, bins)
     ours = rounding.printed_numbers(replace(here, frames={**here.frames, **frames}))
-    return run_comparison.compare_numbers(ours, rounding.measure_noise_effect(here, matched.theirs, choices, bins))
+    return run_comparison.compare_numbers(ours, rounding.measure_noise_effect(here, matched.theirs, bins))
 
 
 def describe_other_passes(matched: run_comparison.MatchedRows) -> list[str]:

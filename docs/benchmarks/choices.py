@@ -11,16 +11,16 @@ import pandas as pd
 from lib import params
 from lib.analysis.robustness import alternative_choices, change_choice
 from lib.analysis.run_signals import RunSignals
-from lib.params import Calibration, Reading
+from lib.params import Reading
 from lib.paths import UserError
 
 DEMO = params.load_profile("demo")
 
 
-def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
+def errors(signals: RunSignals) -> pd.Series:
     """Accuracy and ECE by cell: model, dataset, estimator, method."""
     raw = signals.raw_frames(DEMO.n_bins_ablation, ("acc", "ece"))["result_estimation"].assign(method="")
-    after = signals.calibration_frames(choices)["result_calibration"]
+    after = signals.calibration_frames()["result_calibration"]
     rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
 
@@ -33,11 +33,11 @@ def largest(now: pd.Series, then: pd.Series, metric: str, raw: bool = True) -> f
 def effects() -> pd.DataFrame:
     """A row for every other value of every choice."""
     signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
-    base, rows = errors(signals, Calibration()), []
-    for name, value in alternative_choices(Reading(), Calibration()):
+    base, rows = errors(signals), []
+    for name, value in alternative_choices(Reading()):
         then = base
         with suppress(UserError):  # it changes nothing
-            then = errors(*change_choice(signals, Calibration(), name, value))
+            then = errors(change_choice(signals, name, value))
         rows.append(
             (name, value, largest(base, then, "acc"), largest(base, then, "ece"), largest(base, then, "ece", raw=False))
         )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.analysis.results import Results
 from lib.analysis.run_signals import RunSignals
-from lib.params import Calibration, Reading, Subsampling
+from lib.params import Reading, Subsampling
 from lib.paths import UserError
 
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
@@ -26,19 +26,13 @@ CHOICE_DESCRIPTIONS = {
     "phi": "from BALD to confidence",
     "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
     "closed": "the side on which a bin is closed",
-    "temperature_objective": "the score that chooses the temperature",
-    "one_class": "a calibrator of rows all right or all wrong",
-    "isotonic_decimals": "the decimals that isotonic regression sees of a score",
 }
-# Choices of a number: the values to try
-NUMBERS_TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}
 CHANGES_NOTHING = "(changes nothing that is read or measured)"
 PASSES_TRIED = (5,)  # numbers of passes for which a finding needs c_BALD
 
 
 def analyze(
     signals: RunSignals,
-    choices: Calibration,
     labels: Results,
     n_bins_ablation: tuple[int, ...],
     model: str,
@@ -49,29 +43,26 @@ def analyze(
     `labels`: its results without frames; `model` and `drawn`: of its learning curves.
     """
     frames = signals.response_frames() | signals.call(RunSignals.score_frames, signals, n_bins_ablation, PASSES_TRIED)
-    frames |= signals.learning_frames(choices, model, drawn) | signals.calibration_frames(choices)
+    frames |= signals.learning_frames(model, drawn) | signals.calibration_frames()
     return replace(labels, frames=frames)
 
 
-def alternative_choices(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
-    """Yield every choice among several, and each value except the current one (`now`); numbers use NUMBERS_TRIED."""
-    for part in now:
-        for name, field in type(part).model_fields.items():
-            values = (True, False) if field.annotation is bool else get_args(field.annotation)
-            for value in NUMBERS_TRIED.get(name, values):
-                if value != getattr(part, name):
-                    yield name, value
+def alternative_choices(now: Reading) -> Iterator[tuple[str, Any]]:
+    """Yield every choice among several, and each value except the current one (`now`)."""
+    for name, field in Reading.model_fields.items():
+        for value in (True, False) if field.annotation is bool else get_args(field.annotation):
+            if value != getattr(now, name):
+                yield name, value
 
 
 def describe_choice(name: str, value: Any, now: Any) -> str:
     """Describe a choice for the reader: its meaning, the other value, and that of this run."""
-    said = {True: "yes", False: "no", None: "all"}
+    said = {True: "yes", False: "no"}
     return f"{CHOICE_DESCRIPTIONS[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
 def judge_alternatives(
     signals: RunSignals,
-    choices: Calibration,
     analysis: Callable[..., Results],
     judge: Callable[..., Mapping[str, Any]],
     chosen: Sequence[tuple[str, Any]] | None = None,
@@ -83,40 +74,38 @@ def judge_alternatives(
     """
     before = {
         name: verdict
-        for name, verdict in judge(analysis(signals, choices)).items()
+        for name, verdict in judge(analysis(signals)).items()
         if verdict.claim.kind == "claim" and verdict.held is not None
     }
     claims = [verdict.claim for verdict in before.values()]
     records: list[tuple] = []
-    for name, value in alternative_choices(signals.reading, choices) if chosen is None else chosen:
-        now = getattr(choices if name in Calibration.model_fields else signals.reading, name)
+    for name, value in alternative_choices(signals.reading) if chosen is None else chosen:
+        now = getattr(signals.reading, name)
         label = f"{name}: {value}", describe_choice(name, value, now)
         try:
-            other = change_choice(signals, choices, name, value)
+            other = change_choice(signals, name, value)
         except UserError as error:  # such as options that are not single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
-        for claim, new in judge(analysis(*other), claims).items():
+        for claim, new in judge(analysis(other), claims).items():
             old = before[claim]
             turns = new.held is not None and new.held != old.held
             records.append((*label, old.claim.statement, claim, old.said, new.said or new.reason, turns))
     return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
 
 
-def change_choice(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration]:
-    """Return signals and choices with one choice changed; unaffected parts remain the same objects.
+def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
+    """Return signals with one choice changed; unaffected parts remain the same objects.
 
     Raise UserError if nothing changes, or if no response is left to judge.
     """
-    if name in Calibration.model_fields:
-        return signals, choices.model_copy(update={name: value})
     reading = signals.reading.model_copy(update={name: value})
     other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading, signals.call)
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
     if other.responses is signals.responses and other.confidence is signals.confidence and name != "closed":
         raise UserError(CHANGES_NOTHING)
-    return other, choices
+    return other
 
 
 def list_flipped_claims(records: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from lib.analysis.results import Results
 from lib.analysis.run_signals import Frames, RunSignals, memoize, score_at_selected_rate
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.fitting import CalibrationData, ScoredSplit
-from lib.params import Calibration
 from lib.score.bootstrap import RESAMPLED
 from lib.score.metrics import METRICS
 from lib.store import KEYS
@@ -98,26 +97,25 @@ def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> An
 # ---- the effect of noise
 
 
-def recompute_frames(signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
+def recompute_frames(signals: RunSignals, n_bins_ablation: Sequence[int]) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
     frames = signals.raw_frames(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
-    frames |= signals.calibration_frames(choices, RESAMPLED)
+    frames |= signals.calibration_frames(RESAMPLED)
     return frames | {"result_estimation_full": frames["result_calibration"]}
 
 
 def draw_with_noise(
-    here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int
+    here: Results, signals: RunSignals, n_bins_ablation: Sequence[int], draws: int
 ) -> Iterator[pd.DataFrame]:
     """Yield the `printed_numbers` without noise, then those of every draw of noise."""
     noisy = (add_noise_to_signals(signals, np.random.default_rng([0, n])) for n in range(draws))
     for some in itertools.chain([signals], noisy):
-        yield printed_numbers(replace(here, frames={**here.frames, **recompute_frames(some, choices, n_bins_ablation)}))
+        yield printed_numbers(replace(here, frames={**here.frames, **recompute_frames(some, n_bins_ablation)}))
 
 
 def measure_noise_effect(
     here: Results,
     signals: RunSignals,
-    choices: Calibration,
     n_bins_ablation: Sequence[int] = (10, 20, 30),
     draws: int = NOISE_DRAWS,
 ) -> pd.DataFrame:
@@ -125,7 +123,7 @@ def measure_noise_effect(
 
     `moves` is the largest change over the draws, and `moved` the number of `draws` in which its cell changes.
     """
-    before, *others = draw_with_noise(here, signals, choices, n_bins_ablation, draws)
+    before, *others = draw_with_noise(here, signals, n_bins_ablation, draws)
     before = before.set_index(["table", "key"])
     others = [other.set_index(["table", "key"]).reindex(before.index) for other in others]
     changes = pd.concat([(other.value - before.value).abs().fillna(np.inf) for other in others], axis=1).max(axis=1)

@@ -13,7 +13,7 @@ from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
-from lib.params import Calibration, Reading, Subsampling
+from lib.params import Reading, Subsampling
 from lib.score.bootstrap import estimate_metrics
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
@@ -29,14 +29,14 @@ Caller = Callable[..., Any]  # calls a function with arguments
 
 
 def memoize() -> Caller:
-    """Return a function that calls others once per set of arguments, compared by identity except for choices.
+    """Return a function that calls others once per set of arguments, compared by identity except for a reading.
 
     A frame that equals an earlier result of the same function is that result, so calls with it are known, too.
     """
     known: dict[tuple, tuple[tuple, Any]] = {}
 
     def call(function: Callable[..., Any], *arguments: Any) -> Any:
-        key = (function, *(part if isinstance(part, Reading | Calibration) else id(part) for part in arguments))
+        key = (function, *(part if isinstance(part, Reading) else id(part) for part in arguments))
         if key not in known:
             new = function(*arguments)
             if isinstance(new, pd.DataFrame):
@@ -137,18 +137,18 @@ class RunSignals:
         fewer = fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
         return fewer.assign(metric="ece_shared")
 
-    def calibration_frames(self, choices: Calibration, metrics: Sequence[str] = ("ece",)) -> Frames:
+    def calibration_frames(self, metrics: Sequence[str] = ("ece",)) -> Frames:
         """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and
         07 store a run's."""
-        fitted, binning = self.call(fit_answers, self.sets, choices), (self.reading.bins, self.reading.closed)
-        calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, fitted, choices)
+        fitted, binning = self.call(fit_answers, self.sets), (self.reading.bins, self.reading.closed)
+        calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, fitted)
         results = pd.concat([estimate_metrics(calibrated, *binning, metrics), learned], ignore_index=True)
         transferred = self.call(transfer, self.sets, fitted, *binning)
         return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 
-    def learning_frames(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
+    def learning_frames(self, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
-        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices, self.call
+        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, self.call
         curves = self.call(learning_curves, self.call(select_model, self.sets, model), *how)
         return {"learning": summarize_curves(curves)}
 

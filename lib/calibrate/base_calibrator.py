@@ -1,9 +1,8 @@
 """What all calibrators share: weights, checks, and rows of a single class.
 
 They follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others, learned attributes with a
-trailing underscore, optional sample weights. Rows of a single class do not determine a curve; `one_class` then chooses
-the result. `fit` is the method's own: isotonic and Platt predict the class, temperature goes to its bound. `constant`
-is (n_right + 1) / (n + 2).
+trailing underscore, optional sample weights. Rows of a single class do not determine a curve: isotonic regression and
+Platt scaling then predict the class, and the temperature goes to its bound.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,9 +52,6 @@ class Calibrator(BaseEstimator):
     flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
     constant_: float | None
 
-    def __init__(self, one_class: str = "fit"):
-        self.one_class = one_class
-
     def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
         """Fit on calibration rows.
 
@@ -76,7 +72,7 @@ class Calibrator(BaseEstimator):
         score, y, w = _counted_rows(_rows(score), np.asarray(correct, dtype=float), sample_weight)
         self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
         self.saw_one_class_ = len(set(y)) < 2
-        self.constant_ = self._constant(y, w) if self.saw_one_class_ else None
+        self.constant_ = self._constant(y)
         if self.constant_ is None:
             self._fit(score, y, w)
         return self
@@ -119,11 +115,11 @@ class Calibrator(BaseEstimator):
 
         return predict
 
-    def _constant(self, y: np.ndarray, w: np.ndarray) -> float | None:
-        """Return the constant for single-class rows, or None if the method is fitted to them."""
-        if self.one_class == "constant" or not len(y):
-            return float((w @ y + 1) / (w.sum() + 2))
-        return None if self.fits_one_class else float(y[0])
+    def _constant(self, y: np.ndarray) -> float | None:
+        """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""
+        if not len(y):
+            return 0.5
+        return None if self.fits_one_class or len(set(y)) > 1 else float(y[0])
 
     @property
     def learned(self) -> dict[str, float | None]:

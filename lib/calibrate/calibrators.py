@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.base_calibrator import Calibrator, Predict
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
-from lib.params import Calibration
 from lib.paths import check_choice
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
@@ -26,25 +25,16 @@ ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `jo
 class Isotonic(Calibrator):
     """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the fitted range.
 
-    It depends only on the order of scores. `decimals` rounds them before fitting and predicting. This ties nearly equal
-    scores, whose order may differ between processors. None, the default, disables rounding.
+    It depends only on the order of scores. The order of nearly equal ones may differ between processors.
     """
-
-    def __init__(self, one_class: str = "fit", decimals: int | None = None):
-        super().__init__(one_class)
-        self.decimals = decimals
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        fitted.fit(self._rounded(score), y, sample_weight=w)
+        fitted.fit(score, y, sample_weight=w)
         self.x_, self.y_ = fitted.X_thresholds_, fitted.y_thresholds_
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
-        return np.interp(self._rounded(score), self.x_, self.y_)
-
-    def _rounded(self, score: Any) -> np.ndarray:
-        scores = np.asarray(score, dtype=float)
-        return scores if self.decimals is None else np.round(scores, self.decimals)
+        return np.interp(score, self.x_, self.y_)
 
 
 class Temperature(Calibrator):
@@ -59,8 +49,7 @@ class Temperature(Calibrator):
     temperature_: float | None = None
     at_bound_: bool = False
 
-    def __init__(self, target: str = "ans_avg", one_class: str = "fit"):
-        super().__init__(one_class)
+    def __init__(self, target: str = "ans_avg"):
         self.target = check_choice("target", target, ANSWER_ESTIMATORS)
 
     @property
@@ -92,9 +81,7 @@ class Temperature(Calibrator):
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            counted = sample_weight > 0
-            y = correct[rows][counted].astype(float)
-            constant = self._constant(y, sample_weight[counted]) if len(set(y)) < 2 else None
+            constant = self._constant(correct[rows][sample_weight > 0])
             if constant is not None:
                 return np.full(len(new), constant)
             place = parabolic_argmin(sample_weight @ losses[rows])
@@ -172,13 +159,6 @@ class Method:
     def of_answers(self) -> str:
         """Its input for the answer estimators: the answer tokens, or their confidence."""
         return "answers" if "answers" in self.takes else "confidence"
-
-    def make(self, kind: str, choices: Calibration = Calibration()) -> Calibrator:  # noqa: B008  frozen
-        """Return an unfitted calibrator for a kind of input, with the run's settings."""
-        calibrator = self.takes[kind]()
-        settings = {"target": choices.temperature_objective, "one_class": choices.one_class,
-                    "decimals": choices.isotonic_decimals}  # fmt: skip
-        return calibrator.set_params(**{name: settings[name] for name in calibrator.get_params() if name in settings})
 
     @property
     def plain(self) -> str:

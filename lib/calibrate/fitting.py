@@ -10,7 +10,6 @@ import pandas as pd
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.base_calibrator import Calibrator
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Method
-from lib.params import Calibration
 from lib.paths import UserError
 from lib.score.estimators import ans_avg
 from lib.store import KEYS, PAIR
@@ -81,7 +80,7 @@ def _scored_split(part: pd.DataFrame) -> ScoredSplit:
     return ScoredSplit(part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool))
 
 
-def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
+def fit_answers(sets: DataByPair) -> dict[Pair, dict[str, Calibrator]]:
     """Fit every method for Ans Avg, pair by pair.
 
     Returns
@@ -91,7 +90,7 @@ def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[
     """
     return {
         pair: {
-            name: method.make(method.of_answers, choices).fit(scores, rows.correct)
+            name: method.takes[method.of_answers]().fit(scores, rows.correct)
             for name, method in METHODS.items()
             if (scores := getattr(rows, method.of_answers)) is not None
         }
@@ -120,7 +119,6 @@ def calibrate(
     confidence: pd.DataFrame,
     sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
     """Calibrate every estimator by every method.
 
@@ -132,7 +130,6 @@ def calibrate(
         As `calibration_data` returns it.
     fitted : dict
         As `fit_answers` returns it.
-    choices : Calibration
 
     Returns
     -------
@@ -148,7 +145,7 @@ def calibrate(
         for _, rows in part.groupby("estimator", sort=False):
             splits = [rows[rows.split == split] for split in SPLITS]
             if all(map(len, splits)):
-                fits += _on_scores(pair, splits[0], splits[1], choices)
+                fits += _on_scores(pair, splits[0], splits[1])
         if pair in sets:
             fits += _on_answers(pair, *sets[pair], fitted.get(pair, {}))
     raw = confidence[confidence.split == "evaluation"].assign(method="")
@@ -164,13 +161,13 @@ def _learned(fit: Fit) -> Iterator[tuple]:
         yield *fit.pair, fit.estimator, fit.method.name, metric, value, calibrator.n_rows_, calibrator.note
 
 
-def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration) -> Iterator[Fit]:
+def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Iterator[Fit]:
     """Fit the methods that take an estimator's confidence, or its margin if every row has one."""
     for method in METHODS.values():
         for kind in [kind for kind in ("confidence", "margin") if kind in method.takes and kind in calibration]:
             scores, new = calibration[kind], evaluation[kind]
             if not (scores.isna().any() or new.isna().any()):
-                calibrator = method.make(kind, choices).fit(scores.to_numpy(), calibration.correct)
+                calibrator = method.takes[kind]().fit(scores.to_numpy(), calibration.correct)
                 made = evaluation.assign(method=method.name, confidence=calibrator.predict(new.to_numpy()))
                 yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, scores.to_numpy(), made)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import CalibrationData, DataByPair
-from lib.params import Calibration, Subsampling
+from lib.params import Subsampling
 from lib.score.metrics import ece
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
@@ -42,7 +42,6 @@ def learning_curves(
     sampling: Sequence[str] = ("uniform",),
     n_bins: int = 10,
     closed: str = "right",
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
     call: Callable[..., pd.DataFrame] = operator.call,
 ) -> pd.DataFrame:
     """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
@@ -58,7 +57,6 @@ def learning_curves(
         Entries of SAMPLING.
     n_bins, closed
         As for `ece`.
-    choices : Calibration
     call : callable
         Calls `scores_by_draw` with its arguments, or returns what it gave for them before.
 
@@ -70,22 +68,20 @@ def learning_curves(
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
-        for (*key, one_class), scores in call(scores_by_draw, pair, dataset, drawn, sampling, choices).items():
+        for (*key, one_class), scores in call(scores_by_draw, pair, dataset, drawn, sampling).items():
             rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins, closed), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def scores_by_draw(
-    pair: CalibrationData, dataset: str, drawn: Subsampling, sampling: Sequence[str], choices: Calibration
-) -> pd.DataFrame:
+def scores_by_draw(pair: CalibrationData, dataset: str, drawn: Subsampling, sampling: Sequence[str]) -> pd.DataFrame:
     """Return Ans Avg of a pair's evaluation rows, raw and calibrated on smaller sets by every method.
 
     Parameters
     ----------
     pair, dataset
         One item of the result of `calibration_data`.
-    drawn, sampling, choices
+    drawn, sampling
         As for `learning_curves`.
 
     Returns
@@ -99,7 +95,7 @@ def scores_by_draw(
     for name, method in METHODS.items():
         fitted_on, asked = getattr(old, method.of_answers), getattr(new, method.of_answers)
         if fitted_on is not None and asked is not None:  # None without stored logits
-            calibrator = method.make(method.of_answers, choices)
+            calibrator = method.takes[method.of_answers]()
             predictors[name] = calibrator.on_subsets(fitted_on, old.correct, asked)
     scores = {}
     for way in sampling:

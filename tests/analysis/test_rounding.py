@@ -7,18 +7,11 @@ import pytest
 
 from lib import params
 from lib.analysis import rounding, run_results, run_signals
-from lib.calibrate.calibrators import Isotonic
 from lib.paper import comparison
 
 DEMO = params.load_profile("demo")
-READING, CHOICES = params.Reading.of(DEMO.model_dump()), params.Calibration.of(DEMO.model_dump())
+READING = params.Reading.of(DEMO.model_dump())
 MODEL, DATASETS = DEMO.models[:1], DEMO.datasets[1:]
-
-
-def test_scores_that_are_rounded_alike_are_one():
-    fitted = Isotonic(decimals=3).fit([0.5001, 0.5004, 0.9], [1, 0, 1])
-    assert fitted.predict([0.5, 0.50049, 0.4996]).tolist() == [0.5, 0.5, 0.5]
-    assert Isotonic().fit([0.5001, 0.5004, 0.9], [0, 1, 1]).predict([0.5001, 0.5004]).tolist() == [0, 1]
 
 
 # ---- noise
@@ -54,14 +47,14 @@ def test_noise_changes_no_answer_and_no_row(signals, shaken):
 
 @pytest.fixture(scope="module")
 def here(signals):
-    frames = rounding.recompute_frames(signals, CHOICES, DEMO.n_bins_ablation)
+    frames = rounding.recompute_frames(signals, DEMO.n_bins_ablation)
     return replace(run_results.results_without_frames(MODEL, DATASETS), frames=frames)
 
 
 def test_nothing_moves_without_noise(signals, here, monkeypatch):
     for name in ("LOGPROB_NOISE", "UNCERTAINTY_FACTOR", "LOGIT_NOISE", "BALD_NOISE"):
         monkeypatch.setattr(rounding, name, 0.0)
-    still = rounding.measure_noise_effect(here, signals, CHOICES, DEMO.n_bins_ablation, draws=1)
+    still = rounding.measure_noise_effect(here, signals, DEMO.n_bins_ablation, draws=1)
     assert len(still) > 200 and still.moves.max() < 1e-12 and not still.moved.any()
 
 
@@ -71,7 +64,7 @@ def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkey
     first.loc[0, ["value", "text"]] = [before.value[0] + 0.25, "otherwise"]
     second.loc[1, "value"] += 1e-7
     monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, first, second]))
-    moved = rounding.measure_noise_effect(here, signals, CHOICES, draws=2)
+    moved = rounding.measure_noise_effect(here, signals, draws=2)
     assert moved.moves[:3].tolist() == pytest.approx([0.25, 1e-7, 0]) and moved.moved[:3].tolist() == [1, 0, 0]
     listed = comparison.list_stability(moved)
     words = listed.records.moves

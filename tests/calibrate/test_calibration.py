@@ -246,18 +246,13 @@ def test_a_row_of_weight_zero_does_not_decide_whether_classes_are_separable():
     assert Platt().fit([*m, np.inf], [*y, 1], [1, 1, 1, 1, 1, 0]).learned == Platt().fit(m, y).learned
 
 
-@pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize("n", [0, 1, 30])
-def test_one_class_gives_the_constant_where_it_is_chosen(n, right):
-    expected = (n * right + 1) / (n + 2)
-    c, y = np.linspace(0.2, 0.9, n), np.full(n, right)
-    for model, old, new in (
-        (Isotonic("constant"), c, [0.1, 0.99]),
-        (Platt("constant"), c, [-50.0, 50.0]),
-        (Temperature(one_class="constant"), tokens_of(n, 1.0), tokens_of(2, 2.0)),
-    ):
-        assert model.fit(old, y).predict(new).tolist() == [expected] * 2
-        assert model.on_subsets(old, y, new)(np.arange(n), np.ones(n)).tolist() == [expected] * 2
+@pytest.mark.parametrize(
+    "make, rows", [(Isotonic, np.zeros(2)), (Platt, np.zeros(2)), (Temperature, tokens_of(2, 1.0))]
+)
+def test_no_rows_give_one_half(make, rows):
+    none = np.zeros(0, int)
+    assert make().fit(rows[none], none).predict(rows).tolist() == [0.5] * 2
+    assert make().on_subsets(rows, np.zeros(2, bool), rows)(none, np.zeros(0)).tolist() == [0.5] * 2
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -275,7 +270,7 @@ def test_one_class_gives_what_the_method_gives(n, right):
 
 
 def test_refitting_forgets_the_constant():
-    model = Isotonic("constant").fit([], [])
+    model = Isotonic().fit([], [])
     assert model.predict([0.3]) == 0.5 and model.fit([0.1, 0.9], [False, True]).predict([0.9]) == 1
 
 

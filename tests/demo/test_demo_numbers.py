@@ -11,7 +11,7 @@ from lib.score.estimators import ESTIMATORS, EXTRAS
 
 DEMO = params.load_profile("demo")
 BINS, VALUES = (DEMO.bins, DEMO.closed), DEMO.model_dump()
-CHOICES, DRAWN = params.Calibration.of(VALUES), params.Subsampling.of(VALUES)
+DRAWN = params.Subsampling.of(VALUES)
 
 
 def check_as_shipped(frame: pd.DataFrame, kind: str, name: str, rtol: float = 1e-6) -> None:
@@ -22,7 +22,7 @@ def check_as_shipped(frame: pd.DataFrame, kind: str, name: str, rtol: float = 1e
 
 @pytest.fixture(scope="module")
 def fitted(shipped):
-    return fitting.fit_answers(shipped.sets, CHOICES)
+    return fitting.fit_answers(shipped.sets)
 
 
 def test_confidence(shipped):
@@ -30,7 +30,7 @@ def test_confidence(shipped):
 
 
 def test_calibrated_confidence_and_its_intervals(shipped, fitted):
-    calibrated, learned, _ = fitting.calibrate(shipped.confidence, shipped.sets, fitted, CHOICES)
+    calibrated, learned, _ = fitting.calibrate(shipped.confidence, shipped.sets, fitted)
     check_as_shipped(calibrated, "calibration", "confidence")
     resampled = bootstrap.bootstrap(calibrated, *BINS, DEMO.resamples, DEMO.seed)
     check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
@@ -38,7 +38,7 @@ def test_calibrated_confidence_and_its_intervals(shipped, fitted):
 
 def test_sample_efficiency(shipped):
     of_model = {pair: one for pair, one in shipped.sets.items() if pair[0] == DEMO.figure_model}
-    curves = sample_efficiency.learning_curves(of_model, DRAWN, list(sample_efficiency.SAMPLING), *BINS, CHOICES)
+    curves = sample_efficiency.learning_curves(of_model, DRAWN, list(sample_efficiency.SAMPLING), *BINS)
     # The best temperature of few rows, between nearly equal losses, depends on their last digits.
     check_as_shipped(curves, "calibration", "curves", rtol=1e-5)
 
@@ -53,7 +53,7 @@ def test_what_the_confidence_is_good_for(shipped, fitted):
     chosen, at_answer = (rows_at_selected_rate(passes, shipped.reading) for passes in (whole, answer))
     read, tokens = (shipped.responses, shipped.verification), fitting.token_signals(shipped.sets)
     raw = confidence_frame(*read, chosen, shipped.reading, ESTIMATORS | EXTRAS, at_answer, tokens)
-    calibrated, *_ = fitting.calibrate(raw, shipped.sets, fitted, CHOICES)
+    calibrated, *_ = fitting.calibrate(raw, shipped.sets, fitted)
     scores, constants = proper_scores.add_base_rate(raw, calibrated)
     compared = proper_scores.compare_with_base_rate(scores, constants, *BINS, seed=DEMO.seed)
     check_as_shipped(compared, "selective", "scores")

@@ -50,7 +50,6 @@ ON_PAPER = {
     "ShortIsFull": (False, "89 of 90 cells"),  # .080 against .081
 }  # fmt: skip
 DEMO = params.load_profile("demo")
-CHOICES = params.Calibration()
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
@@ -283,7 +282,7 @@ def analysis(draws):
 
 def again(shipped, chosen):
     """The findings judged again under other choices."""
-    return robustness.judge_alternatives(shipped, CHOICES, analysis(4), judge_all, chosen)
+    return robustness.judge_alternatives(shipped, analysis(4), judge_all, chosen)
 
 
 def test_sensitivity(shipped):
@@ -304,10 +303,10 @@ SLOW = [pytest.param(choice, marks=pytest.mark.slow) for choice in OTHER_CHOICES
 @pytest.mark.parametrize("choice", [("include_eos", True), *SLOW])
 def test_what_a_choice_does_not_touch_is_taken_from_before(shipped, choice):
     """And is what it would be if all were made anew."""
-    other, choices = robustness.change_choice(shipped, CHOICES, *choice)
+    other = robustness.change_choice(shipped, *choice)
     kept = (other.generations, other.verification, other.dropout, other.reading)
-    before, quick = (analysis(2)(*some).frames for some in ((shipped, CHOICES), (other, choices)))
-    anew = analysis(2)(run_signals.RunSignals.from_frames(*kept), choices).frames
+    before, quick = (analysis(2)(some).frames for some in (shipped, other))
+    anew = analysis(2)(run_signals.RunSignals.from_frames(*kept)).frames
     assert quick.keys() == anew.keys() and quick["learning"].equals(before["learning"])
     assert any(quick[name] is before[name] for name in quick)
     for name in quick:

@@ -41,7 +41,6 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "04": "dropout_prefix dropout_passes dropout_rates dropout_limit dropout_top_k dropout_top_p n_tuning_examples",
     "04 05 08 09 10": "dropout_scope phi",
     "04b": "ablation_limit",
-    "05 06 07 08 09 10": "isotonic_decimals one_class temperature_objective",
     "05 06 08 09 10": "figure_model",
     "05 08": "figure_dataset",
     "05 08 10": "resamples",

@@ -20,7 +20,7 @@ from workflow import verify
 from workflow.pipeline import Run
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
-READING, CHOICES, BINS = params.Reading(), params.Calibration(), (10, 20)
+READING, BINS = params.Reading(), (10, 20)
 OTHER_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
 
@@ -49,7 +49,7 @@ def altered(side, **columns):
 
 def compared(here, ours, theirs):
     alike = match_rows(ours, theirs)
-    table = verify.compare_runs(here, alike, CHOICES, BINS)
+    table = verify.compare_runs(here, alike, BINS)
     return table, alike, *judge_reproduction(table, alike)
 
 
@@ -130,7 +130,7 @@ def test_a_forged_table_is_noticed(here, theirs, monkeypatch, tmp_path):
 
 
 def test_a_forged_result_of_05_is_noticed(here, theirs):
-    made = rounding.recompute_frames(theirs, CHOICES, params.load_profile("demo").n_bins_ablation)
+    made = rounding.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
     anew = replace(here, frames={**here.frames, **made})
     assert verify.list_differing_results(here, anew) == []
     kept = here.frames["result_isotonic"]
