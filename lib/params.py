@@ -61,11 +61,10 @@ class Generation(Seeded):
 class Reading(Part):
     """How stored responses are interpreted; no change needs a new generation.
 
-    04 chooses its rate under `grader`, `answer_format`, `missing`, `phi`, `bins` and `closed`: changing one reruns 04.
+    04 chooses its rate under `grader`, `missing`, `phi`, `bins` and `closed`: changing one reruns 04.
     """
 
     grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
-    answer_format: Literal["any", "plain"] = "any"  # plain: only `#### number` alone on its line is an answer
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     logprobs_from: Literal["model", "sampling"] = "model"
     include_eos: bool = False

@@ -17,7 +17,6 @@ from lib.paths import UserError
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
 CHOICE_DESCRIPTIONS = {
     "grader": "what counts as right",
-    "answer_format": "what counts as an answer",
     "missing": "a response without an answer",
     "logprobs_from": "whose probabilities are read",
     "include_eos": "the end-of-sequence token is part of the response",

@@ -25,7 +25,7 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
     generations : DataFrame
         A row per response, as stored by 01.
     reading : Reading
-        The choices: grader, answer format, treatment of missing answers, which probabilities count.
+        The choices: grader, treatment of missing answers, which probabilities count.
 
     Returns
     -------
@@ -46,16 +46,11 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
 def interpret_row(row: Any, reading: Reading) -> tuple:
     """Return the columns of `interpret_responses` for a generations row."""
     logprobs = np.asarray(getattr(row, LOGPROBS[reading.logprobs_from]), dtype=np.float64)
-    parsed = has_accepted_answer(row, reading)
+    parsed = has_answer(row)
     correct = parsed and grade(row.answer, row.reference, reading.grader)
     span = None if reading.missing == "zero" and not parsed else answer_span(row, parsed)
     answer = None if span is None else logprobs[slice(*span)]
     return parsed, correct, select_sequence_tokens(row, logprobs, reading), answer, span
-
-
-def has_accepted_answer(row: Any, reading: Reading) -> bool:
-    """Whether a generations row has an answer in a format that the run accepts."""
-    return has_answer(row) and (reading.answer_format == "any" or bool(row.plain))
 
 
 def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
@@ -82,16 +77,14 @@ def answer_coverage(generations: pd.DataFrame, reading: Reading = Reading()) -> 
     """
     part = generations[generations.split == "evaluation"]
     rows = list(part.itertuples(index=False))
-    with_answer = [has_accepted_answer(row, reading) for row in rows]
     columns = {
-        "unparsed": [not has_answer for has_answer in with_answer],
+        "unparsed": [not has_answer(row) for row in rows],
         "cut": part.finish_reason == "length",
         "unclosed": [row.thinking_end > len(row.token_logprobs) - row.eos for row in rows],
     }
 
     def grades(grader: str) -> list[bool]:
-        there = zip(with_answer, rows, strict=True)
-        return [has_answer and grade(row.answer, row.reference, grader) for has_answer, row in there]
+        return [has_answer(row) and grade(row.answer, row.reference, grader) for row in rows]
 
     ours, others = grades(reading.grader), [grader for grader in GRADERS if grader != reading.grader]
     columns |= {grader: np.not_equal(grades(grader), ours) for grader in others}

@@ -133,14 +133,6 @@ def test_the_grader_is_the_one_asked_for():
         Reading.of({"grader": "numerc"})
 
 
-def test_only_plain_answers_where_that_is_asked():
-    """What is written otherwise is no answer: wrong, and its tokens are those of the last number."""
-    some = table(row(plain=False, last_number_start=0, last_number_end=1), row("b", plain=True))
-    read = responses(some, answer_format="plain")
-    assert read.parsed.tolist() == read.correct.tolist() == [False, True] and read.span.tolist() == [(0, 1), (2, 3)]
-    assert responses(some).correct.all()
-
-
 def test_coverage():
     rows = table(
         row(), none("b", finish_reason="length"), row("c", split="calibration"), row("e", dataset="x"),
