@@ -67,7 +67,6 @@ class Reading(Part):
     grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     logprobs_from: Literal["model", "sampling"] = "model"
-    include_eos: bool = False
     include_thinking: bool = True
     options: Literal["A/B", "True/False"] = "A/B"  # words whose probabilities P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence

@@ -66,7 +66,7 @@ RATE = (  # the code of lib/score that chooses the dropout rate
 PAIR = "{model}__{dataset}.parquet"
 RESPONSES = ("01_generate/generations", "01b_import/generations")
 SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
-READ = ("include_eos", "include_thinking", "closed")  # for every notebook that reads signals
+READ = ("include_thinking", "closed")  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
@@ -75,7 +75,7 @@ NOTEBOOKS = (
              takes=("max_batch_tokens", "n_temperature_nodes")),
     Notebook("01b_import", given=True, writes=(f"generations/{PAIR}",)),
     Notebook("02_single_pass", reads=RESPONSES, writes=("confidence/single_pass.parquet",),
-             takes=("include_eos", "include_thinking", "closed", "n_bins_ablation", "bin_models")),
+             takes=("include_thinking", "closed", "n_bins_ablation", "bin_models")),
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
     Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
              writes=(f"dropout/{PAIR}", f"dropout_answer/{PAIR}"), decided_by=RATE,

@@ -19,7 +19,6 @@ CHOICE_DESCRIPTIONS = {
     "grader": "what counts as right",
     "missing": "a response without an answer",
     "logprobs_from": "whose probabilities are read",
-    "include_eos": "the end-of-sequence token is part of the response",
     "include_thinking": "the thinking block is part of the response",
     "options": "the words whose mass P(True) compares",
     "phi": "from BALD to confidence",

@@ -56,10 +56,10 @@ def interpret_row(row: Any, reading: Reading) -> tuple:
 def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
     """Return the log-probabilities (n,) for the sequence estimators.
 
-    If a choice would leave no token, it is not applied: first the thinking is kept, then the end token.
+    The end token is no part of them. If no token would be left, the thinking is kept, then the end token.
     """
     start = 0 if reading.include_thinking else int(row.thinking_end)
-    end = len(logprobs) if reading.include_eos else len(logprobs) - int(row.eos)
+    end = len(logprobs) - int(row.eos)
     for part in (logprobs[start:end], logprobs[:end]):
         if part.size:
             return part

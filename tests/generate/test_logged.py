@@ -168,7 +168,7 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
     spec = Model(label="x", responses=str(synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)))
     found = imported_responses.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
     served, keys = found.to_frame("tiny-llama"), [*store.KEYS, "estimator"]
-    for choice in {}, {"include_eos": True}, {"grader": "exact"}, {"missing": "drop"}:
+    for choice in {}, {"include_thinking": False}, {"grader": "exact"}, {"missing": "drop"}:
         reading = Reading(**choice)
         a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (shipped, served))
         a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))

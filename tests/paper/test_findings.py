@@ -300,7 +300,7 @@ OTHER_CHOICES = ("phi", "top_k"), ("options", "True/False"), ("fit_on_tuning_row
 SLOW = [pytest.param(choice, marks=pytest.mark.slow) for choice in OTHER_CHOICES]
 
 
-@pytest.mark.parametrize("choice", [("include_eos", True), *SLOW])
+@pytest.mark.parametrize("choice", [("include_thinking", False), *SLOW])
 def test_what_a_choice_does_not_touch_is_taken_from_before(shipped, choice):
     """And is what it would be if all were made anew."""
     other = robustness.change_choice(shipped, *choice)

@@ -98,7 +98,6 @@ def table(*rows):
 
 @pytest.mark.parametrize("read, choices, seq_avg, ans_avg", [
     (row(), {}, 2.2 / 3, 0.9),  # without the end token
-    (row(), {"include_eos": True}, 0.65, 0.9),
     (row(eos=0), {}, 0.65, 0.9),
     (row(), {"logprobs_from": "sampling"}, None, 0.9**0.5),
     (row(thinking_end=1), {}, 2.2 / 3, 0.9),
