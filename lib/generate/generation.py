@@ -16,8 +16,9 @@ from jinja2 import TemplateError
 
 from lib.configs import Model
 from lib.generate import p_true
-from lib.generate.imported_responses import FileEngine, ImportedResponse
+from lib.generate.imported_responses import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode
+from lib.generate.response_files import Response
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import response_row, score_responses
 from lib.generate.vllm_engine import VLLMEngine
@@ -117,7 +118,7 @@ def choose_engine(
     return TransformersEngine(lm, settings.max_batch_tokens)
 
 
-def given_responses(engine: ResponseEngine) -> Mapping[str, ImportedResponse]:
+def given_responses(engine: ResponseEngine) -> Mapping[str, Response]:
     """Return the responses of a file by example_id; none of an engine that samples."""
     return engine.responses if isinstance(engine, FileEngine) else {}
 
