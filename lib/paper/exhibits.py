@@ -1,28 +1,29 @@
 """The outputs of 08 and 09 for the paper and the report: name, builder and captions, in the order of the paper.
 
-An output with one of these names is exported: `tab_...`, `fig_...`, `numbers`; `rep_...` goes to the report only.
-Builders are named instead of imported, so importing this list loads nothing else.
+An output with one of these names is exported: `tab_...`, `fig_...`, `numbers`; `rep_...` goes to the report only. The
+builders are imported, so that the keys of 08 cover their code.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
+
+from lib.paper import beyond_paper, calibration_tables, tables
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """An output. `builder` is a function of this package (`module.function`); `short` and `long` make up the caption.
+    """An output. `short` and `long` make up the caption.
 
-    A table is built from its `frame` of all results (`Results`; by default that of its name), or from the `arguments`
-    that a function selects. `published`: the paper's own numbers suffice for it; if not, its cell has the tag `run`.
-    `notebook`: the notebook that shows it.
+    A table has a `builder`, called with its `frame` of all results (`Results`; by default that of its name), or with
+    the `arguments` that a function selects. `published`: the paper's own numbers suffice for it; if not, its cell has
+    the tag `run`. `notebook`: the notebook that shows it.
     """
 
     name: str
-    builder: str
     short: str = ""
     long: str = ""
+    builder: Callable[..., Any] | None = None
     published: bool = False
     frame: str = ""
     notebook: str = "08_tables"
@@ -30,94 +31,104 @@ class Exhibit:
 
     def build(self, run: Any) -> Any:
         """Build a table from all results of a run, or of the paper."""
-        module, builder = self.builder.split(".")
+        if self.builder is None:
+            raise ValueError(f"{self.name} is not a table")
         name = self.frame or self.name.removeprefix("tab_")
         arguments = self.arguments(run) if self.arguments else (run.frames[name], *run.labels(name), run.notes)
-        return getattr(import_module(f"lib.paper.{module}"), builder)(*arguments)
+        return self.builder(*arguments)
 
 
 EXHIBITS = (
-    Exhibit("tab_estimators", "tables.estimators", "Estimators",
+    Exhibit("tab_estimators", "Estimators",
             "How each estimator turns probabilities into one confidence for a response.",
-            published=True, arguments=lambda run: ()),
-    Exhibit("tab_result_estimation", "tables.result_estimation", "Raw confidence",
+            builder=tables.estimators, published=True, arguments=lambda run: ()),
+    Exhibit("tab_result_estimation", "Raw confidence",
             "Accuracy, and ECE and MCE of each estimator before any calibration; the lowest ECE of a row is bold.",
-            published=True),
-    Exhibit("fig_main_analysis", "figures.main_analysis", "What the signals look like",
+            builder=tables.result_estimation, published=True),
+    Exhibit("fig_main_analysis", "What the signals look like",
             "(a) Running mean of token probabilities against position, correct and incorrect responses apart, and the "
             "difference with its interval. (b) Predictive and conditional entropy against the number of dropout "
             "passes; the gap is BALD. (c) ECE of verification in situ and by a prompt, with 95% intervals."),
-    Exhibit("tab_insitu_ptrue", "tables.insitu_ptrue", "In-situ verification",
-            "ECE of P(True) on the live trajectory and by a prompt of its own, beside Ans Avg, and the tokens saved.",
-            published=True),
-    Exhibit("tab_result_calibration", "calibration_tables.result_calibration", "After calibration",
+    Exhibit("tab_result_calibration", "After calibration",
             "ECE after isotonic regression and after temperature (answer estimators) or Platt scaling (P(True)), "
-            "change against the raw score in parentheses, and the learned parameters.", published=True),
-    Exhibit("fig_calibration_analysis", "calibration_figures.calibration_analysis", "Calibration",
+            "change against the raw score in parentheses, and the learned parameters.",
+            builder=calibration_tables.result_calibration, published=True),
+    Exhibit("fig_calibration_analysis", "Calibration",
             "(a, b) Reliability before and after, with the ECE of either, 95% binomial intervals, the gap to the "
             "diagonal, and the number of rows in each bin; hollow where these are fewer than five. (c) ECE against the "
             "number of calibration rows, with the middle 80% of the draws; dotted the raw score's. In "
             "parentheses how many draws hold correct responses alone, or incorrect ones alone."),
-    Exhibit("tab_calibration_transfer_summary", "calibration_tables.calibration_transfer_summary", "Transfer in short",
+    Exhibit("tab_calibration_transfer_summary", "Transfer in short",
             "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard "
-            "dataset are bold.", published=True,
+            "dataset are bold.", builder=calibration_tables.calibration_transfer_summary, published=True,
             arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.transfer_labels, run.notes,
                                    run.hardest_dataset)),
-    Exhibit("tab_inference_settings", "tables.inference_settings", "Decoding settings", "How each model was sampled.",
-            published=True, arguments=lambda run: (run.settings, run.notes[:1])),
-    Exhibit("tab_dropout_grid_search", "tables.dropout_grid_search", "Dropout rates",
-            "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", published=True),
-    Exhibit("tab_bin_ablation", "tables.bin_ablation", "Number of bins",
-            "The single-pass estimators measured with other numbers of bins.", published=True),
-    Exhibit("tab_result_estimation_full", "tables.result_estimation_full", "Raw confidence with intervals",
-            "Every metric with its 95% bootstrap percentile interval over evaluation rows.", published=True),
-    Exhibit("tab_result_calibration_full", "calibration_tables.result_calibration_full",
-            "After calibration, with intervals",
-            "ECE after calibration with its 95% interval; the lower of the two methods is bold.", published=True),
-    Exhibit("tab_result_isotonic", "calibration_tables.result_isotonic", "Isotonic regression on every estimator",
-            "ECE after isotonic regression, 95% interval, and change against the raw score.", published=True),
-    Exhibit("tab_calibration_transfer_full", "calibration_tables.calibration_transfer_full", "Transfer in full",
-            "Every calibrator on every target; bold where it was learned on the target itself.", published=True),
-    Exhibit("fig_prompt_example", "prompt_figures.prompt_example", "One exchange",
+    Exhibit("tab_dropout_grid_search", "Dropout rates",
+            "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
+            builder=tables.dropout_grid_search, published=True),
+    Exhibit("tab_inference_settings", "Decoding settings", "How each model was sampled.",
+            builder=tables.inference_settings, published=True, arguments=lambda run: (run.settings, run.notes[:1])),
+    Exhibit("fig_prompt_example", "One exchange",
             "A prompt as the model reads it, special tokens and all, and its response."),
-    Exhibit("fig_prompt_comparison", "prompt_figures.prompt_comparison", "Two ways to ask",
+    Exhibit("tab_result_estimation_full", "Raw confidence with intervals",
+            "Every metric with its 95% bootstrap percentile interval over evaluation rows.",
+            builder=tables.result_estimation_full, published=True),
+    Exhibit("tab_result_calibration_full", "After calibration, with intervals",
+            "ECE after calibration with its 95% interval; the lower of the two methods is bold.",
+            builder=calibration_tables.result_calibration_full, published=True),
+    Exhibit("tab_result_isotonic", "Isotonic regression on every estimator",
+            "ECE after isotonic regression, 95% interval, and change against the raw score.",
+            builder=calibration_tables.result_isotonic, published=True),
+    Exhibit("tab_calibration_transfer_full", "Transfer in full",
+            "Every calibrator on every target; bold where it was learned on the target itself.",
+            builder=calibration_tables.calibration_transfer_full, published=True),
+    Exhibit("tab_insitu_ptrue", "In-situ verification",
+            "ECE of P(True) on the live trajectory and by a prompt of its own, beside Ans Avg, and the tokens saved.",
+            builder=tables.insitu_ptrue, published=True),
+    Exhibit("tab_bin_ablation", "Number of bins",
+            "The single-pass estimators measured with other numbers of bins.",
+            builder=tables.bin_ablation, published=True),
+    Exhibit("fig_prompt_comparison", "Two ways to ask",
             "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory."),
     # Beyond the paper:
-    Exhibit("fig_costs", "beyond_figures.cost_quality_plot", "What the tokens buy (not in the paper)",
+    Exhibit("fig_costs", "What the tokens buy (not in the paper)",
             "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
             "response and prompt included: a small mark for each pair, a large one for the mean of the pairs that "
             "have every estimator, and a line along the means that no cheaper estimator betters."),
-    Exhibit("fig_selective", "beyond_figures.risk_coverage_plot", "When to answer (not in the paper)",
+    Exhibit("fig_selective", "When to answer (not in the paper)",
             "Accuracy of the answers given against the share of questions answered, the surest first: raw scores "
             "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the gray "
             "line."),
-    Exhibit("tab_costs", "beyond_paper.costs_table", "What a confidence costs (not in the paper)",
+    Exhibit("tab_costs", "What a confidence costs (not in the paper)",
             "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
-            "nothing, and for what the others read beyond it."),
-    Exhibit("tab_dropout_in_situ", "beyond_paper.dropout_in_situ_table",
+            "nothing, and for what the others read beyond it.", builder=beyond_paper.costs_table),
+    Exhibit("tab_dropout_in_situ",
             "Dropout at the answer only (not in the paper)",
             "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
-            "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold."),
-    Exhibit("tab_dropout_in_situ_grid", "tables.dropout_grid_search",
+            "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
+            builder=beyond_paper.dropout_in_situ_table),
+    Exhibit("tab_dropout_in_situ_grid",
             "Dropout rates at the answer only (not in the paper)",
             "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
+            builder=tables.dropout_grid_search,
             arguments=lambda run: (run.frames["dropout_in_situ_grid"], run.models, run.datasets, run.notes,
                                    "c_bald_insitu")),
-    Exhibit("tab_selective", "beyond_paper.selective_table", "What the confidence is good for (not in the paper)",
+    Exhibit("tab_selective", "What the confidence is good for (not in the paper)",
             "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "
             "nearly calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after "
             "isotonic regression, and the share of questions answered where a precision is guaranteed. Bold is the "
             "best of a pair.",
+            builder=beyond_paper.selective_table,
             arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
                                    run.datasets, run.notes)),
-    Exhibit("numbers", "verdicts.claim_macros", published=True),
-    Exhibit("rep_ablation", "comparison.list_ablation"),
-    Exhibit("rep_costs", "beyond_paper.list_seconds"),
-    Exhibit("rep_findings", "comparison.list_claims", published=True),
-    Exhibit("rep_microscope", "microscope.token_pages"),
-    Exhibit("rep_numbers", "comparison.compare_with_paper"),
-    Exhibit("rep_sensitivity", "comparison.ReportRecords", notebook="09_robustness"),
-    Exhibit("rep_stability", "comparison.list_stability", notebook="09_robustness"),
+    Exhibit("numbers", published=True),
+    Exhibit("rep_ablation"),
+    Exhibit("rep_costs"),
+    Exhibit("rep_findings", published=True),
+    Exhibit("rep_microscope"),
+    Exhibit("rep_numbers"),
+    Exhibit("rep_sensitivity", notebook="09_robustness"),
+    Exhibit("rep_stability", notebook="09_robustness"),
 )  # fmt: skip
 TABLES = [exhibit for exhibit in EXHIBITS if exhibit.name.startswith("tab_")]
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}

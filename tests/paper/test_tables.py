@@ -8,6 +8,7 @@ from synthetic import own_labels
 
 from lib.paper import tables
 from lib.paper.booktabs import Cell
+from lib.paper.exhibits import captions
 from lib.paper.latex import COMMANDS, MACROS, escape
 from lib.score.estimators import ESTIMATORS
 
@@ -25,6 +26,13 @@ def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", text)
     for command, (count, meaning) in COMMANDS.items():
         assert rf"\newcommand{{{command}}}[{count}]{{{meaning}}}" in text
+
+
+@paper
+def test_captions_are_in_the_order_of_the_paper():
+    lines = [line for line in PAPER.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("%")]
+    floats = re.findall(r"\\label\{(tab|fig):(\w+)\}", "\n".join(lines))
+    assert list(captions())[: len(floats)] == ["_".join(label) for label in floats]
 
 
 # ---- results made here

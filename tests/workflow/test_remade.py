@@ -1,6 +1,11 @@
 """What is made again when something changes, of the project's own notebooks: no model runs, keys are compared."""
 
+import json
+import subprocess
+import sys
+
 import pytest
+from clone import ENV, ROOT
 
 from lib import params
 from workflow import keys
@@ -85,3 +90,27 @@ def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_le
     monkeypatch.setattr(keys, "read_source", lambda read: text(read).replace(old, new) if read == path else text(read))
     numbers = set(changed_by(before, contents()).split())
     assert numbers and numbers - LIGHT == set(remade.split())
+
+
+LOADED = """
+import json, sys
+from pathlib import Path
+import pytest
+sys.path.insert(0, "tests")
+from playing import play
+before = set(sys.modules)
+with pytest.MonkeyPatch.context() as patch:
+    play(sys.argv[1], patch, Path(sys.argv[2]))
+print(json.dumps(sorted(name for name in {*sys.modules} - before if name.startswith("lib."))))
+"""
+
+
+@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.slow] * (n != "08")) for n in sorted(LIGHT)])
+def test_the_key_of_a_job_holds_every_module_that_it_loads(before, tmp_path, number):
+    command = [sys.executable, "-c", LOADED, number, str(tmp_path)]
+    said = subprocess.run(
+        command, cwd=ROOT, env=ENV | {"PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.PIPE, check=True
+    ).stdout
+    files = {f"code {name.replace('.', '/')}" for name in json.loads(said.splitlines()[-1])}
+    held = {name.removesuffix(".py").removesuffix("/__init__") for name in before[number]}
+    assert files and files <= held, files - held
