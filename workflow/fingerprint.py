@@ -1,4 +1,4 @@
-"""Checksums of files, and of code without its comments."""
+"""Checksums of files, and of code without its comments and docstrings."""
 
 import ast
 import hashlib
@@ -14,6 +14,8 @@ from workflow.files import read_json, write_json
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
 BIG = 64e6  # bytes: checksums of larger files are cached
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+NAME = re.compile(r"[\w-]*(\.[a-z]+)+")  # a string that may name a file beside a module, or be its suffix
 
 # ---- checksums
 
@@ -102,16 +104,19 @@ def parse_source(path: str, source: str) -> ast.Module:
 
 
 @cache
-def normalize_source(source: str) -> str:
-    """Return Python source as its syntax tree, without comments and spacing; other source (magics) unchanged."""
+def normalize_source(source: str, cell: bool = False) -> str:
+    """Return Python source as its syntax tree, without comments, docstrings and spacing; other source (magics)
+    unchanged. A string at the beginning of a notebook's `cell` is no docstring: the notebook may show it."""
     try:
-        return dump_ast(ast.parse(source))
+        tree = ast.parse(source)
     except SyntaxError:
         return source
+    return dump_ast(tree.body if cell else tree)
 
 
 def dump_ast(node: object) -> str:
-    """Return a syntax tree as text, without the empty fields and f-string parts that some Python versions add."""
+    """Return a syntax tree as text, without docstrings, and without the empty fields and f-string parts that some
+    Python versions add."""
     if isinstance(node, list):
         return f"[{','.join(map(dump_ast, node))}]"
     if not isinstance(node, ast.AST):
@@ -119,36 +124,41 @@ def dump_ast(node: object) -> str:
     fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
     if isinstance(node, ast.JoinedStr):
         fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
+    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = node.body[1:]
     return f"{type(node).__name__}({','.join(f'{name}={dump_ast(value)}' for name, value in fields.items())})"
 
 
 def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()) -> set[str]:
-    """Return the files of `lib` that these sources import, directly or indirectly.
+    """Return the files of `lib` that these sources import, directly or indirectly, and those that a module names in a
+    string: the template beside it, a script that it starts.
 
     Folders to `leave_out` are not followed: modules imported only from there are left out, too.
     """
     files: set[str] = set()
-    waiting = [(path, "", source) for source in sources]
+    waiting = [(path, source) for source in sources]
     while waiting:
-        for module in imported_names(*waiting.pop()):
-            for file in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
-                if file not in files and (ROOT / file).is_file() and not file.startswith(leave_out):
-                    files.add(file)
-                    package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
-                    waiting.append((file, package, (ROOT / file).read_text(encoding="utf-8")))
+        for file in named_files(*waiting.pop()):
+            if file not in files and (ROOT / file).is_file() and not file.startswith(leave_out):
+                files.add(file)
+                if file.endswith(".py"):
+                    waiting.append((file, (ROOT / file).read_text(encoding="utf-8")))
     return files
 
 
 @cache
-def imported_names(path: str, package: str, source: str) -> frozenset[str]:
-    """Return the dotted names below `lib` that a source imports, with their packages; some may be attributes."""
-    names: set[str] = set()
+def named_files(path: str, source: str) -> frozenset[str]:
+    """Return the places below `lib` where the files that a source imports or names would lie."""
+    folder, names, files = path.rpartition("/")[0], set(), set()
     for node in ast.walk(parse_source(path, source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            above = folder.split("/")[: len(folder.split("/")) + 1 - node.level] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    whole = {".".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
-    return frozenset(name for name in whole if name.split(".")[0] == "lib")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
+            files.add(path.removesuffix(".py") + node.value if node.value[0] == "." else f"{folder}/{node.value}")
+    whole = {"/".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
+    files |= {f"{name}{suffix}" for name in whole for suffix in (".py", "/__init__.py")}
+    return frozenset(file for file in files if file.startswith("lib/"))

@@ -1,18 +1,27 @@
 """The key of a job: everything that its outputs depend on, and nothing else.
 
-It covers declared parameters, model and dataset files, checksums of inputs, and code without comments. File times and
-revisions do not count.
+It covers declared parameters, model and dataset files, checksums of inputs, and code without comments and docstrings.
+File times and revisions do not count.
 """
 
 import ast
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, local_path, public_path
 from workflow import hub
-from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
+from workflow.fingerprint import (
+    checksum,
+    code_cells,
+    digest,
+    import_closure,
+    named_files,
+    normalize_source,
+    semantic_checksum,
+)
 from workflow.pipeline import Job
 from workflow.records import record_key
 
@@ -20,6 +29,7 @@ EXPORT = ("workflow/export.py",)
 GGUF = ("gguf", "sha256")  # empty in the files of other models
 # code that scores and presents: outputs of heavy notebooks do not depend on it, except for `decided_by`
 SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
+INTROSPECTION = re.compile(r"__doc__|\bget(doc|source|comments)")
 Parts = dict[str, object]
 
 
@@ -71,11 +81,18 @@ def code_digests(job: Job) -> Parts:
     cells = code_cells(job.notebook.path)
     named = job.notebook.decided_by + (EXPORT if job.notebook.exports else ())
     modules = import_closure([*cells, *map(source_of, named)], leave_out=SHOWING if job.notebook.heavy else ())
-    beside = (path.replace(".py", ".html.jinja") for path in modules)  # the templates of the modules
-    modules |= {path for path in beside if (ROOT / path).is_file()}
-    digests = {path: digest(normalize_source(source_of(path))) for path in modules.union(named)}
-    digests[job.notebook.path] = digest(*map(normalize_source, cells))
+    digests = digest_files(modules.union(named))
+    digests[job.notebook.path] = digest(*(normalize_source(cell, cell=True) for cell in cells))
     return {f"code {path}": value for path, value in digests.items()}
+
+
+def digest_files(places: Iterable[str]) -> dict[str, str]:
+    """Return the digests of modules, of their functions (`module.py:function`) and of other text files. A module that
+    reads docstrings or source counts to the letter, and so does what it imports."""
+    sources = {place: source_of(place) for place in places}
+    readers = {path: source for path, source in sources.items() if INTROSPECTION.search(source)}
+    literal = set().union(readers, *(named_files(path, source) for path, source in readers.items()))
+    return {path: digest(source if path in literal else normalize_source(source)) for path, source in sources.items()}
 
 
 def source_of(place: str) -> str:

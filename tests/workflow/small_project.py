@@ -25,10 +25,14 @@ FILES = {  # in place of the project's own, or beside them
         """,
     "lib/beta.py": 'join = " ".join\n',
     "lib/gamma.py": """
+        TEMPLATE, WORKER = ".html.jinja", "worker.py"  # beside it
+
         def count(text, bins):
             return {"letters": len(text), "bins": bins}
         """,
     "lib/gamma.html.jinja": "<p>",
+    "lib/worker.py": "from lib import delta",
+    "lib/delta.py": "",
     "lib/paper/show.py": """
         from lib.gamma import count
 

@@ -77,6 +77,8 @@ def made(inside):
         ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
         ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
         ("lib/gamma.html.jinja", "<p>", "<b>", "02 08"),  # the template of a module
+        ("lib/worker.py", "delta", "beta", "02 08"),  # a script that a module starts
+        ("lib/delta.py", "", "more = 1", "02 08"),  # and what that imports
         ("lib/paper/show.py", 'letters"', 'signs"', "02 08"),  # 01 shows by it, and writes nothing of it
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
@@ -325,7 +327,9 @@ def test_big_files_are_hashed_once(inside, monkeypatch):
 
 def test_imports_are_followed(inside):
     assert import_closure(["import lib.alpha"]) == {"lib/__init__.py", "lib/alpha.py", "lib/beta.py"}
-    assert import_closure(["%matplotlib inline\nfrom lib import gamma, nothing"]) == {"lib/__init__.py", "lib/gamma.py"}
+    beside = {"lib/gamma.html.jinja", "lib/worker.py", "lib/delta.py"}
+    found = import_closure(["%matplotlib inline\nfrom lib import gamma, nothing"])
+    assert found == {"lib/__init__.py", "lib/gamma.py"} | beside
     assert import_closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
     assert import_closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}

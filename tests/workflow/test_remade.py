@@ -1,14 +1,10 @@
 """What is made again when something changes, of the project's own notebooks: no model runs, keys are compared."""
 
-import json
-import subprocess
-import sys
-
 import pytest
-from clone import ENV, ROOT
 
 from lib import params
 from workflow import keys
+from workflow.fingerprint import normalize_source
 from workflow.pipeline import Run
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
@@ -92,25 +88,37 @@ def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_le
     assert numbers and numbers - LIGHT == set(remade.split())
 
 
-LOADED = """
-import json, sys
-from pathlib import Path
-import pytest
-sys.path.insert(0, "tests")
-from playing import play
-before = set(sys.modules)
-with pytest.MonkeyPatch.context() as patch:
-    play(sys.argv[1], patch, Path(sys.argv[2]))
-print(json.dumps(sorted(name for name in {*sys.modules} - before if name.startswith("lib."))))
-"""
+METRICS = "lib/score/metrics.py"
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.slow] * (n != "08")) for n in sorted(LIGHT)])
-def test_the_key_of_a_job_holds_every_module_that_it_loads(before, tmp_path, number):
-    command = [sys.executable, "-c", LOADED, number, str(tmp_path)]
-    said = subprocess.run(
-        command, cwd=ROOT, env=ENV | {"PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.PIPE, check=True
-    ).stdout
-    files = {f"code {name.replace('.', '/')}" for name in json.loads(said.splitlines()[-1])}
-    held = {name.removesuffix(".py").removesuffix("/__init__") for name in before[number]}
-    assert files and files <= held, files - held
+@pytest.mark.parametrize("old, new, remade", [
+    ('"""', '"""More than before. ', False),  # of the module
+    ('    """', '    """More than before. ', False),  # of a function
+    ("\n\n\ndef ", "\n\n\n# a comment\ndef ", False),
+    ("return ", "return +", True),
+])  # fmt: skip
+def test_a_mended_docstring_remakes_no_job_and_a_changed_statement_does(before, monkeypatch, old, new, remade):
+    text = keys.read_source
+    assert old in text(METRICS)
+    monkeypatch.setattr(
+        keys, "read_source", lambda read: text(read).replace(old, new, 1) if read == METRICS else text(read)
+    )
+    assert bool(changed_by(before, contents())) == remade
+
+
+def test_a_module_that_reads_docstrings_is_known_with_its_own_and_those_of_what_it_imports(monkeypatch):
+    def digests(reads="", doc="one"):
+        sources = {"lib/a.py": f"from lib import b\n{reads}", "lib/b.py": f'"""{doc}"""', "lib/c.py": f'"""{doc}"""\n1'}
+        monkeypatch.setattr(keys, "read_source", sources.get)
+        return keys.digest_files(sources)
+
+    assert digests() == digests(doc="two")
+    for reads in ("b.__doc__", "inspect.getdoc(b)", "inspect.getsource(b)"):
+        one, two = digests(reads), digests(reads, doc="two")
+        assert {path for path in one if one[path] != two[path]} == {"lib/b.py"}
+
+
+@pytest.mark.parametrize("old, new", [("'shown'", "'other'"), ("1", "2")])
+def test_a_string_in_a_cell_is_no_docstring(old, new):
+    source = "'shown'\n1"
+    assert normalize_source(source, cell=True) != normalize_source(source.replace(old, new), cell=True)
