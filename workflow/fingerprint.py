@@ -133,17 +133,17 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
     """Return the files of `lib` that these sources import, directly or indirectly, and those that a module names in a
     string: the template beside it, a script that it starts.
 
-    Folders to `leave_out` are not followed: modules imported only from there are left out, too.
+    Folders to `leave_out` are followed, and then left out.
     """
     files: set[str] = set()
     waiting = [(path, source) for source in sources]
     while waiting:
         for file in named_files(*waiting.pop()):
-            if file not in files and (ROOT / file).is_file() and not file.startswith(leave_out):
+            if file not in files and (ROOT / file).is_file():
                 files.add(file)
                 if file.endswith(".py"):
                     waiting.append((file, (ROOT / file).read_text(encoding="utf-8")))
-    return files
+    return {file for file in files if not file.startswith(leave_out)}
 
 
 @cache
