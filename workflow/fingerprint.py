@@ -147,18 +147,27 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
 
 
 @cache
-def named_files(path: str, source: str) -> frozenset[str]:
-    """Return the places below `lib` where the files that a source imports or names would lie."""
-    folder, names, files = path.rpartition("/")[0], set(), set()
+def imported_names(path: str, source: str) -> frozenset[str]:
+    """Return the dotted names below `lib` that a source imports, with their packages; some may be attributes."""
+    package, names = path.split("/")[:-1], set()
     for node in ast.walk(parse_source(path, source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = folder.split("/")[: len(folder.split("/")) + 1 - node.level] if node.level else []
+            above = package[: len(package) + 1 - node.level] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
-            files.add(path.removesuffix(".py") + node.value if node.value[0] == "." else f"{folder}/{node.value}")
-    whole = {"/".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
-    files |= {f"{name}{suffix}" for name in whole for suffix in (".py", "/__init__.py")}
+    whole = {".".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
+    return frozenset(name for name in whole if name.split(".")[0] == "lib")
+
+
+@cache
+def named_files(path: str, source: str) -> frozenset[str]:
+    """Return the places below `lib` where the files that a source imports, or names in a string, would lie."""
+    modules = (name.replace(".", "/") for name in imported_names(path, source))
+    files = {f"{module}{suffix}" for module in modules for suffix in (".py", "/__init__.py")}
+    for node in ast.walk(parse_source(path, source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
+            beside = path.removesuffix(".py") if node.value[0] == "." else f"{path.rpartition('/')[0]}/"
+            files.add(beside + node.value)
     return frozenset(file for file in files if file.startswith("lib/"))

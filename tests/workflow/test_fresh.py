@@ -79,7 +79,9 @@ def made(inside):
         ("lib/gamma.html.jinja", "<p>", "<b>", "02 08"),  # the template of a module
         ("lib/worker.py", "delta", "beta", "02 08"),  # a script that a module starts
         ("lib/delta.py", "", "more = 1", "02 08"),  # and what that imports
-        ("lib/paper/show.py", 'letters"', 'signs"', "02 08"),  # 01 shows by it, and writes nothing of it
+        ("lib/paper/show.py", "join", "upper", "02 08"),  # 01 shows by it, and writes nothing of it
+        ("lib/paper/unit.py", "letters", "signs", "02 08"),  # nor of this
+        ("lib/epsilon.py", '" ".join', '"-".join', "01 02 08"),  # of no room that only shows
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
         ("workflow/export.py", '"results"', '"all"', "08"),
