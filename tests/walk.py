@@ -14,7 +14,7 @@ from playing import play_cells
 from lib.generate import models
 from lib.paths import ROOT
 from workflow import cli, run
-from workflow.export import export
+from workflow.export import export, export_for_report
 from workflow.render import renew_report
 
 
@@ -32,8 +32,9 @@ def walk(profile: str) -> None:
 def play_to_export(job) -> None:
     source, to = ROOT / job.notebook.path, ROOT / job.executed
     to.parent.mkdir(parents=True, exist_ok=True)
-    execute_notebook(source, to, job.parameters, kernel_name="python3", progress_bar=False, cwd=source.parent)
-    export(to, ROOT / job.run.figures)
+    nb = execute_notebook(source, to, job.parameters, kernel_name="python3", progress_bar=False, cwd=source.parent)
+    export(nb, ROOT / job.run.figures)
+    export_for_report(nb, ROOT / job.exported)
 
 
 if __name__ == "__main__":

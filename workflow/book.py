@@ -22,12 +22,12 @@ from pygments.formatters import HtmlFormatter
 
 from lib.paper.exhibits import captions
 from lib.paths import ROOT, UserError, visible
-from workflow.export import marked_outputs
+from workflow.export import marked_outputs, parameters_of
 from workflow.pipeline import Run
-from workflow.render import CARRIERS
 from workflow.report import link_numbers, report_page
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
+CARRIERS = ("08_tables", "09_robustness")  # the notebooks whose outputs the report shows
 HREF = re.compile(r'<a href="(?!#|https?:)([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 PICTURE = re.compile(r"""<img\b(?:[^>"']|"[^"]*"|'[^']*')*>""", re.IGNORECASE)
 OUTPUT = re.compile(r'<div class="(output_\w+ rendered_html[^"]*)"')
@@ -62,7 +62,8 @@ def make_pages(run: Run) -> dict[str, str]:
         target: f"notebooks/{stem}.html#cell-id={notebooks[stem].cells[number - 1]['id']}"
         for stem, number, target, _ in found
     }
-    pages = {"report.html": report_page(notebooks["08_tables"], {target: data for *_, target, data in found}, cells)}
+    outputs = {target: data for *_, target, data in found}
+    pages = {"report.html": report_page(parameters_of(notebooks["08_tables"]), outputs, cells)}
     titles = {stem: title_of(stem, nb) for stem, nb in notebooks.items()}
     for stem, nb in notebooks.items():
         pages[f"notebooks/{stem}.html"] = render(titles[stem], up="../", body=body_of(stem, nb, set(notebooks)))

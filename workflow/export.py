@@ -5,11 +5,14 @@
 
 An output with metadata {"paper": "tab_x"} becomes tab_x.tex, {"paper": "fig_x"} fig_x.pdf and fig_x.png, and {"paper":
 "numbers"} numbers.tex. "rep_x" is for the report only. Each declared target must appear exactly once, and no other. The
-exporter also writes results.tex, which includes them all, and report.html. The report adds the outputs of
-09_robustness if its notebook is in the same folder.
+exporter also writes results.tex, which includes them all, and report.html.
+
+A run writes what its notebooks show for the paper to artifacts/<run>/exported/, too, one JSON file each. Only these are
+read later: an executed notebook may be opened and saved by its reader.
 """
 
 import base64
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +24,7 @@ from nbconvert.exporters import Exporter
 from lib.paper.exhibits import EXHIBITS, captions
 from lib.paper.latex import escape
 from lib.paths import UserError, nearest, write_atomically
+from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
 
 TEXT = {"text/latex": ".tex"}
@@ -29,6 +33,7 @@ FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "
 TARGETS = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.notebook == "08_tables")
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.published)
+IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 
 def parameters_of(nb: nbformat.NotebookNode) -> dict:
@@ -42,6 +47,21 @@ def marked_outputs(nb: nbformat.NotebookNode) -> Iterator[tuple[int, str, dict]]
         for output in cell.get("outputs", []):
             if "paper" in output.get("metadata", {}):
                 yield number, output["metadata"]["paper"], output.get("data", {})
+
+
+def outputs_for_report(nb: nbformat.NotebookNode) -> dict[str, dict]:
+    """Return the forms of each marked output that the report shows, by target."""
+    return {
+        target: {mime: value for mime, value in data.items() if mime in IN_REPORT}
+        for _, target, data in marked_outputs(nb)
+    }
+
+
+def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
+    """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files of a run."""
+    exported = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    outputs = {target: data for one in exported.values() for target, data in one["outputs"].items()}
+    return exported.get("08_tables", {}).get("parameters", {}), outputs
 
 
 def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
@@ -119,21 +139,27 @@ class PaperExporter(Exporter):
         return ".tex"
 
     def from_notebook_node(self, nb, resources=None, **kw):
-        from workflow.report import report_of  # slow to import; a run writes its report only after 09
+        from workflow.report import report_page  # slow to import; a run writes its report only after 09
 
         nb, resources = super().from_notebook_node(nb, resources, **kw)
         files = exported_files(nb)
-        report = report_of(nb, Path(resources["metadata"].get("path", "")))
+        _, others = read_exported(Path(resources["metadata"].get("path", "")).parent / "exported")
+        report = report_page(parameters_of(nb), others | outputs_for_report(nb))
         resources["outputs"] = files | {"report.html": report.encode()}
         resources["unique_key"] = "results"
         return results_document(nb, files), resources
 
 
-def export(notebook: Path, folder: Path) -> list[str]:
+def export(nb: nbformat.NotebookNode, folder: Path) -> list[str]:
     """Write all files of an executed notebook to a folder, each atomically, and return their names."""
-    nb = nbformat.read(notebook, 4)
     files = exported_files(nb)
     files["results.tex"] = results_document(nb, files).encode()
     for name, content in files.items():
         write_atomically(folder / name, partial(Path.write_bytes, data=content))
     return sorted(files)
+
+
+def export_for_report(nb: nbformat.NotebookNode, path: Path) -> None:
+    """Write the marked outputs of an executed notebook to one file."""
+    parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
+    write_json(path, {"parameters": parameters, "outputs": outputs_for_report(nb)})

@@ -79,7 +79,7 @@ def describe_content(spec: params.Model | params.Dataset) -> dict:
 def code_digests(job: Job) -> Parts:
     """Return digests of the notebook's code cells and of every module that they or the export import."""
     cells = code_cells(job.notebook.path)
-    named = job.notebook.decided_by + (EXPORT if job.notebook.exports else ())
+    named = job.notebook.decided_by + (EXPORT if job.notebook.reports else ())
     modules = import_closure([*cells, *map(source_of, named)], leave_out=SHOWING if job.notebook.heavy else ())
     digests = digest_files(modules.union(named))
     digests[job.notebook.path] = digest(*(normalize_source(cell, cell=True) for cell in cells))

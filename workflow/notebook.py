@@ -16,6 +16,7 @@ import time
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lib import params
 from lib.paths import ROOT, UserError
@@ -26,6 +27,9 @@ from workflow.locks import job_lock, scratch_folder
 from workflow.pipeline import MARK, PUBLISHED, Job, Run
 from workflow.preload import exit_with_parent, fork_kernels, skip_unused_import
 from workflow.progress import describe_system_error
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 
 class Failure(Exception):
@@ -127,8 +131,8 @@ def notebook_to_run(job: Job, scratch: Path) -> str:
     return str(path)
 
 
-def execute(job: Job, scratch: Path) -> None:
-    """Run the notebook; raise Failure or UserError if a cell fails or the kernel dies."""
+def execute(job: Job, scratch: Path) -> "NotebookNode":
+    """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the kernel dies."""
     skip_unused_import()
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
@@ -150,7 +154,7 @@ def execute(job: Job, scratch: Path) -> None:
     }
     (ROOT / job.executed).unlink(missing_ok=True)
     try:
-        execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
+        return execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
     except PapermillExecutionError as error:
         raise cell_failure(job, error) from None
     except DeadKernelError:
@@ -203,12 +207,15 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
         for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
             os.environ.pop(name, None)
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-        execute(job, scratch)
+        nb = execute(job, scratch)
     outputs = job.outputs + job.loose
-    if job.notebook.exports:
-        from workflow.export import export
+    if job.notebook.reports:
+        from workflow import export
 
-        outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
+        export.export_for_report(nb, ROOT / job.exported)
+        outputs.append(job.exported)
+        if job.notebook.exports:
+            outputs += [f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
     records.write_record(job, parts, outputs, seconds)
     records.mark_done(job)

@@ -166,6 +166,11 @@ class Job:
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
     @property
+    def exported(self) -> str:
+        """The file of what it shows in the report."""
+        return f"{self.run.folder}/exported/{self.name}.json"
+
+    @property
     def threads(self) -> int:
         """Its share of the cores; one for a small model."""
         if not self.notebook.heavy or self.model in self.run.small:

@@ -11,49 +11,50 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from types import ModuleType
 
 from lib.paths import ROOT, write_atomically
-from workflow import preload
+from workflow import keys, preload
 from workflow.files import read_json, write_json
-from workflow.fingerprint import checksum
+from workflow.fingerprint import checksum, import_closure
 from workflow.pipeline import Run
+from workflow.rules import PAPER
 
-CARRIERS = ("08_tables", "09_robustness")  # the notebooks whose outputs the report shows
 CODE = ("workflow/report.py", "workflow/report.html.jinja", "workflow/export.py")
 PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 
 
-def import_libraries() -> list[ModuleType]:
-    """Import what `renew_report` needs."""
-    preload.skip_unused_import()
-    return [import_module(name) for name in ("nbformat", "workflow.report")]
-
-
 def import_early() -> None:
-    """Begin to import it, which takes two seconds, while jobs run."""
+    """Begin to import what `renew_report` needs, which takes two seconds, while jobs run."""
+    preload.skip_unused_import()
 
     def import_them() -> None:
         with suppress(Exception):  # `renew_report` reports it
-            import_libraries()
+            import_module("workflow.report")
 
     Thread(target=import_them, daemon=True).start()
 
 
 def renew_report(run: Run) -> None:
-    """Write the report if it is missing or does not belong to the current notebooks."""
-    tables, robustness = (f"{run.folder}/notebooks/{name}.ipynb" for name in CARRIERS)
-    place, note = f"{run.figures}/report.html", ROOT / run.folder / "report.json"
+    """Write the report if it is missing, or not of what the notebooks export and the code that shows it now."""
+    folder, place, note = (
+        ROOT / run.folder / "exported",
+        f"{run.figures}/report.html",
+        ROOT / run.folder / "report.json",
+    )
+    exported = [path.relative_to(ROOT).as_posix() for path in sorted(folder.glob("*.json"))]
+    code = keys.digest_files({*CODE, *import_closure(map(keys.read_source, CODE[:1]))})
 
-    def checksums() -> dict[str, str | None]:
-        return {path: checksum(path) for path in (tables, robustness, *CODE, place)}
+    def state() -> dict[str, str | None]:
+        return {**{path: checksum(path) for path in (*exported, *PAPER, place)}, **code}
 
-    if not (ROOT / tables).is_file() or read_json(note) == checksums():
+    if not (folder / "08_tables.json").is_file() or read_json(note) == state():
         return
-    nbformat, report = import_libraries()
-    page = report.report_of(nbformat.read(ROOT / tables, 4), (ROOT / tables).parent)
+    from workflow.export import read_exported
+    from workflow.report import report_page
+
+    page = report_page(*read_exported(folder))
     write_atomically(ROOT / place, lambda scratch: scratch.write_text(page, encoding="utf-8"))
-    write_json(note, checksums())
+    write_json(note, state())
 
 
 def typeset(folder: Path) -> str:

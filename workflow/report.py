@@ -1,7 +1,7 @@
 """The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
-It uses only the outputs of the executed 08_tables and 09_robustness; `outputs` are their data by target. The page loads
-nothing, contains no date, and its template escapes all text of users.
+It uses only what 08_tables and 09_robustness export; `outputs` are their data by target. The page loads nothing,
+contains no date, and its template escapes all text of users.
 """
 
 import base64
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import nbformat
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
@@ -25,7 +24,6 @@ from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
-from workflow.export import marked_outputs, parameters_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
@@ -34,14 +32,9 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def report_of(nb: Any, folder: Path) -> str:
-    """Return the page of an executed 08_tables and, if the folder contains one, an executed 09_robustness."""
-    beside = folder / "09_robustness.ipynb"
-    notebooks = [nb, nbformat.read(beside, 4)] if beside.is_file() else [nb]
-    return report_page(nb, {target: data for one in notebooks for _, target, data in marked_outputs(one)})
-
-
-def report_page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = None) -> str:
+def report_page(
+    parameters: Mapping[str, Any], outputs: Mapping[str, dict], places: Mapping[str, str] | None = None
+) -> str:
     """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
     findings, ablation, choices, views, costs, stability, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
@@ -58,8 +51,8 @@ def report_page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | N
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     shown = env.from_string(template).render(
         script=script_digest(template),
-        run=parameters_of(nb).get("run", "lab"),
-        title=parameters_of(nb).get("title", ""),
+        run=parameters.get("run", "lab"),
+        title=parameters.get("title", ""),
         groups=group_claims(by_kind["claim"], sides),
         consistency=by_kind["consistency"],
         ours=by_kind["ours"],

@@ -15,7 +15,7 @@ class Notebook:
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
     `data`: files of the project that it reads.
-    `exports`: produces what goes into the paper (workflow/export.py).
+    `exports`: produces what goes into the paper (workflow/export.py). `reports`: shows something in the report.
     `may_lack`: a replay works without its outputs.
     `by_scope`: folders of `writes` that exist only if the parameter `dropout_scope` lists this word.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
@@ -31,6 +31,7 @@ class Notebook:
     writes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     exports: bool = False
+    reports: bool = False
     may_lack: bool = False
     by_scope: dict[str, str] = field(default_factory=dict, hash=False)
     folders: tuple[str, ...] = ()
@@ -90,10 +91,10 @@ NOTEBOOKS = (
              writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=RESPONSES, data=PAPER, takes=READ,
              writes=("calibration/transfer.parquet",)),
-    Notebook("09_robustness", minutes=0.3, reads=SIGNALS, takes=SHOWN, data=PAPER),
+    Notebook("09_robustness", minutes=0.3, reads=SIGNALS, takes=SHOWN, data=PAPER, reports=True),
     Notebook("10_selective", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed"), folders=("calibrators",),
              writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet")),
-    Notebook("08_tables", exports=True, takes=(*SHOWN, "resamples"), data=PAPER,
+    Notebook("08_tables", exports=True, reports=True, takes=(*SHOWN, "resamples"), data=PAPER,
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "10_selective")),
 )  # fmt: skip
 

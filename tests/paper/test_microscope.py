@@ -1,7 +1,6 @@
 """Responses token by token: probabilities that are the model's, shades that hold in gray, words that stay words."""
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,9 +80,8 @@ def test_without_a_tokenizer_ids_are_shown(generations, responses):
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_the_report_shows_them_in_any_width(generations, responses, spellings, tmp_path):
     views = microscope.token_pages(generations, responses, LABELS, spellings).views
-    nb = SimpleNamespace(metadata={"papermill": {"parameters": {"run": "mine"}}})
     path = tmp_path / "report.html"
-    path.write_text(report_page(nb, {"rep_microscope": {"application/json": views}}))
+    path.write_text(report_page({"run": "mine"}, {"rep_microscope": {"application/json": views}}))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
     check_width(path)
 

@@ -41,14 +41,13 @@ def turn(**changed):
     return words | dict(finding="f", name="One", here="1 of 2", then="2 of 2", flips=True) | changed
 
 
-def notebook(title="by hand"):
-    given = {"run": "mine", "title": title}
-    return nbformat.v4.new_notebook(metadata={"papermill": {"parameters": given}})
+def parameters(title="by hand"):
+    return {"run": "mine", "title": title}
 
 
 def made(**outputs):
     data = {name: {"application/json": one} for name, one in outputs.items()}
-    return report_page(notebook(), {"tab_result_estimation": {"text/html": "<table></table>"}} | data)
+    return report_page(parameters(), {"tab_result_estimation": {"text/html": "<table></table>"}} | data)
 
 
 def test_a_number_is_rounded_once():
@@ -104,7 +103,7 @@ def report(tmp_path_factory):
     outputs = {name: {"application/json": data} for name, data in found.items()}
     outputs |= {table: settings()._repr_mimebundle_(), "tab_estimators": tables.estimators()._repr_mimebundle_()}
     path = tmp_path_factory.mktemp("hostile") / "report.html"
-    path.write_text(report_page(notebook(" ".join(STRINGS)), outputs), encoding="utf-8")
+    path.write_text(report_page(parameters(" ".join(STRINGS)), outputs), encoding="utf-8")
     return path
 
 
@@ -138,7 +137,10 @@ def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
 def test_latex_sets_them(tmp_path):
     latex = settings().latex
     (tmp_path / "tab_inference_settings.tex").write_text(latex, encoding="utf-8")
-    document = results_document(notebook(" ".join(STRINGS)), {"tab_inference_settings.tex": latex.encode()})
+    document = results_document(
+        nbformat.v4.new_notebook(metadata={"papermill": {"parameters": parameters(" ".join(STRINGS))}}),
+        {"tab_inference_settings.tex": latex.encode()},
+    )
     (tmp_path / "results.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 
+import nbformat
 import psutil
 import pytest
 from clone import until
@@ -63,6 +64,42 @@ def test_a_changed_line_remakes_what_hangs_on_it(copy):
     assert code == 0 and "02_single_pass: will run (changed: code lib/gamma.py)" in text
     assert "demo: 1 of 3 jobs to do" in text and "and 1 if their inputs change" in text
     assert "demo: 1 of 3 jobs ran, 2 up to date" in text
+
+
+def test_executed_notebooks_may_be_opened_and_saved(copy):
+    """Their outputs cleared, even: no job is made again, and the report is still what the run showed."""
+    report = copy.root / "figures/demo/report.html"
+    before = report.read_bytes()
+    for path in (copy.root / "artifacts/demo/notebooks").iterdir():
+        nb = nbformat.read(path, as_version=4)
+        nb.metadata["language_info"] = {"name": "python", "version": "another"}
+        for cell in nb.cells:
+            cell.metadata["execution"] = {}
+            if cell.cell_type == "code":
+                cell.outputs = []
+        nbformat.write(nb, path)
+    report.unlink()
+    code, text = copy.run()
+    assert code == 0 and "demo: 0 of 3 jobs ran, 3 up to date" in text and "damaged" not in text
+    assert report.read_bytes() == before
+
+
+@pytest.mark.parametrize("path, old, new", [
+    ("workflow/report.html.jinja", "<main>", "<main lang>"),
+    ("lib/paper/comparison.py", "'no'", "'none'"),  # the report shows it by itself
+    ("artifacts/paper.yaml", "twice", "often"),
+])  # fmt: skip
+def test_the_report_is_renewed_for_what_it_is_made_by(copy, path, old, new):
+    report = copy.root / "figures/demo/report.html"
+    report.write_text("of before")
+    copy.run()
+    assert report.read_text() != "of before", "what was edited is made again"
+    report.touch()
+    then = report.stat().st_mtime_ns
+    copy.run()
+    assert report.stat().st_mtime_ns == then, "and what is up to date is left"
+    copy.replace(path, old, new)
+    assert copy.run()[0] == 0 and report.stat().st_mtime_ns != then
 
 
 @pytest.mark.slow
