@@ -23,7 +23,7 @@ from pygments.formatters import HtmlFormatter
 from lib.paper.exhibits import captions
 from lib.paths import ROOT, UserError, visible
 from workflow.export import marked_outputs, parameters_of
-from workflow.pipeline import Run
+from workflow.pipeline import Run, command_of
 from workflow.report import link_numbers, report_page
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
@@ -36,7 +36,9 @@ OUTPUT = re.compile(r'<div class="(output_\w+ rendered_html[^"]*)"')
 def write_book(run: Run, say: Callable[[str], None] = print) -> Path:
     """Write the book of a finished run atomically and return its folder. Raise UserError if there is no such run."""
     if not (ROOT / run.folder / "notebooks" / "08_tables.ipynb").exists():
-        raise UserError(f"run '{run.name}' has no executed 08_tables yet: start ./run_all.sh {run.name} first")
+        raise UserError(
+            f"run '{run.name}' has no executed 08_tables yet: start ./run_all.sh {command_of(run.name)} first"
+        )
     pages = make_pages(run)
     folder = ROOT / run.figures / "book"
     with tempfile.TemporaryDirectory(prefix=f".book-{os.getpid()}-", dir=folder.parent) as scratch:

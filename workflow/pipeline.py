@@ -30,6 +30,12 @@ def is_small(spec: Model) -> bool:
     return 0 < sum(path.stat().st_size for path in files) < SMALL
 
 
+def command_of(run: str) -> str:
+    """Return the words after `./run_all.sh` that make the run of this name; empty for a run made by hand."""
+    verb, _, profile = run.partition("-")
+    return "" if verb == "lab" else f"{REPLAY} {profile}".strip() if verb == REPLAY else run
+
+
 @dataclass(frozen=True)
 class Run:
     """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.

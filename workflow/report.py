@@ -24,6 +24,7 @@ from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
+from workflow.pipeline import command_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
@@ -51,7 +52,8 @@ def report_page(
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     shown = env.from_string(template).render(
         script=script_digest(template),
-        run=parameters.get("run", "lab"),
+        run=(run := parameters.get("run", "lab")),
+        command=command_of(run),
         title=parameters.get("title", ""),
         groups=group_claims(by_kind["claim"], sides),
         consistency=by_kind["consistency"],

@@ -18,6 +18,7 @@ from lib.paper.claims import CLAIMS
 from lib.paper.comparison import ReportRecords
 from lib.paper.verdicts import Verdict
 from lib.paths import visible
+from workflow import cli
 from workflow.export import results_document
 from workflow.report import count_changed_verdicts, format_value, link_numbers, report_page
 
@@ -78,6 +79,21 @@ def test_no_headline_counts_what_cannot_be_compared():
     assert "<th>verdict</th>" in both and "8 numbers, compared with the paper" in both
     other = made(rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")])
     assert "This run is not the paper's (other questions)" in other
+
+
+COMMANDS = ["demo", "small", "paper", "pilot", "replay", "replay small", "published"]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_command_at_the_foot_makes_this_run(words):
+    """As the command line reads it: it is the one that names the run so."""
+    run = cli.check(words.split()).run
+    (printed,) = re.findall(r"<code>\./run_all\.sh ([^<]*)</code>", report_page({"run": run}, {}))
+    assert cli.check(printed.split()).run == run and f"artifacts/{run}/" in report_page({"run": run}, {})
+
+
+def test_a_run_by_hand_has_no_command():
+    assert "run_all.sh" not in report_page({}, {}) and "run_all.sh" not in report_page({"run": "lab-2"}, {})
 
 
 # ---- hostile words
