@@ -61,7 +61,7 @@ class Generation(Seeded):
 class Reading(Part):
     """How stored responses are interpreted; no change needs a new generation.
 
-    04 chooses its rate under `grader`, `missing`, `phi`, `bins` and `closed`: changing one reruns 04.
+    04 chooses its rate under `grader`, `missing`, `phi` and `bins`: changing one reruns 04.
     """
 
     grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
@@ -72,7 +72,6 @@ class Reading(Part):
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
     fit_on_tuning_rows: bool = True  # fit c_BALD's calibrators also on the rows that chose its rate
     bins: Bins = 10
-    closed: Literal["right", "left"] = "right"
 
 
 class Verification(Part):

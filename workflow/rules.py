@@ -67,7 +67,7 @@ RATE = (  # the code of lib/score that chooses the dropout rate
 PAIR = "{model}__{dataset}.parquet"
 RESPONSES = ("01_generate/generations", "01b_import/generations")
 SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
-READ = ("include_thinking", "closed")  # for every notebook that reads signals
+READ = ("include_thinking",)  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
@@ -76,12 +76,12 @@ NOTEBOOKS = (
              takes=("max_batch_tokens", "n_temperature_nodes")),
     Notebook("01b_import", given=True, data=PAPER, writes=(f"generations/{PAIR}",)),
     Notebook("02_single_pass", reads=RESPONSES, data=PAPER, writes=("confidence/single_pass.parquet",),
-             takes=("include_thinking", "closed", "n_bins_ablation", "bin_models")),
+             takes=("include_thinking", "n_bins_ablation", "bin_models")),
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
     Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
              writes=(f"dropout/{PAIR}", f"dropout_answer/{PAIR}"), decided_by=RATE,
              by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
-             takes=("grader", "missing", "bins", "closed", "dropout_prefix", "max_dropout_tokens",
+             takes=("grader", "missing", "bins", "dropout_prefix", "max_dropout_tokens",
                     "dropout_top_k", "dropout_top_p", "rows_per_shard")),
     Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
              writes=(f"ablation/{PAIR}",), decided_by=("lib/score/ablation.py",)),

@@ -81,7 +81,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
     for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():
         found["Ans Avg, mean on wrong answers"][pair] = three(value)
-    measured = metrics.evaluate(scores, READING.bins, READING.closed)
+    measured = metrics.evaluate(scores, READING.bins)
     measured = measured.set_index(["metric", "estimator", "model", "dataset"]).value.sort_index()
     for metric in ("ece", "auroc"):
         for name, label in ECE.items():
@@ -144,7 +144,7 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
 def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: float) -> dict[str, np.ndarray]:
     """Ends of 95% intervals, over the resamples that tables use, of what calibrated scores have before the constant."""
     scores = np.column_stack([confidence, np.full(len(correct), constant)])
-    asked = READING.bins, READING.closed, SMALL.resamples, SMALL.seed
+    asked = READING.bins, SMALL.resamples, SMALL.seed
     resampled = bootstrap.resample_metrics(scores, correct, *asked)
     ece, brier = resampled["ece"].T, resampled["brier"].T
     counts = bootstrap.draw_resample_counts(len(correct), SMALL.resamples, SMALL.seed)
@@ -198,7 +198,7 @@ def picture() -> bytes:
     raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
     model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
     bins = {
-        method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
+        method: metrics.reliability_bins(confidence, correct, READING.bins).frame()
         for method, confidence in (("", raw), ("isotonic", calibrated_))
     }
     return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png

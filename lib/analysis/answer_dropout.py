@@ -43,7 +43,7 @@ def compare_dropout_scopes(
 
 def resample_scopes(scores: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> list[pd.DataFrame]:
     """Return the ECE of both with intervals, and the paired difference (estimator "", metric `difference`)."""
-    drawn = bootstrap(scores.assign(method=""), reading.bins, reading.closed, resamples, seed)
+    drawn = bootstrap(scores.assign(method=""), reading.bins, resamples, seed)
     gap = drawn.differences([(("c_bald_insitu", ""), ("c_bald", ""))])
     gap = gap.assign(value=gap.difference, metric="difference", estimator="")
     results = drawn.results[drawn.results.metric == "ece"]

@@ -53,13 +53,12 @@ def reliability_by_method(
     model: str,
     dataset: str,
     n_bins: int = 10,
-    closed: str = "right",
     estimator: str = "ans_avg",
 ) -> dict[str, pd.DataFrame]:
     """Return the reliability diagram of an estimator on one pair, by method."""
     here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
     groups = here.groupby("method", sort=False)
-    return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
+    return {how: reliability_bins(part.confidence, part.correct, n_bins).frame() for how, part in groups}
 
 
 def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
@@ -79,12 +78,12 @@ def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
     return bands[~later].groupby(curve, sort=False).n.first().rename("enough").reset_index()
 
 
-def ece_terms(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> pd.DataFrame:
+def ece_terms(confidence: Any, correct: Any, n_bins: int = 10) -> pd.DataFrame:
     """Return the terms of `ece`, a row per non-empty bin: the reliability diagram, gap, share of rows, and their
     product.
 
     The products sum to the ECE, and the largest gap is the MCE.
     """
-    table = reliability_bins(confidence, correct, n_bins, closed).frame().astype({"count": int})
+    table = reliability_bins(confidence, correct, n_bins).frame().astype({"count": int})
     gap, share = (table.accuracy - table.confidence).abs(), table["count"] / table["count"].sum()
     return table.assign(gap=gap, share=share, product=gap * share)

@@ -90,7 +90,7 @@ def evaluate_c_bald(
 ) -> pd.DataFrame:
     """Evaluate c_BALD of these passes, one row per example, on the evaluation split."""
     scores = confidence.confidence_frame(responses, dropout=passes, reading=reading, names=["c_bald"])
-    return evaluate(scores, reading.bins, reading.closed, names=metrics)
+    return evaluate(scores, reading.bins, names=metrics)
 
 
 def ece_by_number_of_passes(
@@ -140,7 +140,7 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
         score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
         parts.append(score.assign(estimator=f"{half + 1}"))
     scores = pd.concat(parts)
-    results = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).astype({"value": float})
+    results = evaluate(scores, reading.bins, names=["ece", "auroc"]).astype({"value": float})
     named = results.assign(metric=results.metric + "_" + results.estimator)
     table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)

@@ -23,7 +23,6 @@ CHOICE_DESCRIPTIONS = {
     "options": "the words whose mass P(True) compares",
     "phi": "from BALD to confidence",
     "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
-    "closed": "the side on which a bin is closed",
 }
 CHANGES_NOTHING = "(changes nothing that is read or measured)"
 PASSES_TRIED = (5,)  # numbers of passes for which a finding needs c_BALD
@@ -101,7 +100,7 @@ def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
     other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading, signals.call)
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
-    if other.responses is signals.responses and other.confidence is signals.confidence and name != "closed":
+    if other.responses is signals.responses and other.confidence is signals.confidence:
         raise UserError(CHANGES_NOTHING)
     return other
 

@@ -138,6 +138,6 @@ def compare_estimators(calibrated: pd.DataFrame, reading: Reading, resamples: in
         chosen = calibrated[[one in contrast for one in who]]
         chosen = chosen[chosen.duplicated(KEYS, keep=False)]
         if len(chosen):
-            drawn = bootstrap(chosen, reading.bins, reading.closed, resamples, seed)
+            drawn = bootstrap(chosen, reading.bins, resamples, seed)
             parts.append(drawn.differences([contrast]))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PAIR, "estimator", "method"])

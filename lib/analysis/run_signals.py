@@ -102,12 +102,12 @@ class RunSignals:
     @property
     def metric_reading(self) -> Reading:
         """The choices that matter for measuring passes."""
-        return restrict_reading(self.reading, "phi", "bins", "closed")
+        return restrict_reading(self.reading, "phi", "bins")
 
     def raw_frames(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS)) -> Frames:
         """Return the frames of the tables of raw confidence, without intervals."""
-        n_bins, closed = self.reading.bins, self.reading.closed
-        raw, shared = evaluate(self.confidence, n_bins, closed, names=metrics), self.ece_on_shared_rows()
+        n_bins = self.reading.bins
+        raw, shared = evaluate(self.confidence, n_bins, names=metrics), self.ece_on_shared_rows()
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
@@ -120,7 +120,7 @@ class RunSignals:
         frames["insitu_ptrue"] = pd.concat([frames["result_estimation"], tokens, mass], ignore_index=True)
         if single_pass.any():
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
-            frames["bin_ablation"] = ablate_bins(chosen, n_bins_ablation, closed, measured)
+            frames["bin_ablation"] = ablate_bins(chosen, n_bins_ablation, measured)
         return frames
 
     def ece_on_shared_rows(self) -> pd.DataFrame:
@@ -132,7 +132,7 @@ class RunSignals:
         rows = self.confidence[self.confidence.split == "evaluation"]
         by_pair = rows.groupby(PAIR).estimator.transform("nunique")
         everywhere = rows.groupby(KEYS).estimator.transform("size") == by_pair
-        fewer = evaluate(rows[everywhere], self.reading.bins, self.reading.closed, names=["ece"])
+        fewer = evaluate(rows[everywhere], self.reading.bins, names=["ece"])
         had = rows.groupby([*PAIR, "estimator"]).size()
         fewer = fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
         return fewer.assign(metric="ece_shared")
@@ -140,15 +140,15 @@ class RunSignals:
     def calibration_frames(self, metrics: Sequence[str] = ("ece",)) -> Frames:
         """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and
         07 store a run's."""
-        fitted, binning = self.call(fit_answers, self.sets), (self.reading.bins, self.reading.closed)
+        fitted, n_bins = self.call(fit_answers, self.sets), self.reading.bins
         calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, fitted)
-        results = pd.concat([estimate_metrics(calibrated, *binning, metrics), learned], ignore_index=True)
-        transferred = self.call(transfer, self.sets, fitted, *binning)
+        results = pd.concat([estimate_metrics(calibrated, n_bins, metrics), learned], ignore_index=True)
+        transferred = self.call(transfer, self.sets, fitted, n_bins)
         return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 
     def learning_frames(self, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
-        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, self.call
+        how = drawn, ("uniform",), self.reading.bins, self.call
         curves = self.call(learning_curves, self.call(select_model, self.sets, model), *how)
         return {"learning": summarize_curves(curves)}
 
@@ -192,7 +192,7 @@ class RunSignals:
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
         frames = self.raw_frames(n_bins_ablation) | self.pass_frames(counts)
         frames["overconfidence"] = gaps.mean().rename("gap").reset_index()
-        measuring = restrict_reading(self.reading, "bins", "closed")  # phi is set in turn
+        measuring = restrict_reading(self.reading, "bins")  # phi is set in turn
         frames["by_phi"] = self.call(
             dropout_statistics.evaluate_rate_grid_by_phi, self.answer_responses, self.dropout, measuring
         )

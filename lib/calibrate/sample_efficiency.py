@@ -41,7 +41,6 @@ def learning_curves(
     drawn: Subsampling,
     sampling: Sequence[str] = ("uniform",),
     n_bins: int = 10,
-    closed: str = "right",
     call: Callable[..., pd.DataFrame] = operator.call,
 ) -> pd.DataFrame:
     """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
@@ -55,7 +54,7 @@ def learning_curves(
         and methods share them.
     sampling : sequence of str
         Entries of SAMPLING.
-    n_bins, closed
+    n_bins
         As for `ece`.
     call : callable
         Calls `scores_by_draw` with its arguments, or returns what it gave for them before.
@@ -69,7 +68,7 @@ def learning_curves(
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
         for (*key, one_class), scores in call(scores_by_draw, pair, dataset, drawn, sampling).items():
-            rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins, closed), one_class))
+            rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 

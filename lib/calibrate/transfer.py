@@ -18,7 +18,6 @@ def transfer(
     sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     n_bins: int = 10,
-    closed: str = "right",
 ) -> pd.DataFrame:
     """Apply calibrators fitted on one pair to every pair (`tab:calibration_transfer_full`).
 
@@ -28,7 +27,7 @@ def transfer(
         As `calibration_data` returns it.
     fitted : dict
         As `fit_answers` returns it.
-    n_bins, closed
+    n_bins
         As for `ece`.
 
     Returns
@@ -42,8 +41,8 @@ def transfer(
         if not len(new.correct):
             continue
         for (*source, method), scores in scores_by_source(new, fitted).items():
-            values = {name: METRICS[name](scores, new.correct, n_bins, closed) for name in TRANSFER_METRICS}
-            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence, new.correct, n_bins, closed)
+            values = {name: METRICS[name](scores, new.correct, n_bins) for name in TRANSFER_METRICS}
+            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence, new.correct, n_bins)
             rows += [(*target, *source, method, metric, value, len(scores)) for metric, value in values.items()]
     columns = ["model", "dataset", *SOURCE, "method", "metric", "value", "n"]
     return pd.DataFrame(rows, columns=columns)

@@ -30,13 +30,13 @@ def draw_resample_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarr
 
 
 def resample_metrics(
-    confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
+    confidence: Any, correct: Any, n_bins: int = 10, resamples: int = 5000, seed: int = 0
 ) -> dict[str, np.ndarray]:
     """Return metrics by name over resamples, (resamples, k), for k estimators' scores (n, k); accuracy (resamples,
     1)."""
     c, y = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
     n, k = c.shape
-    members = [np.eye(n_bins)[bin_index(np.asarray(confidence)[:, j], n_bins, closed)] for j in range(k)]
+    members = [np.eye(n_bins)[bin_index(np.asarray(confidence)[:, j], n_bins)] for j in range(k)]
     gaps = [member * (y - c[:, j])[:, None] for j, member in enumerate(members)]
     columns = np.hstack([y[:, None], (c - y[:, None]) ** 2, *members, *gaps])  # (n, 1 + k + 2 k n_bins)
     parts: dict[str, list] = {name: [] for name in RESAMPLED}
@@ -94,16 +94,14 @@ def _group_by_row_set(part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.nda
         yield alike, correct.loc[alike.index].to_numpy()
 
 
-def bootstrap(
-    frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
-) -> Bootstrap:
+def bootstrap(frame: pd.DataFrame, n_bins: int = 10, resamples: int = 5000, seed: int = 0) -> Bootstrap:
     """Bootstrap every metric over the evaluation rows (5,000 resamples in the paper).
 
     Parameters
     ----------
     frame : DataFrame
         A confidence frame with a column `method` ("" for raw scores).
-    n_bins, closed
+    n_bins
         As for `ece`.
     resamples : int
     seed : int
@@ -118,14 +116,14 @@ def bootstrap(
     drawn_from: dict[tuple, int] = {}
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
         for number, (scores, correct) in enumerate(_group_by_row_set(part)):
-            resampled = resample_metrics(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
+            resampled = resample_metrics(scores.to_numpy(), correct, n_bins, resamples, seed)
             for metric, table in resampled.items():
                 columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
                 for column, (estimator, method) in enumerate(columns):
                     key = (*pair, estimator, method, metric)
                     if key not in draws:  # accuracy comes from the largest set of rows
                         draws[key], drawn_from[key] = table[:, column], number
-    results = estimate_metrics(frame, n_bins, closed)
+    results = estimate_metrics(frame, n_bins)
     keys = results[RESULT_KEYS].itertuples(index=False, name=None)
     ends = np.array([np.percentile(draws[key], [2.5, 97.5]) for key in keys]).reshape(-1, 2)
     results.insert(len(RESULT_KEYS) + 1, "low", ends[:, 0])
@@ -133,9 +131,7 @@ def bootstrap(
     return Bootstrap(results, draws, drawn_from)
 
 
-def estimate_metrics(
-    frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", metrics: Iterable[str] = RESAMPLED
-) -> pd.DataFrame:
+def estimate_metrics(frame: pd.DataFrame, n_bins: int = 10, metrics: Iterable[str] = RESAMPLED) -> pd.DataFrame:
     """Return point estimates: KEY, value, relative (share by which a method lowers the raw ECE), n rows, reason."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
@@ -145,7 +141,7 @@ def estimate_metrics(
         raw_errors: dict[str, float] = {}
         for metric in metrics:
             for (estimator, method), group in groups if METRICS[metric].scored else everyone:
-                value = METRICS[metric](group.confidence.to_numpy(), group.correct.to_numpy(), n_bins, closed)
+                value = METRICS[metric](group.confidence.to_numpy(), group.correct.to_numpy(), n_bins)
                 relative = pd.NA
                 if metric == "ece" and not method:
                     raw_errors[estimator] = value

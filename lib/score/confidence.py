@@ -184,7 +184,7 @@ def evaluate_rate_grid(
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
         scores["estimator"] = estimator
-        results = evaluate(scores, reading.bins, reading.closed, split="calibration", names=names)
+        results = evaluate(scores, reading.bins, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
 

@@ -3,8 +3,7 @@
 Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty bins do not count.
 Scores on an edge matter here, since scores of exactly 1.0 and calibrated scores k/n are common. Edges are the floats
 nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3). A score within a few rounding errors of its own type from an
-edge counts as on it. `closed="right"` puts it in the bin below, and 0 in the first; `closed="left"` in the bin above,
-and 1.0 in the last.
+edge counts as on it, and belongs to the bin below; 0 is in the first.
 
 `sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape (...).
 """
@@ -35,14 +34,14 @@ def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarr
 # ---- reliability bins
 
 
-def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
-    """Find the bin of each score, (n,) int; `closed` is right or left."""
+def bin_index(confidence: Any, n_bins: int = 10) -> np.ndarray:
+    """Find the bin of each score, (n,) int. A bin holds its right edge; the first holds 0, too."""
     given = np.asarray(confidence)
     c = given.astype(np.float64)
     rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
     edge = np.rint(c * n_bins)
     on_edge = np.abs(c - edge / n_bins) <= rounding
-    index = np.where(on_edge, edge - (closed == "right"), np.floor(c * n_bins))
+    index = np.where(on_edge, edge - 1, np.floor(c * n_bins))
     return np.clip(index, 0, n_bins - 1).astype(int)
 
 
@@ -67,12 +66,10 @@ class ReliabilityBins:
         return pd.DataFrame(columns | {"confidence": confidence, "accuracy": accuracy})
 
 
-def reliability_bins(
-    confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
-) -> ReliabilityBins:
+def reliability_bins(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> ReliabilityBins:
     """Sum rows, confidence and right answers by bin."""
     c, y = validate_scores(confidence, correct)
-    index = bin_index(confidence, n_bins, closed)
+    index = bin_index(confidence, n_bins)
     if sample_weight is None:
         return ReliabilityBins(*(np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)))
     member = np.eye(n_bins)[index]  # (n, n_bins)
@@ -96,7 +93,7 @@ def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     return weighted_mean(validate_scores(confidence, correct)[1], sample_weight)
 
 
-def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
+def ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
     """Expected calibration error: the mean gap of accuracy and confidence over bins, weighted by rows.
 
     Parameters
@@ -107,26 +104,24 @@ def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", 
         True or false, or 1 and 0.
     n_bins : int
         Bins of equal width.
-    closed : {"right", "left"}
-        The side on which bins are closed.
     sample_weight : array of shape (..., n), optional
 
     Returns
     -------
     float, or array of shape (...)
     """
-    table = reliability_bins(confidence, correct, n_bins, closed, sample_weight)
+    table = reliability_bins(confidence, correct, n_bins, sample_weight)
     return (table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1)
 
 
-def mce(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
+def mce(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
     """Maximum calibration error: largest gap over the non-empty bins."""
-    return reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1)
+    return reliability_bins(confidence, correct, n_bins, sample_weight).gap.max(axis=-1)
 
 
-def mce_bin_size(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> int:
+def mce_bin_size(confidence: Any, correct: Any, n_bins: int = 10) -> int:
     """Return the number of rows in the bin with the largest gap, which determines `mce`."""
-    table = reliability_bins(confidence, correct, n_bins, closed)
+    table = reliability_bins(confidence, correct, n_bins)
     return int(table.count[table.gap.argmax()])
 
 
@@ -153,7 +148,7 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Metric:
-    """`binned`: takes n_bins and closed. `scored`: depends on the confidence, so one value per estimator."""
+    """`binned`: takes n_bins. `scored`: depends on the confidence, so one value per estimator."""
 
     name: str
     label: str
@@ -162,9 +157,9 @@ class Metric:
     scored: bool = True
     reason: str = ""  # reason for NaN
 
-    def __call__(self, confidence: Any, correct: Any, n_bins: int, closed: str) -> Any:
+    def __call__(self, confidence: Any, correct: Any, n_bins: int) -> Any:
         if self.binned:
-            return self.function(confidence, correct, n_bins, closed)
+            return self.function(confidence, correct, n_bins)
         return self.function(confidence, correct)
 
 
@@ -186,7 +181,6 @@ METRICS: dict[str, Metric] = {
 def evaluate(
     frame: pd.DataFrame,
     n_bins: int = 10,
-    closed: str = "right",
     split: str = "evaluation",
     names: Iterable[str] = METRICS,
 ) -> pd.DataFrame:
@@ -196,7 +190,7 @@ def evaluate(
     ----------
     frame : DataFrame
         From `confidence_frame`.
-    n_bins, closed
+    n_bins
         As for `ece`.
     split : {"evaluation", "calibration"}
     names : iterable of str
@@ -212,7 +206,7 @@ def evaluate(
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
         for estimator, group in [("", part.drop_duplicates("example_id")), *part.groupby("estimator", sort=False)]:
-            given = group.confidence.to_numpy(), group.correct.to_numpy(), n_bins, closed
+            given = group.confidence.to_numpy(), group.correct.to_numpy(), n_bins
             for metric in (METRICS[name] for name in names):
                 if metric.scored == bool(estimator):
                     value = metric(*given)
@@ -222,9 +216,7 @@ def evaluate(
     return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64", "of_bin": "Int64"})
 
 
-def ablate_bins(
-    frame: pd.DataFrame, n_bins_ablation: Iterable[int], closed: str = "right", names: Iterable[str] = METRICS
-) -> pd.DataFrame:
+def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], names: Iterable[str] = METRICS) -> pd.DataFrame:
     """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`)."""
-    parts = [evaluate(frame, n_bins, closed, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
+    parts = [evaluate(frame, n_bins, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
     return pd.concat(parts, ignore_index=True)

@@ -58,7 +58,7 @@ def augrc(auroc: Any, accuracy: Any) -> Any:
 
 
 def proper_measures(
-    confidence: Any, correct: Any, base: float, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
+    confidence: Any, correct: Any, base: float, n_bins: int = 10, sample_weight: Any = None
 ) -> dict[str, Any]:
     """Return measures by name; `sample_weight` of shape (..., n), such as bootstrap counts, gives results of shape
     (...).
@@ -69,7 +69,7 @@ def proper_measures(
     c, y = metrics.validate_scores(confidence, correct)
     brier, auroc = metrics.brier(c, y, sample_weight), metrics.auroc(c, y, sample_weight)
     return {
-        "ece": metrics.ece(confidence, y, n_bins, closed, sample_weight),
+        "ece": metrics.ece(confidence, y, n_bins, sample_weight),
         "ece_mass": equal_mass_ece(c, y, n_bins, sample_weight),
         "brier": brier,
         "skill": 1 - brier / metrics.brier(np.full_like(c, base), y, sample_weight),
@@ -97,7 +97,6 @@ def compare_with_base_rate(
     frame: pd.DataFrame,
     constants: Mapping[tuple, float],
     n_bins: int = 10,
-    closed: str = "right",
     resamples: int = 5000,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -110,7 +109,7 @@ def compare_with_base_rate(
     rows: list[tuple] = []
     for key, part in frame.groupby([*PAIR, "estimator", "method"], sort=False):
         part = part.sort_values("example_id")  # the row order of `bootstrap`
-        given = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins, closed
+        given = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins
         found, low, high = proper_measures(*given), {}, {}
         if not key[3]:
             blocks = [proper_measures(*given, block) for block in draw_resample_counts(len(part), resamples, seed)]

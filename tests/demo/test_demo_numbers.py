@@ -10,7 +10,7 @@ from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS, EXTRAS
 
 DEMO = params.load_profile("demo")
-BINS, VALUES = (DEMO.bins, DEMO.closed), DEMO.model_dump()
+VALUES = DEMO.model_dump()
 DRAWN = params.Subsampling.of(VALUES)
 
 
@@ -32,19 +32,19 @@ def test_confidence(shipped):
 def test_calibrated_confidence_and_its_intervals(shipped, fitted):
     calibrated, learned, _ = fitting.calibrate(shipped.confidence, shipped.sets, fitted)
     check_as_shipped(calibrated, "calibration", "confidence")
-    resampled = bootstrap.bootstrap(calibrated, *BINS, DEMO.resamples, DEMO.seed)
+    resampled = bootstrap.bootstrap(calibrated, DEMO.bins, DEMO.resamples, DEMO.seed)
     check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
 
 
 def test_sample_efficiency(shipped):
     of_model = {pair: one for pair, one in shipped.sets.items() if pair[0] == DEMO.figure_model}
-    curves = sample_efficiency.learning_curves(of_model, DRAWN, list(sample_efficiency.SAMPLING), *BINS)
+    curves = sample_efficiency.learning_curves(of_model, DRAWN, list(sample_efficiency.SAMPLING), DEMO.bins)
     # The best temperature of few rows, between nearly equal losses, depends on their last digits.
     check_as_shipped(curves, "calibration", "curves", rtol=1e-5)
 
 
 def test_transfer(shipped, fitted):
-    check_as_shipped(transfer.transfer(shipped.sets, fitted, *BINS), "calibration", "transfer")
+    check_as_shipped(transfer.transfer(shipped.sets, fitted, DEMO.bins), "calibration", "transfer")
 
 
 def test_what_the_confidence_is_good_for(shipped, fitted):
@@ -55,7 +55,7 @@ def test_what_the_confidence_is_good_for(shipped, fitted):
     raw = confidence_frame(*read, chosen, shipped.reading, ESTIMATORS | EXTRAS, at_answer, tokens)
     calibrated, *_ = fitting.calibrate(raw, shipped.sets, fitted)
     scores, constants = proper_scores.add_base_rate(raw, calibrated)
-    compared = proper_scores.compare_with_base_rate(scores, constants, *BINS, seed=DEMO.seed)
+    compared = proper_scores.compare_with_base_rate(scores, constants, DEMO.bins, seed=DEMO.seed)
     check_as_shipped(compared, "selective", "scores")
     check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
     tuned = {"c_bald": whole[whole.tuning.astype(bool)], "c_bald_insitu": answer[answer.tuning.astype(bool)]}

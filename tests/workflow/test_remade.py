@@ -33,7 +33,7 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "01 03 04 04b 05 06 08 09 10": "seed",
     "01 04b": "demonstration engine max_new_tokens",
     "02 04 04b 05 06 07 08 09 10": "grader",
-    "02 04 05 06 07 08 09 10": "bins closed missing",
+    "02 04 05 06 07 08 09 10": "bins missing",
     "02 05 06 07 08 09 10": "include_thinking logprobs_from",
     "02 05 07 08 10": "title",
     "02 08": "main_figure_dataset main_figure_model",
