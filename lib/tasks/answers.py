@@ -1,57 +1,47 @@
-r"""Extract the final answer of a response, and map it to the generated tokens.
+r"""Find the final answer of a response, and map it to the generated tokens.
 
-Location of the answer. The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction).
-The answer is on the first non-blank line after the last `####` outside the thinking text. It is the first number of
-that line or, in an equation, the number after the last `=` outside parentheses (`#### 3 * 6 = 18` is 18).
-- Words and symbols around it are skipped: `#### $18`, `#### **18** apples`, `#### x = 18`.
-- The closing mark of `#### 18 ####` is ignored.
-- A line without a number has no answer, and later lines are not searched.
+The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction). lib.tasks.numbers says how
+numbers are written and what ends one.
+
+- The answer is on the last line with `####` that holds a number, outside the thinking text. Its text begins after the
+  mark, or on the next non-blank line if nothing follows the mark. The closing mark of `#### 18 ####` is ignored.
+- Lines without a number do not count (`#### Explanation`, an echo of `#### N`). Nor do headings with one
+  (`#### Step 2`, `#### 2. Check`, `#### 2: check`) and lines that end in a colon.
+- Only whole numbers are answers. If the number of that line is a part of something longer (`#### 2*9`, `#### 12,5`,
+  `#### 5 or 6`), there is no answer: neither its first digits nor an earlier line is read.
+- The first number of the line is read; words and symbols around it are skipped (`#### **Total:** $18 per day`).
+- An equation gives the side that is a number, the last one if several are: `3 * 6 = 18` and `18 = 3 * 6` are 18. Two
+  equations with different results have no answer. What stands in parentheses after a number or word is left out, unless
+  there is no other number.
 - In LaTeX, a line that only opens a formula (`$$`, `\[`) is skipped. A number in `\boxed{...}` precedes others on the
   line, but a `\boxed` without `####` is not an answer.
-
-Format of a number.
-- An optional sign (also Unicode minus, dashes and `-$18`) directly before it and not after a word or number: `10-3`
-  ends in 3.
-- Digits, with commas (`,` or LaTeX's `{,}`) only before groups of exactly three; decimals; an exponent (`1.5e6`).
-- A fraction (`3/4`, `\frac{3}{4}`, `\dfrac`, `\tfrac`), alone or after a whole number: `1 1/2` is 1.5, and
-  `-1\frac{1}{2}` is -1.5.
-- Any other comma ends the number: `12,5` is 12, and a list has several numbers.
-- The period of `18.` ends the sentence. `%` and currencies do not change the value, as in the references.
-- Digits inside a word (`x1`) are not a number; a unit may follow (`18km`).
-The span of a number includes all these characters.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
+from lib.tasks.numbers import MARKUP, Number, canonical_number, find_numbers, first_number, simplify
+from lib.tasks.numbers import format_number as format_number
+from lib.tasks.numbers import parse_number as parse_number
+
 MARK, CLOSING_TAG = "####", "</think>"
-_MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes and minus signs that models write for "-"
-_CURRENCY = "$\u00a3\u20ac\u00a5\u20b9"
-_WHOLE = r"(?:[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?![0-9])|[0-9]+)"
-_DECIMAL = rf"(?:{_WHOLE}(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)"
-_BOTTOM = "[0-9]*[1-9][0-9]*"  # excludes zero
-_NUMBER = re.compile(
-    rf"""(?: (?<![A-Za-z0-9_)\]%]) [-+{_MINUS}] (?:\\?[{_CURRENCY}])?  # a sign that joins nothing, or
-           | (?<![A-Za-z0-9_]) (?<![0-9]\.) )                         # a place that continues nothing
-         (?: {_WHOLE} [ ] [0-9]+/{_BOTTOM}                            # 1 1/2
-           | (?: {_WHOLE} (?:\\?[ ]|\\[,;])? )?
-             \\[dt]?frac\{{ [-+{_MINUS}]?{_DECIMAL} \}}\{{ {_BOTTOM} \}}  # \frac{{1}}{{2}}, 1\frac{{1}}{{2}}
-           | {_DECIMAL} (?: [eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9_]) )? (?: /{_BOTTOM} )? )""",
-    re.VERBOSE,
-)
-_FRACTION = re.compile(r"\\[dt]?frac\{(.*?)\}\{([0-9]+)\}")
 _LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
+_HEADING = re.compile(
+    r"[\s*_#>(]*(?:(?:step|part|section|question|problem|example|case|stage|phase|method|option|approach|scenario|solution"
+    r"|note|task|exercise)\s*[#(]?\s*[0-9]|[0-9]{1,2}[.)]\s+[*_]*[^\W\d_]|[0-9]+\s*:\s*[^\s\d])|.*:[\s*_]*$",
+    re.I,
+)
+_QUESTION = re.compile(r"^\W*(?:q|question|problem|exercise|user|human)\b[^\n]{0,9}:", re.I | re.M)
+_EQUALS = re.compile(r"(?<![<>!=])=+>?")
+_NEXT_EQUATION = re.compile(r"\W*(?:[,;.]\s|\s(?:and|or|so)\s)")  # after the result of one
+_ASIDE = re.compile(r"(?<=[\w%)\]}.,*\0\"'])\s+\(")
+_PARENTHESIS = re.compile(r"[()]")
 _BOX = "\\boxed{"
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-_PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\\{},", ""))
-_AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # characters allowed around the number in `parse_number`
-# 60 digits represent every reference exactly; no response overflows or traps
-CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 Span = tuple[int, int]  # half-open
 
@@ -105,17 +95,17 @@ def answer_start_char(text: str, thinking: bool) -> int:
     return len(text) if tag < 0 else tag + len(CLOSING_TAG)
 
 
-def _answer_line(text: str, start: int) -> Span | None:
-    """Return the span of the first non-blank line after the last opening `####`."""
-    mark = text.rfind(MARK, start)
-    if mark < 0:
-        return None
-    line = max(start, text.rfind("\n", 0, mark) + 1)
-    opening = text[line:mark].rstrip("#").rfind(MARK)
-    if opening >= 0 and not text[mark + len(MARK) :].partition("\n")[0].strip():
-        mark = line + opening  # an earlier mark on the line and no text after this one: it closes
-    rest = _LINE.match(text, mark + len(MARK))
-    return rest.span(1) if rest else None
+def _answer_lines(text: str, start: int) -> Iterator[Span]:
+    """Yield the spans of the text after the opening `####` of each line that has one, the last line first."""
+    before = len(text)
+    while (mark := text.rfind(MARK, start, before)) >= 0:
+        line, end = max(start, text.rfind("\n", 0, mark) + 1), text.find("\n", mark)
+        opening = text[line:mark].rstrip("#").rfind(MARK)
+        if opening >= 0 and not text[mark + len(MARK) : end if end >= 0 else None].strip():
+            mark = line + opening  # an earlier mark on the line and no text after this one: it closes
+        if rest := _LINE.match(text, mark + len(MARK)):
+            yield rest.span(1)
+        before = line
 
 
 def _boxed(text: str, c0: int, c1: int) -> Span:
@@ -131,50 +121,93 @@ def _boxed(text: str, c0: int, c1: int) -> Span:
     return box, c1
 
 
-def _result(text: str, c0: int, c1: int) -> Span | None:
-    """Return the span of the number after the last `=` outside parentheses in text[c0:c1], else of the first."""
-    equals = text.rfind("=", c0, c1)
-    aside = equals < 0 or text.count("(", c0, equals) != text.count(")", c0, equals)
-    match = None if aside else _NUMBER.search(text, equals + 1, c1)
-    match = match or _NUMBER.search(text, c0, c1)
-    return match.span() if match else None
+def _without_asides(line: str) -> str:
+    """Return a line of the same length without what stands in parentheses after a word or number."""
+    kept, at = [], 0
+    while aside := _ASIDE.search(line, at):
+        depth, end = 1, len(line)
+        for found in _PARENTHESIS.finditer(line, aside.end()):
+            depth += 1 if found.group() == "(" else -1
+            if depth == 0:
+                end = found.end()
+                break
+        kept += [line[at : aside.start()], MARKUP * (end - aside.start())]
+        at = end
+    return "".join(kept) + line[at:]
+
+
+def _sides(line: str, c0: int, c1: int) -> list[Span]:
+    """Return the spans between the equals signs outside parentheses of line[c0:c1]."""
+    edges, depth = [c0], 0
+    for found in re.finditer(rf"[()]|{_EQUALS.pattern}", line[c0:c1]):
+        if found.group() in "()":
+            depth = max(0, depth + (1 if found.group() == "(" else -1))
+        elif depth == 0:
+            edges += [c0 + found.start(), c0 + found.end()]
+    return list(zip(edges[::2], [*edges[1::2], c1], strict=True))
+
+
+def _begins(line: str, c0: int, number: Number | None) -> bool:
+    """Whether a whole number is the first of line[c0:] but for symbols."""
+    return bool(number and number.value is not None and not re.search(r"[^\W_]", line[c0 : number.start]))
+
+
+def _read_equation(line: str, c0: int, c1: int) -> Number | None:
+    """Return the number of line[c0:c1], a phrase or equation; None without one, no value if it is not whole."""
+    *others, last = [(side, first_number(line, *side)) for side in _sides(line, c0, c1)]
+    numbers = [(side, number) for side, number in others if number and _begins(line, side[0], number)]
+    result = last[1] if last[1] and last[1].value is not None else numbers[-1][1] if numbers else None
+    if result is None:
+        return last[1] or next((number for _, number in others if number), None)
+    for (start, end), number in numbers:
+        if start > c0 and number.value != result.value and _NEXT_EQUATION.match(line, number.end, end):
+            return result._replace(value=None)
+    return result
+
+
+def _read_line(text: str, plain: str, c0: int, c1: int) -> Number | None:
+    """Return the number of a line, which has no value if it is not whole; None for a line that holds no answer."""
+    line = plain[c0:c1]
+    if _HEADING.match(line):
+        return None
+    box, boxed = _boxed(text, c0, c1), None
+    b0, b1 = box[0] - c0, box[1] - c0
+    if b1 > b0:
+        after = _EQUALS.search(line, b1)
+        boxed = (
+            _read_equation(line, b0, b1)
+            if "=" in line[b0:b1]
+            else first_number(line, b0, b1, (0, after.start() if after else len(line)))
+        )
+    short = _without_asides(line)
+    number = boxed or _read_equation(short, 0, len(short)) or _read_equation(line, 0, len(line))
+    return number and Number(c0 + number.start, c0 + number.end, number.value)
+
+
+def _find_answers(text: str, start: int) -> Iterator[Number]:
+    """Yield the numbers after `####`, the last one first."""
+    plain = simplify(text)
+    for line in _answer_lines(text, start):
+        if number := _read_line(text, plain, *line):
+            yield number
 
 
 def find_answer(text: str, start: int = 0) -> Span | None:
     """Return the character span of the final answer in text[start:], with its sign; None without one."""
-    line = _answer_line(text, start)
-    return line and (_result(text, *_boxed(text, *line)) or _result(text, *line))
+    number = next(_find_answers(text, start), None)
+    return None if number is None or number.value is None else (number.start, number.end)
+
+
+def runs_on(text: str, thinking: bool = False) -> bool:
+    """Whether a response goes on to a further question after an answer: it asks one, or gives another number."""
+    found = list(_find_answers(text, answer_start_char(text, thinking)))
+    another = len({number.value for number in found}) > 1
+    return another or bool(found and _QUESTION.search(text, found[-1].end))
 
 
 def last_number(text: str, start: int = 0) -> Span | None:
     """Return the character span of the last number in text[start:], the fallback without an answer."""
-    return max((match.span() for match in _NUMBER.finditer(text, start)), default=None)
-
-
-def parse_number(text: str | None) -> Decimal | None:
-    """Return the finite value of a string with one number and at most `$`, `%`, `*`, blanks or a period around it."""
-    match = _NUMBER.search(text) if isinstance(text, str) else None
-    if match is None or text is None or (text[: match.start()] + text[match.end() :]).strip(_AROUND):
-        return None
-    head, _, bottom = _FRACTION.sub(r" \1/\2", match.group()).translate(_PLAIN).partition("/")
-    whole, _, top = head.strip().rpartition(" ")  # -1 1/2; for -\frac{1}{2} only the sign
-    value = CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
-    if whole:
-        value = CONTEXT.add(Decimal(whole.lstrip("+-") or 0), value)
-    return value.copy_negate() if whole.startswith("-") else value
-
-
-def format_number(number: Decimal) -> str:
-    """Return the unique spelling of a value: no exponent, plus, commas or trailing zeros."""
-    text = format(number, "f")
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return "0" if text == "-0" else text
-
-
-def canonical_number(text: str | None) -> str | None:
-    """Return the canonical spelling of a string's number; None if it is not a number."""
-    number = parse_number(text)
-    return None if number is None else format_number(number)
+    return max(((number.start, number.end) for number in find_numbers(simplify(text), start)), default=None)
 
 
 def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
@@ -232,9 +265,10 @@ def has_answer(row: Any) -> bool:
 
 def is_bare_answer(text: str, thinking: bool = False) -> bool:
     """Whether the answer has the requested format: `#### ` and only a number, on one line."""
-    line = _answer_line(text, answer_start_char(text, thinking))
+    start = answer_start_char(text, thinking)
+    line, span = next(_answer_lines(text, start), None), find_answer(text, start)
     alone = line and text[: line[0]].rstrip().endswith(MARK)
-    return bool(line and alone and _NUMBER.fullmatch(text[slice(*line)].strip()))
+    return bool(line and alone and span and text[slice(*span)] == text[slice(*line)].strip())
 
 
 def answer_span(row: Any, answered: bool | None = None) -> Span:

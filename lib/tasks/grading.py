@@ -4,7 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from lib.paths import UserError, nearest
-from lib.tasks.answers import CONTEXT, parse_number
+from lib.tasks.numbers import CONTEXT, parse_number
 
 _RELATIVE = Decimal("1e-6")
 _PAL = Decimal("1e-3")  # absolute tolerance of PAL, the source of GSMHard
