@@ -165,23 +165,23 @@ def _read_equation(line: str, c0: int, c1: int) -> Number | None:
     return result
 
 
+def _read_box(line: str, c0: int, c1: int) -> Number | None:
+    """Return the number in a box of a line, of which line[c0:c1] is the content."""
+    if _EQUALS.search(line, c0, c1):
+        return _read_equation(line, c0, c1)
+    after = _EQUALS.search(line, c1)
+    return first_number(line, c0, c1, (0, after.start() if after else len(line)))
+
+
 def _read_line(text: str, plain: str, c0: int, c1: int) -> Number | None:
     """Return the number of a line, which has no value if it is not whole; None for a line that holds no answer."""
-    line = plain[c0:c1]
-    if _HEADING.match(line):
+    b0, b1 = _boxed(text, c0, c1)
+    if _HEADING.match(plain, c0, c1):
         return None
-    box, boxed = _boxed(text, c0, c1), None
-    b0, b1 = box[0] - c0, box[1] - c0
-    if b1 > b0:
-        after = _EQUALS.search(line, b1)
-        boxed = (
-            _read_equation(line, b0, b1)
-            if "=" in line[b0:b1]
-            else first_number(line, b0, b1, (0, after.start() if after else len(line)))
-        )
-    short = _without_asides(line)
-    number = boxed or _read_equation(short, 0, len(short)) or _read_equation(line, 0, len(line))
-    return number and Number(c0 + number.start, c0 + number.end, number.value)
+    for line in (_without_asides(plain[c0:c1]), plain[c0:c1]):
+        if number := _read_box(line, b0 - c0, b1 - c0) or _read_equation(line, 0, len(line)):
+            return number._replace(start=c0 + number.start, end=c0 + number.end)
+    return None
 
 
 def _find_answers(text: str, start: int) -> Iterator[Number]:

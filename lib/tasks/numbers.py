@@ -58,12 +58,13 @@ _CHARACTERS = {
 }
 _LATEX = re.compile(
     r"""(?P<times> \\(?:times|cdot|ast)(?![A-Za-z])) | (?P<equals> \\(?:approx|equiv)(?![A-Za-z]))
-      | (?P<over> \\over(?![A-Za-z])) | (?P<comma> \{,\}) | (?P<thin> \\[,!:;\ _])
+      | (?P<over> \\over(?![A-Za-z])) | (?P<comma> \{,\}) | (?P<thin> \\[,!:;\ _] | \{\\[,!]\})
       | (?P<markup> \\(?:text|math|bold|bm|bf|boxed|fbox|mbox|emph|underline|left|right|big|display)[A-Za-z]*\s*\{?
                   | \^\{?\\circ\}? | \\degree | \\[]()[\0%{}\\] | <<[^<>]*>>)""",
     re.VERBOSE,
 )
-_PLAIN = {"times": "* ", "equals": "= ", "over": "/ ", "comma": "," + THIN, "thin": 2 * THIN, "markup": 2 * MARKUP}
+_FIRST = {"times": "*", "equals": "=", "over": "/", "comma": ",", "thin": THIN, "markup": MARKUP}
+_OTHERS = {"times": " ", "equals": " ", "over": " ", "comma": THIN, "thin": THIN, "markup": MARKUP}
 
 
 class _Spellings(dict[int, int]):
@@ -83,8 +84,8 @@ def simplify(text: str) -> str:
     """Return a text of the same length in which digits, operators, spaces, currencies and LaTeX have one spelling."""
 
     def plain(match: re.Match[str]) -> str:
-        first, others = _PLAIN[str(match.lastgroup)]
-        return first + others * (len(match.group()) - 1)
+        name = str(match.lastgroup)
+        return _FIRST[name] + _OTHERS[name] * (len(match.group()) - 1)
 
     return _LATEX.sub(plain, text.translate(_SPELLINGS))
 
@@ -103,12 +104,11 @@ _ARGUMENT = rf"\s*(?:\{{{_GAP}([-+]?{_DECIMAL}){_GAP}\}}|([0-9]))"
 _RAISED_TO = r"\s*(?:\^|\*\*)\s*(?:[{(]\s*([-+]?[0-9]{1,3})\s*[})]|([-+]?[0-9]{1,3})(?![0-9]))"
 _TEN_TO = rf"10(?:{_RAISED_TO}|(\u207b?[{_RAISED}]{{1,3}}))"
 
-_WHOLE = re.compile(_DIGITS)
+_WHOLE_AND = re.compile(rf"({_DIGITS}){_GAP}(?:(?<=\s)and\s+)?")  # of a mixed number
 _FRACTION = re.compile(
     rf"\\[a-z]*frac{_ARGUMENT}{_ARGUMENT}|((?:{_UNSPACED})(?:\.[0-9]+)?)\s*/\s*({_DIGITS})|([{_VULGAR}])"
     rf"|([{_RAISED}]+)/([\u2080-\u2089]+)"
 )
-_TO_FRACTION = re.compile(rf"{_GAP}(?:(?<=\s)and\s+)?")  # in a mixed number
 _PLAIN_NUMBER = re.compile(_DECIMAL)
 _POWER_OF_TEN = re.compile(_TEN_TO)
 _EXPONENT = re.compile(rf"[eE]([-+]?[0-9]{{1,3}})(?!\w)|\s*[*xX]\s*{_TEN_TO}")
@@ -141,9 +141,11 @@ def _read_fraction(text: str, at: int) -> Reading | None:
 
 
 def _read_mixed(text: str, at: int) -> Reading | None:
-    whole = _WHOLE.match(text, at)
-    fraction = whole and _read_fraction(text, _TO_FRACTION.match(text, whole.end()).end())  # type: ignore[union-attr]
-    return fraction and whole and (fraction[0], CONTEXT.add(_to_decimal(whole.group()), fraction[1]))
+    whole = _WHOLE_AND.match(text, at)
+    fraction = whole and _read_fraction(text, whole.end())
+    if whole is None or fraction is None or not 0 <= fraction[1] < 1:
+        return None
+    return fraction[0], CONTEXT.add(_to_decimal(whole[1]), fraction[1])
 
 
 def _read_power(text: str, at: int) -> Reading | None:
@@ -192,7 +194,7 @@ _CONTINUED = re.compile(  # 2^{10}, 2\pi, 18k, 18km2, 18 + x, 3 and a half
     rf"|\s+(?:and|or|to|plus|minus|times|by)\s+(?:{_COUNTS})(?!\w)"
 )
 _TOKEN = re.compile(
-    rf"(?P<end>[.!?;:](?=\s))|(?P<number>[0-9{_VULGAR}]|\\[a-z]*frac)|(?P<factor>[xX](?=\s*[0-9]))"
+    rf"(?P<end>[.!?;:](?=\s))|(?P<number>[0-9{_VULGAR}{_RAISED}]|\\[a-z]*frac)|(?P<factor>[eExX](?=\s*[-+^]?\s*\{{?[0-9]))"
     r"|(?P<word>[^\W\d_]+[\w^{}]*)|\\[A-Za-z]+|\S"
 )
 _JOINING = {"and", "or", "to", "by", "plus", "minus", "times", "\\div", *"-+*/^<>="}
