@@ -35,6 +35,7 @@ RESERVATIONS = {  # responses that are read, but
     "cut at a stop string": "end before their tokens, at a stop string: the tokens after it do not count",
     "sentinels": f"hold log-probabilities below {LEAST:.0f}, a server's mark (such as -9999) for tokens outside those "
     "that it lists: they count as probability 0, and Seq Joint is then 0, too",
+    "running on": "run on after an answer: the last line with `####` and a number counts",
 }
 
 
@@ -91,6 +92,7 @@ class ImportedResponses:
             "sentinels": [
                 name for name, one in asked.items() if not self.spec.at_hand and min(one.logprobs, default=0) < LEAST
             ],
+            "running on": [name for name, one in asked.items() if answers.runs_on(one.text, self.spec.thinking)],
         }
         return {kind: some for kind, some in found.items() if some}
 

@@ -266,3 +266,10 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
     assert "My-Model & My-Questions & 0.500" in made["tab_result_estimation.tex"]
     for name in ("tab_result_estimation", "tab_insitu_ptrue", "tab_dropout_grid_search", "tab_result_isotonic"):
         assert "Responses and log-probabilities from a file" in made[f"{name}.tex"], name
+
+
+def test_responses_that_run_on_are_counted(tmp_path):
+    found = read(tmp_path, LOGGED, {"example_id": "b", "logprobs": entries([("#### 9\n\nQ: 1+1?\nA: #### 2", -0.1)])})
+    assert found.describe_coverage()[1:] == [
+        "1 that run on after an answer, the first to 'b': the last line with `####` and a number counts"
+    ]
