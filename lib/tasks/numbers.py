@@ -188,9 +188,9 @@ _UNFINISHED = re.compile(  # what comes before goes on with the number
     re.VERBOSE,
 )
 _COUNTS = "an?|half|one|two|three|four|five|six|seven|eight|nine|ten"
-_CONTINUED = re.compile(  # 2^{10}, 2\pi, 18k, 18km2, 18 + x, 3 and a half
+_CONTINUED = re.compile(  # 2^{10}, 2\pi, 18k, 18km2, 18 + x, 18 - x, 3 and a half
     rf"[)}}\]\s{MARKUP}]*\^|[{_RAISED}\u207b\u207f]|{_GAP}(?:\\sqrt|\\pi|[\u221a\u03c0])|[kKMB](?![{_LETTER}])"
-    rf"|[{_LETTER}]+\.?[0-9]|(?:\s+[+*]\s+|[+*])(?=[{_LETTER}(\\])"
+    rf"|[{_LETTER}]+\.?[0-9]|(?:\s+[+*]\s+|[+*])(?=[{_LETTER}(\\])|\s*-\s*[A-Za-z](?!\w)"
     rf"|\s+(?:and|or|to|plus|minus|times|by)\s+(?:{_COUNTS})(?!\w)"
 )
 _TOKEN = re.compile(
