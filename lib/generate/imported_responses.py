@@ -23,7 +23,7 @@ from lib.generate.response_files import LOST, Response, read_response_file
 from lib.generate.sampling import Request
 from lib.generate.scoring import Scores, response_row
 from lib.paths import UserError, nearest, public_path
-from lib.tasks.answers import CLOSING_TAG, locate_answer
+from lib.tasks.answers import CLOSING_TAG, locate_answer, runs_on
 from lib.tasks.datasets import Example
 
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
@@ -92,7 +92,7 @@ class ImportedResponses:
             "sentinels": [
                 name for name, one in asked.items() if not self.spec.at_hand and min(one.logprobs, default=0) < LEAST
             ],
-            "running on": [name for name, one in asked.items() if answers.runs_on(one.text, self.spec.thinking)],
+            "running on": [name for name, one in asked.items() if runs_on(one.text, self.spec.thinking)],
         }
         return {kind: some for kind, some in found.items() if some}
 
