@@ -19,7 +19,7 @@ from lib import store
 from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.models import LanguageModel, encode
-from lib.generate.response_files import LOST, Response, read_response_file
+from lib.generate.response_files import LOST, RESERVATIONS, Response, read_response_file
 from lib.generate.sampling import Request
 from lib.generate.scoring import Scores, response_row
 from lib.paths import UserError, nearest, public_path
@@ -28,15 +28,6 @@ from lib.tasks.datasets import Example
 
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
 IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that replaces a missing response
-# below the least probability of float32, log-probabilities are a server's marks: -100, -9999
-LEAST = float(np.log(np.finfo(np.float32).tiny))
-RESERVATIONS = {  # responses that are read, but
-    "unfinished": "are not finished (their finish reason is null or an error) and count as cut by length",
-    "cut at a stop string": "end before their tokens, at a stop string: the tokens after it do not count",
-    "sentinels": f"hold log-probabilities below {LEAST:.0f}, a server's mark (such as -9999) for tokens outside those "
-    "that it lists: they count as probability 0, and Seq Joint is then 0, too",
-    "running on": "run on after an answer: the last line with `####` and a number counts",
-}
 
 
 @dataclass(frozen=True)
@@ -84,17 +75,15 @@ class ImportedResponses:
         return [name for name, *_ in self.examples if self.responses[name].empty]
 
     def find_reservations(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Return the responses of each kind of RESERVATIONS, by example_id."""
-        asked = {name: self.responses[name] for name in names}
-        found = {
-            "unfinished": [name for name, one in asked.items() if one.ending == "unfinished" and not one.empty],
-            "cut at a stop string": [name for name, one in asked.items() if one.dropped],
-            "sentinels": [
-                name for name, one in asked.items() if not self.spec.at_hand and min(one.logprobs, default=0) < LEAST
-            ],
-            "running on": [name for name, one in asked.items() if runs_on(one.text, self.spec.thinking)],
-        }
-        return {kind: some for kind, some in found.items() if some}
+        """Return the example_ids of the responses with each of RESERVATIONS."""
+        found: dict[str, list[str]] = {}
+        for name in names:
+            for kind in self.responses[name].reservations:
+                if kind != "sentinels" or not self.spec.at_hand:  # a model says its own log-probabilities
+                    found.setdefault(kind, []).append(name)
+            if runs_on(self.responses[name].text, self.spec.thinking):
+                found.setdefault("running on", []).append(name)
+        return found
 
     def describe_coverage(self) -> list[str]:
         """Describe how many questions the file answers, and how others and unusual responses are treated."""
@@ -187,7 +176,7 @@ def imported_row(spec: Model, example: Example, response: Response, save_texts: 
 
     A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
     """
-    logprobs = np.minimum(np.array(response.logprobs or [IMPOSSIBLE], np.float32), 0)
+    logprobs = np.clip(response.logprobs or [IMPOSSIBLE], np.finfo(np.float32).min, 0).astype(np.float32)
     ended, thinking = response.ended or not response.pieces, spec.thinking or response.thought
     scores: Scores = {
         "located": locate_answer(response.pieces[: len(logprobs) - ended], thinking),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lib import store
@@ -37,6 +38,15 @@ ENDINGS = {
 }
 KINDS = {name: kind for kind, names in ENDINGS.items() for name in names.split()}
 LOST = ("withheld", "tool call", "failed")  # then there is no response, even if part of it remains
+# below the least probability of float32, log-probabilities are a server's marks: -100, -9999
+LEAST = float(np.log(np.finfo(np.float32).tiny))
+RESERVATIONS = {  # responses that are read, but
+    "unfinished": "are not finished (their finish reason is null or an error) and count as cut by length",
+    "cut at a stop string": "end before their tokens, at a stop string: the tokens after it do not count",
+    "sentinels": f"hold log-probabilities below {LEAST:.0f}, a server's mark (such as -9999) for tokens outside those "
+    "that it lists: they count as probability 0, and Seq Joint is then 0, too",
+    "running on": "run on after an answer: the last line with `####` and a number counts",
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,17 @@ class Response:
     @property
     def empty(self) -> bool:
         return not (self.text or self.token_ids or self.pieces)
+
+    @property
+    def reservations(self) -> list[str]:
+        """What is unusual about it, keys of RESERVATIONS."""
+        unfinished, sentinel = self.ending == "unfinished", min(self.logprobs, default=0.0) < LEAST
+        found = {
+            "unfinished": unfinished and not self.empty,
+            "cut at a stop string": self.dropped,
+            "sentinels": sentinel,
+        }
+        return [name for name, there in found.items() if there]
 
     @property
     def finish_reason(self) -> str:
@@ -91,7 +112,7 @@ def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Re
     if not isinstance(raw, dict):
         raise UserError(f'{where} must be an object: {{"example_id": ..., "text": ...}}')
     try:
-        line = validate(Line, unwrap_batch(raw) if "custom_id" in raw else raw, where)
+        line = validate(ResponseLine, unwrap_batch(raw) if "custom_id" in raw else raw, where)
         response = build_response(line, where)
     except UserError:
         raise
@@ -103,7 +124,7 @@ def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Re
 # ---- the fields of a line
 
 
-class Token(Strict):
+class LoggedToken(Strict):
     """One entry of `logprobs`; other fields that servers write are ignored."""
 
     model_config = ConfigDict(extra="ignore")
@@ -116,17 +137,19 @@ class Token(Strict):
     def _is_token(self) -> Self:
         if re.fullmatch(r"token_id:\d+", self.token):
             raise ValueError(f"is the id '{self.token}' and no text: serve without --return-tokens-as-token-ids")
+        if not self.bytes and re.fullmatch(r"(bytes:)?(\\x[0-9a-f]{2})+", self.token):
+            raise ValueError(f"is bytes written as the text '{self.token}': log 'bytes', too")
         if self.logprob > 1e-3:  # rounding may raise it above 0
             raise ValueError(f"has the logprob {self.logprob:.4g}, a probability? Its logarithm is at most 0")
         return self
 
 
-class Tokens(Strict):
+class LoggedTokens(Strict):
     """`logprobs` of a chat completion. The thinking stands apart where a server's parser took it out of the text."""
 
-    content: list[Token] = []
-    reasoning_content: list[Token] = []
-    refusal: list[Token] = []
+    content: list[LoggedToken] = []
+    reasoning_content: list[LoggedToken] = []
+    refusal: list[LoggedToken] = []
 
 
 def wrap_tokens(value: Any) -> Any:
@@ -136,7 +159,7 @@ def wrap_tokens(value: Any) -> Any:
     parts = {name: part for name, part in parts.items() if part is not None}
     if "token_logprobs" in parts or "tokens" in parts:
         raise ValueError("holds arrays of /v1/completions: ask /v1/chat/completions")
-    if other := sorted(parts.keys() - Tokens.model_fields.keys()):
+    if other := sorted(parts.keys() - LoggedTokens.model_fields.keys()):
         raise ValueError(f"holds '{other[0]}', which is not read: write [{ENTRY}, ...]")
     for part in parts.values():
         for entry in part if isinstance(part, list) else [part]:
@@ -154,7 +177,7 @@ def name_ending(value: Any) -> str:
     return kind
 
 
-class Line(Strict):
+class ResponseLine(Strict):
     """A line in our own form."""
 
     example_id: Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
@@ -162,7 +185,7 @@ class Line(Strict):
     text: str | None = None
     reasoning_content: str | None = None
     token_ids: list[int] | None = None
-    logprobs: Annotated[Tokens, BeforeValidator(wrap_tokens)] = Tokens()
+    logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
 
 
@@ -187,7 +210,7 @@ def unwrap_batch(raw: dict[str, Any]) -> dict[str, Any]:
 # ---- a response
 
 
-def build_response(line: Line, where: str) -> Response:
+def build_response(line: ResponseLine, where: str) -> Response:
     """Return the response of a line. Raise ValueError if its fields do not tell the same."""
     ending = "withheld" if line.logprobs.refusal else line.finish_reason
     if ending in LOST:
@@ -195,14 +218,9 @@ def build_response(line: Line, where: str) -> Response:
     thought, said = line.logprobs.reasoning_content, line.logprobs.content
     if line.token_ids is not None and (thought or said or line.text is not None):
         raise ValueError("a response is given as 'text' or as 'token_ids', one of them, or as 'logprobs'")
-    thinking, pieces, text = decode(thought), decode(said), line.text
-    check_characters("".join(thinking + pieces[: len(pieces) - is_end(pieces)]) or text or "", text)
-    if line.reasoning_content and thinking:
-        match_text(thinking, line.reasoning_content, False)
-    elif line.reasoning_content:
-        text = text or None  # the thinking may not have ended
-        if line.reasoning_content.strip() not in "".join(pieces):
-            raise ValueError("its thinking ('reasoning_content') has no log-probabilities: serve without its parser")
+    thinking, pieces = decode(thought), decode(said)
+    check_characters("".join(thinking + pieces[: len(pieces) - is_end(pieces)]) or line.text or "", line.text)
+    text = check_thinking(line, thinking, pieces)
     ended = ending == "stop" and is_end(pieces) and not (pieces[-1] and (text or "").endswith(pieces[-1]))
     body, end = (pieces[:-1], pieces[-1:]) if ended else (pieces, [])
     kept = body if text is None or not (thinking or pieces) else match_text(body, text, ending == "stop")
@@ -224,7 +242,19 @@ def build_response(line: Line, where: str) -> Response:
     )
 
 
-def decode(tokens: Sequence[Token]) -> list[str]:
+def check_thinking(line: ResponseLine, thinking: list[str], pieces: list[str]) -> str | None:
+    """Return the text that the other tokens must make up, if any. Raise ValueError if the thinking has no tokens."""
+    if not (told := line.reasoning_content):
+        return line.text
+    if thinking:
+        match_text(thinking, told, False)
+        return line.text
+    if told.strip() not in "".join(pieces):
+        raise ValueError("its thinking ('reasoning_content') has no log-probabilities: serve without its parser")
+    return line.text or None  # empty where the thinking never ended
+
+
+def decode(tokens: Sequence[LoggedToken]) -> list[str]:
     """Return the text that each token adds; a character split over tokens belongs to the last one."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     if any(HALF_CHARACTER.search(one.token) for one in tokens):
@@ -259,7 +289,8 @@ def match_text(pieces: list[str], text: str, stopped: bool) -> list[str]:
     end = len(joined) - len(joined.lstrip()) + len(wanted)
     if joined.strip() == wanted.strip():
         return pieces
-    if wanted.strip() and joined.rstrip().removesuffix(wanted.strip()).rstrip().endswith(CLOSING_TAG):
+    before, found, after = joined.rpartition(wanted.strip() or HALF)
+    if found and not after.strip() and before.rstrip().endswith(CLOSING_TAG):
         return pieces
     inside = wanted[-1:].isalnum() and re.match(r"\w|[^\w\s]\d", joined[end:])  # of a word or number
     if stopped and wanted and joined[:end].endswith(wanted) and not inside:

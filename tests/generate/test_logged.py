@@ -116,6 +116,7 @@ CUT = entries([*ANSWERED, ("\n\nQ", -1)])
 COUNTED = [
     ({"logprobs": entries([*ANSWERED[:-1], ("7", -9999)])}, "sentinels", "below -87, a server's mark"),
     ({"logprobs": entries([*ANSWERED[:-1], ("7", -100.0)])}, "sentinels", "below -87, a server's mark"),
+    ({"logprobs": entries([*ANSWERED[:-1], ("7", -1.7e308)])}, "sentinels", "below -87, a server's mark"),
     ({"logprobs": entries(ANSWERED), "finish_reason": None}, "unfinished", "count as cut by length"),
     ({"logprobs": CUT, "text": TEXT}, "cut at a stop string", "the tokens after it do not count"),
 ]
@@ -127,7 +128,8 @@ def test_a_response_that_is_read_with_a_reservation_is_counted_and_said(tmp_path
     _, told = found.describe_coverage()
     assert told.startswith("1 of 2 responses, the first to 'b', ") and said in told
     assert found.facts[kind] == 1 and found.facts["responses"] == 2
-    assert found.to_frame("m").answer.tolist() == ["17", "17"]
+    frame = found.to_frame("m")
+    assert frame.answer.tolist() == ["17", "17"] and np.isfinite(frame.token_logprobs[1]).all()
     plain = read(tmp_path, LOGGED, LOGGED | {"example_id": "b"})
     assert len(plain.describe_coverage()) == 1 and kind not in plain.facts
     if kind == "sentinels":  # a model says its own

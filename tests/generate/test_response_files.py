@@ -65,6 +65,8 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "bytes": (own(logprobs=[one | {"token": "?"} for one in encoded(NINE)]), TEXT, 3, {}),
     "a character in two tokens": (own(logprobs=[{"token": "", "logprob": -1, "bytes": list(half)} for half in
                                                 (b"#### \xe2\x82", b"\xac")]), "#### \u20ac", 2, {}),
+    "DeepSeek's half of one": (own(logprobs=[{"token": "\\xe2\\x82", "logprob": -1, "bytes": [226, 130]},
+                                             {"token": "\\xac", "logprob": -1, "bytes": [172]}]), "\u20ac", 2, {}),
     "half of a character at the end": (own(logprobs=[{"token": "", "logprob": -1, "bytes": [57, 226]}]), "9\ufffd", 1,
                                        {}),
     "halves beside the true text": (own(EURO, text="It costs \u20ac9.\n#### 9"), "It costs \u20ac9.\n#### 9", 5,
@@ -86,7 +88,8 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
                            {"dropped": 1}),
     "thinking taken out of the text": (own(TAGGED, text=TEXT), f"Add them.</think>\n\n{TEXT}", 7, {}),
     # thinking apart
-    "DeepSeek's": (parts(reasoning_content=THOUGHT, content=NINE), f"Add them.</think>{TEXT}", 5, {"thought": True}),
+    "DeepSeek's thinking": (parts(reasoning_content=THOUGHT, content=NINE), f"Add them.</think>{TEXT}", 5,
+                            {"thought": True}),
     "vLLM's": (parts(reasoning=THOUGHT, content=[*NINE, ("", -1)]), f"Add them.</think>{TEXT}", 6,
                {"thought": True, "ended": True}),
     "with its tag": (parts(reasoning_content=[*THOUGHT, ("</think>", -1)], content=NINE), f"Add them.</think>{TEXT}", 6,
@@ -153,6 +156,7 @@ REFUSED = [
     ({"example_id": "a", "text": "####\u01209"}, "is a vocabulary's mark"),
     (parts(reasoning_content=MARKED[0], content=NINE), "is a vocabulary's mark"),
     (own([("token_id:2132", -0.2)]), "serve without --return-tokens-as-token-ids"),
+    (own([("bytes:\\xe2\\x82", -0.2), ("\\xac", -0.2)]), "log 'bytes', too"),
     (own([("token_id:2132", -0.2)], text="9"), "serve without --return-tokens-as-token-ids"),
     # log-probabilities
     *[(own([("9", -0.1), ("9", value)]), words) for value, words in [
@@ -179,7 +183,8 @@ REFUSED = [
     ({"example_id": "a", "text": "a\ud800"}, "half of a character"),
     # a text that the tokens do not make up
     *[(own(tokens, text=text, finish_reason=end), "do not make up its 'text': leave out") for tokens, text, end in [
-        (NINE, "#### 18", "stop"), (NINE, f"{TEXT}9", "stop"), ([*NINE, ("5", -1)], TEXT, "stop"),
+        (NINE, "#### 18", "stop"), (TAGGED[:3], "#### 9", "stop"), (NINE, f"{TEXT}9", "stop"),
+        ([*NINE, ("5", -1)], TEXT, "stop"),
         ([*NINE, (".5", -1)], TEXT, "stop"), ([*NINE, (",", -1), ("000", -1)], TEXT, "stop"),
         ([*NINE, ("\nQ", -1)], TEXT, "length"), (NINE, "#### 9", "stop"), (NINE, "", "stop"),
         (EURO, "It costs $9.\n#### 9", "stop"), (EURO, "It costs \u20ac\u20ac\u20ac\u20ac9.\n#### 9", "stop")]],
