@@ -7,6 +7,7 @@ teacher-forced pass over these tokens (lib.generate.scoring) computes all other 
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,9 @@ def choose_engine(
 
 
 def given_responses(engine: ResponseEngine) -> Mapping[str, Response]:
-    """Return the responses of a file by example_id; none of an engine that samples."""
-    return engine.responses if isinstance(engine, FileEngine) else {}
+    """Return the responses of a file by example_id, wherever they stand in it; none of an engine that samples."""
+    given = engine.responses if isinstance(engine, FileEngine) else {}
+    return {name: replace(response, where="") for name, response in given.items()}
 
 
 def generate_responses(

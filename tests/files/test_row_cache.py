@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from lib import params, row_cache, store
-from lib.generate.imported_responses import ImportedResponse
+from lib.generate.response_files import Response
 from lib.paths import SHIPPED
 from lib.row_cache import RowCache, digest_responses, measured_facts, row_key
 from lib.tasks import datasets
@@ -181,7 +181,7 @@ def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():
     """Though the run's data and its file of responses are named as before."""
     one = datasets.Example("a", "evaluation", "1 + 1?", "2")
     keys = [row_key(asked, {}) for asked in (one, one._replace(question="1 + 2?"), one._replace(reference="3"))]
-    given = [ImportedResponse(example_id="a", text="2"), ImportedResponse(example_id="a", text="3")]
+    given = [Response(example_id="a", text="2"), Response(example_id="a", text="3")]
     keys += [row_key(one, {"a": response}) for response in given]
     assert len({*keys}) == 5 == len({*keys, row_key(one, {"b": given[0]})})
 

