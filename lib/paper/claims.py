@@ -2,7 +2,7 @@ r"""All claims of the paper, in its order.
 
     "the paper's sentence in a few words": Claim(name, exhibit, quantifier, view, predicate)
 
-The predicate is an expression over the columns of a view of `claim_views`, one case per row. `verdicts` evaluates the
+The predicate is an expression over the columns of a view of `estimation_claims`, one case per row. `verdicts` evaluates the
 printed predicate and counts the cases that agree. Quantifiers: `verdicts.QUANTIFIERS`. Predicates contain thresholds
 that the paper leaves open ("stable", "roughly"). Differences below 1e-9 count as rounding. Text in parentheses instead
 of a quotation is not from the paper.
@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.paper import calibration_views, claim_views
+from lib.paper import calibration_claims, estimation_claims
 from lib.paper.reference import paper_facts
-from lib.paper.view_helpers import count_by, count_directions, fill_template
+from lib.paper.claim_cases import count_by, count_directions, fill_template
 
 MAIN, FULL, PICTURE = "tab_result_estimation", "tab_result_estimation_full", "fig_main_analysis"
 RATES, IN_SITU, BINS = "tab_dropout_grid_search", "tab_insitu_ptrue", "tab_bin_ablation"
@@ -28,7 +28,7 @@ SATURATED = "saturated: it cannot be computed on any pair"
 FEW_PASSES = "no more than five passes"
 VIEWS: dict[str, Callable[[Results], pd.DataFrame]] = {
     name: view
-    for module in (claim_views, calibration_views)
+    for module in (estimation_claims, calibration_claims)
     for name, view in vars(module).items()
     if isfunction(view) and view.__module__ == module.__name__ and not name.startswith("_")
 }

@@ -16,7 +16,7 @@ from lib.analysis.results import MissingFrame, Results
 from lib.paper import latex
 from lib.paper.claims import CLAIMS, VIEWS, Claim
 from lib.paper.reference import published
-from lib.paper.view_helpers import NotApplicable
+from lib.paper.claim_cases import NotApplicable
 
 QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # condition of each word on the agreeing cases
     "all": ("every case", lambda count, total: count == total),

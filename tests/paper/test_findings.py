@@ -16,7 +16,7 @@ from lib.paper import comparison, exhibits, footnotes, reference
 from lib.paper.claims import CLAIMS, FINDINGS, VIEWS
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, judge, judge_all, names_in
-from lib.paper.view_helpers import MIN_CASES
+from lib.paper.claim_cases import MIN_CASES
 from lib.score.interpretation import interpret_responses
 
 # Counted by hand from the printed tables (exceptions among them). The figures of the paper's own claims, too: 35 of 45

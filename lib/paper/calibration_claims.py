@@ -1,4 +1,4 @@
-"""The views on calibration and transfer, on the setup, and on the ablation (see `claim_views`)."""
+"""The views on calibration and transfer, on the setup, and on the ablation (see `estimation_claims`)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import pandas as pd
 from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
 from lib.paper.reference import paper_facts
-from lib.paper.view_helpers import (
+from lib.paper.claim_cases import (
     CELL,
     MIN_CASES,
     NotApplicable,

@@ -3,7 +3,7 @@ number in a predicate.
 
 Each public function is a view of that name; its docstring is shown with the predicate. A view raises MissingFrame if
 results lack a frame. A number that cannot be computed is NaN, and `verdicts.judge` ignores cases with NaN in their
-predicate. The views on calibration are in `calibration_views`.
+predicate. The views on calibration are in `calibration_claims`.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
-from lib.paper.view_helpers import (
+from lib.paper.claim_cases import (
     CELL,
     NotApplicable,
     compare_medians_with_hardest,
