@@ -3,9 +3,9 @@
     jupyter nbconvert --to workflow.export.PaperExporter artifacts/demo/notebooks/08_tables.ipynb \\
         --output-dir figures/demo
 
-An output with metadata {"paper": "tab_x"} becomes tab_x.tex, {"paper": "fig_x"} fig_x.pdf and fig_x.png, and {"paper":
-"numbers"} numbers.tex. "rep_x" is for the report only. Each declared target must appear exactly once, and no other. The
-exporter also writes results.tex, which includes them all, and report.html.
+An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and fig_x.png. "rep_x" is
+for the report only. Each declared target must appear exactly once, and no other. The exporter also writes results.tex,
+which includes them all, and report.html.
 
 A run writes what its notebooks show for the paper to artifacts/<run>/exported/, too, one JSON file each. Only these are
 read later: an executed notebook may be opened and saved by its reader.
@@ -13,7 +13,6 @@ read later: an executed notebook may be opened and saved by its reader.
 
 import base64
 import json
-import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from workflow.pipeline import PUBLISHED
 
 TEXT = {"text/latex": ".tex"}
 FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
-         "num": TEXT, "rep": {"application/json": ""}}  # fmt: skip
+         "rep": {"application/json": ""}}  # fmt: skip
 TARGETS = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.notebook == "08_tables")
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.published)
@@ -106,8 +105,7 @@ FIGURE = r"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectr
 def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
     title = escape(parameters_of(nb).get("title") or "Tables and figures")
-    numbers = r"\input{numbers}" if "numbers.tex" in files else ""
-    lines = [HEAD + numbers, rf"\section*{{{title}}}", list_of_claims(files)]
+    lines = [HEAD, rf"\section*{{{title}}}"]
     for name, (short, long) in captions().items():
         caption = escape(short), escape(f"{short}. {long}")
         if f"{name}.tex" in files:
@@ -116,17 +114,6 @@ def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
         elif f"{name}.pdf" in files:
             lines.append(PANEL % (FIGURE % name, "figure", *caption))
     return "\n".join([*lines, r"\end{document}", ""])
-
-
-def list_of_claims(files: dict[str, bytes]) -> str:
-    """Return the findings and their counts, from the macros and comments of numbers.tex."""
-    text = files.get("numbers.tex", b"").decode()
-    macros = re.findall(r"% (.*) \(\w+\)\n\\newcommand\{(\\\w+)\}", text)
-    if not macros:
-        return ""
-    items = [rf"\item[{macro}] {escape(statement)}" for statement, macro in macros]
-    begin = r"\begin{description}\small\setlength{\itemsep}{0pt}\setlength{\parskip}{0pt}"
-    return "\n".join([begin, *items, r"\end{description}\clearpage"])
 
 
 # ---- writing -----------------------------------------------------------------------------------------------

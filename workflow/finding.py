@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are added
     "1": ("02_single_pass", "05_calibration"),
-    "2": ("03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation"),
+    "2": ("03_ptrue_insitu", "04_mc_dropout_grid"),
     "3": ("03_ptrue_insitu",),
     "4": ("05_calibration", "06_sample_efficiency", "07_transfer"),
 }
@@ -46,7 +46,7 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):
         yield f"{place}. {claim.quote or '(ours)'} ({claim.place})"
-        yield f"   counted  {claim.statement} ({claim.quantifier})"
+        yield f"   counted  {claim.counted} ({claim.quantifier})"
         yield f"   paper  {paper[claim.name].in_words('no number printed')}"
         yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
         yield from deciding_rows(here[claim.name].rows)

@@ -46,7 +46,7 @@ def report_page(
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [exhibit_section(name, outputs[name], numbers) for name in captions() if name in outputs]
-    by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "consistency", "ours")}
+    by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "ours")}
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -56,7 +56,6 @@ def report_page(
         command=command_of(run),
         title=parameters.get("title", ""),
         groups=group_claims(by_kind["claim"], sides),
-        consistency=by_kind["consistency"],
         ours=by_kind["ours"],
         quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
         twice=paper_facts()["twice"] if findings else (),

@@ -1,5 +1,4 @@
-"""Statistics for claims of the text without a table: the demonstration, the answer's format, the cost of a dropout
-pass.
+"""Statistics for claims of the text without a table: the demonstration, and the answer's format.
 
 The format is assessed with a grader that also reads \\boxed{}.
 """
@@ -87,13 +86,3 @@ def select_responses(example_id: str, frames: Mapping[str, pd.DataFrame], arms: 
         for arm in arms
     }
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
-
-
-def list_operations(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the counts of `mc_dropout.count_operations` from manifests: model, dataset, passes, operations."""
-    rows = [
-        (*facts["pair"], int(passes), operations)
-        for facts in manifests
-        for passes, operations in facts["operations"].items()
-    ]
-    return pd.DataFrame(rows, columns=[*PAIR, "passes", "operations"])

@@ -41,18 +41,12 @@ def keep_parsed_answers(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.Da
     return dropout.merge(known, on=KEYS, validate="many_to_one")
 
 
-def support_columns(dropout: pd.DataFrame) -> list[str]:
-    """Return the columns of effective supports: every phi but `clip`."""
-    return [name for name in dropout if name.startswith(("top_k", "top_p"))]
-
-
 def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     """Return statistics by pair at one rate, from rows of `keep_parsed_answers`.
 
     `entropy_variation`: SD over passes of an example's entropy relative to its mean. `bald_share`: BALD relative to the
-    predictive entropy. `largest_bald`: of a token. `top_k_range`, `top_p_range`: range of the effective support.
-    `unchanged`: number of rows whose most probable tokens no pass changes; `auroc_where_unchanged`: their AUROC of
-    c_BALD.
+    predictive entropy. `unchanged`: number of rows whose most probable tokens no pass changes;
+    `auroc_where_unchanged`: their AUROC of c_BALD.
     """
     records = []
     for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
@@ -63,15 +57,9 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
         record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
             "entropy_variation": float(np.mean([_spread(entropies) for entropies in rows.conditional])),
             "bald_share": float(means.mean() / predictive) if predictive else np.nan,
-            "largest_bald": float(max(map(np.max, values))),
             "unchanged": int(alike.sum()),
             "auroc_where_unchanged": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
         }
-        for kind in ("top_k", "top_p"):
-            column = next((name for name in support_columns(rows) if name.startswith(kind)), None)
-            record[f"{kind}_range"] = (
-                int(np.ptp(np.concatenate([row[-1] for row in rows[column]]))) if column else np.nan
-            )
         records.append(record)
     return pd.DataFrame(records)
 
@@ -178,19 +166,3 @@ def count_tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
     start, end = answer_span(row)
     whole, answer = int(row.prompt_tokens) + end - 1, end - start
     return (answer, whole - answer) if scope == "answer" else (whole, 0)
-
-
-def evaluate_rate_grid_by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """Run `evaluate_rate_grid` under each phi for ECE: phi, rate, value."""
-    grids = {
-        phi: confidence.evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"])
-        for phi in ("clip", *support_columns(dropout))
-    }
-    return pd.concat([grid.assign(phi=phi) for phi, grid in grids.items()], ignore_index=True)
-
-
-def mean_entropies_by_rate(passes: pd.DataFrame) -> pd.DataFrame:
-    """Return both terms of `eq:bald` after all passes by rate, averaged over tuning rows."""
-    tuning = passes[passes.tuning]
-    last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in BALD_TERMS})
-    return last.groupby([*PAIR, "rate"], sort=False).mean().reset_index()

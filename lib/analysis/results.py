@@ -14,7 +14,7 @@ import pandas as pd
 from lib.store import PAIR
 
 # Frames that also describe models without a parsed answer.
-FRAMES_WITHOUT_ANSWERS = ("answered", "missed_answers", "ablation", "demonstration", "verification", "cost")
+FRAMES_WITHOUT_ANSWERS = ("answered", "ablation", "verification")
 QUANTITIES = ["value", "low", "high", "relative"]
 NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "source_dataset", "rate", "bins"]
 NUMBER_COLUMNS = [*NUMBER_KEY, *QUANTITIES, "n", "reason"]
@@ -40,7 +40,6 @@ class Results:
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
     questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
-    views: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)  # of claims
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """Return the rows of a frame whose columns equal these values. Raise MissingFrame if it is missing or empty."""

@@ -87,7 +87,7 @@ def judge_alternatives(
         for claim, new in judge(analysis(other), claims).items():
             old = before[claim]
             turns = new.held is not None and new.held != old.held
-            records.append((*label, old.claim.statement, claim, old.said, new.said or new.reason, turns))
+            records.append((*label, old.claim.quote, claim, old.said, new.said or new.reason, turns))
     return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
 
 

@@ -4,23 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-import pandas as pd
-
 from lib import params, run_names, store
 from lib.analysis import ablation_statistics, answer_dropout, costs
 from lib.analysis.calibration_statistics import summarize_curves
 from lib.analysis.results import Results
-from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals, read_manifests
+from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
 from lib.params import Reading
 from lib.paths import UserError
 from lib.schemas import empty_frame
-from lib.score.bootstrap import bootstrap
-from lib.store import KEYS, PAIR
 
-PAIRED_COMPARISONS = (  # lower and higher ECE according to the paper: (estimator, method)
-    (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
-    (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
-)  # fmt: skip
 STORED_FRAMES = {  # stored frame of 05, 06, 07 or 10: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
     "calibration/transfer": TRANSFER_TABLES, "calibration/curves": ("learning",),
@@ -69,7 +61,6 @@ def results_of_run(
     frames |= load_ablation(*pairs, signals.reading)
     frames |= answer_dropout.compare_dropout_scopes(*pairs, signals, *drawn)
     frames |= costs.costs_of_run(*pairs, signals, frames)
-    frames["paired"] = compare_estimators(frames["calibrated"], signals.reading, *drawn)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
         name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
@@ -116,28 +107,8 @@ def load_stored_frames(
 
 
 def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
-    """Return the results of 04b: `ablation`, `demonstration` and `cost`.
-
-    Without 04b there are none, and claims that need them are not judged.
-    """
+    """Return the results of 04b, `ablation`; nothing without 04b."""
     with suppress(UserError):
-        manifests = [facts for _, facts in read_manifests(run, "ablation", store.pair_names(models, datasets))]
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        return {
-            "ablation": ablation_statistics.summarize_ablation(frame, reading.grader),
-            "cost": ablation_statistics.list_operations(manifests),
-            "demonstration": ablation_statistics.compare_demonstrations(frame, reading.grader),
-        }
+        return {"ablation": ablation_statistics.summarize_ablation(frame, reading.grader)}
     return {}
-
-
-def compare_estimators(calibrated: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> pd.DataFrame:
-    """Return differences of ECE with intervals for PAIRED_COMPARISONS, from `Bootstrap.differences`, on shared rows."""
-    who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
-    for contrast in PAIRED_COMPARISONS:
-        chosen = calibrated[[one in contrast for one in who]]
-        chosen = chosen[chosen.duplicated(KEYS, keep=False)]
-        if len(chosen):
-            drawn = bootstrap(chosen, reading.bins, resamples, seed)
-            parts.append(drawn.differences([contrast]))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PAIR, "estimator", "method"])

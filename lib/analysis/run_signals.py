@@ -155,19 +155,15 @@ class RunSignals:
     def response_frames(self) -> Frames:
         """Return, for every pair, the statistics of responses that the paper shows as pictures or in words.
 
-        Also included is what no choice changes: evaluation questions, and tokens of verification.
+        Also included is what no choice changes: tokens of verification.
         """
         answered = self.responses[self.responses.split == "evaluation"].groupby(PAIR, sort=False).parsed
-        evaluation = self.generations[self.generations.split == "evaluation"]
-        rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         return {
             "running_mean": self.call(apply_by_pair, token_statistics.running_mean_curves, self.responses),
-            "tokens": self.call(token_statistics.summarize_tokens, self.responses),
+            "tokens": self.call(token_statistics.summarize_answer_tokens, self.responses),
             "positions": self.call(token_statistics.position_curves, self.responses),
-            "missed_answers": token_statistics.count_missed_answers(self.generations, self.reading),
             "answered": answered.agg(rows="size", parsed="sum").reset_index(),
             "calibration_rows": self.call(describe_calibration_split, self.sets),
-            "rows": rows,
             "verification": self.call(verification_statistics.verification_costs, self.verification, self.generations),
         }
 
@@ -177,13 +173,12 @@ class RunSignals:
         kept = self.call(dropout_statistics.keep_parsed_answers, self.dropout, self.answer_responses)
         selected = self.call(rows_at_selected_rate, kept)
         if selected.empty:  # without a parsed answer there are no statistics of passes
-            return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
+            return dict.fromkeys(("entropies", "passes", "by_passes"), selected)
         passes = self.answer_responses, self.dropout, self.metric_reading
         return {
             "entropies": self.call(apply_by_pair, dropout_statistics.entropy_curves, selected),
             "passes": self.call(dropout_statistics.summarize_passes, selected),
             "by_passes": self.call(dropout_statistics.ece_by_number_of_passes, *passes, counts),
-            "by_rate": self.call(dropout_statistics.mean_entropies_by_rate, kept),
         }
 
     def score_frames(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
@@ -192,10 +187,6 @@ class RunSignals:
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
         frames = self.raw_frames(n_bins_ablation) | self.pass_frames(counts)
         frames["overconfidence"] = gaps.mean().rename("gap").reset_index()
-        measuring = restrict_reading(self.reading, "bins")  # phi is set in turn
-        frames["by_phi"] = self.call(
-            dropout_statistics.evaluate_rate_grid_by_phi, self.answer_responses, self.dropout, measuring
-        )
         return frames
 
 

@@ -1,4 +1,4 @@
-"""Where the signal is in a response: answer tokens, single positions, growing windows, length, and missed answers.
+"""Where the signal is in a response: answer tokens, single positions, and growing windows.
 
 Responses are from `interpret_responses`, on one split; curves are means over rows with 95% intervals.
 """
@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
-from lib.params import Reading
-from lib.score.estimators import seq_joint, validate_logprobs
+from lib.score.estimators import validate_logprobs
 from lib.score.metrics import auroc
 from lib.store import PAIR
-from lib.tasks.answers import has_answer
-from lib.tasks.grading import grade
 
 
 def running_mean(logprobs: Any, points: int = 101) -> np.ndarray:
@@ -99,46 +95,7 @@ def position_curves(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def summarize_tokens(responses: pd.DataFrame) -> pd.DataFrame:
-    """Return statistics of tokens by pair.
-
-    `median`: median probability of answer tokens, for all responses and for `wrong` ones. `smallest`: AUROC of the
-    smallest token probability. `joint`, `product`: rank correlation of length with Seq Joint and with the unnormalized
-    product.
-    """
-    parts = []
-    for pair, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
-        answered, response = rows.dropna(subset="answer"), rows.response.map(validate_logprobs)
-        wrong = answered.answer[~answered.correct.astype(bool)]
-        smallest = [np.exp(logprobs.min()) for logprobs in response]
-        product = [logprobs.sum() for logprobs in response]  # logarithm: the same ranks
-        joint, length = response.map(seq_joint), response.map(len)
-        medians = _median_probability(answered.answer), _median_probability(wrong)
-        correlations = rank_correlation(joint, length), rank_correlation(product, length)
-        parts.append((*pair, *medians, auroc(smallest, rows.correct), *correlations))
-    return pd.DataFrame(parts, columns=[*PAIR, "median", "wrong", "smallest", "joint", "product"])
-
-
-def _median_probability(answers: pd.Series) -> float:
-    return float(np.exp(np.median(np.concatenate(list(answers))))) if len(answers) else np.nan
-
-
-def rank_correlation(values: Any, others: Any) -> float:
-    """Return Spearman's rank correlation; NaN if one of both is constant."""
-    if len(set(values)) < 2 or len(set(others)) < 2:
-        return np.nan
-    return float(spearmanr(values, others).statistic)
-
-
-def count_missed_answers(generations: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """Count by pair: rows, those without a parsed answer (`unparsed`), and those of them whose last number is right
-    (`right_but_unparsed`).
-
-    The latter are answers that the extraction misses.
-    """
-    part = generations[generations.split == "evaluation"]
-    missed = [not has_answer(row) for row in part.itertuples()]
-    last = zip(missed, part.last_number, part.reference, strict=True)
-    lost = [without and grade(number, reference, reading.grader) for without, number, reference in last]
-    counts = part[PAIR].assign(rows=1, unparsed=missed, right_but_unparsed=lost)
-    return counts.groupby(PAIR, sort=False).sum().reset_index()
+def summarize_answer_tokens(responses: pd.DataFrame) -> pd.DataFrame:
+    """Return the `median` probability of the answers' tokens by pair."""
+    medians = answer_token_logprobs(responses).groupby(PAIR, sort=False)["logprob"].median()
+    return np.exp(medians).rename("median").reset_index()

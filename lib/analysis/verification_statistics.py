@@ -2,12 +2,12 @@
 variants."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import linregress
+from scipy.stats import linregress, spearmanr
 
-from lib.analysis.token_statistics import rank_correlation
 from lib.score.confidence import option_log_odds
 from lib.store import PAIR
 
@@ -66,3 +66,10 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
         r2 = float(linregress(part.again, part.standard_tokens).rvalue ** 2) if varied else np.nan
         parts.append((*pair, r2, rank_correlation(list(saved), list(part.length))))
     return pd.DataFrame(parts, columns=[*PAIR, "r2", "saving_with_length"])
+
+
+def rank_correlation(values: Any, others: Any) -> float:
+    """Return Spearman's rank correlation; NaN if one of both is constant."""
+    if len(set(values)) < 2 or len(set(others)) < 2:
+        return np.nan
+    return float(spearmanr(values, others).statistic)

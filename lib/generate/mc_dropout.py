@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import Cache
 
 from lib import store
@@ -156,20 +155,6 @@ def mc_dropout_entropies(
         keys = {name: getattr(rows[example_id], name) for name in KEYS}
         made.append(keys | {"rate": rate} | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p))
     return pd.DataFrame(made)
-
-
-def count_operations(
-    lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: float, passes: Sequence[int] = (1, 2, 4, 8)
-) -> dict[str, int]:
-    """Count the floating-point operations on a frame's rows by number of passes; the counts are equal on every
-    machine."""
-    counted = {}
-    for number in passes:
-        with FlopCounterMode(display=False) as counter:
-            work = [(example_id, rate) for example_id in frame.example_id]
-            mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"dropout_passes": number}))
-        counted[str(number)] = int(counter.get_total_flops())
-    return counted
 
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:

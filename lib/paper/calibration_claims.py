@@ -1,235 +1,228 @@
-"""The views on calibration and transfer, on the setup, and on the ablation (see `estimation_claims`)."""
+"""The paper's claims on calibration and transfer: of its abstract, and of Finding 4 (see `estimation_claims`)."""
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
-from lib.paper.reference import paper_facts
 from lib.paper.claim_cases import (
     CELL,
-    MIN_CASES,
     NotApplicable,
-    compare_with_hardest,
+    counted,
+    format_cases,
     hardest_dataset,
     pivot_values,
+    quoted,
+    raw_errors,
     rows_of_table,
-    uncalibrated,
 )
 from lib.store import PAIR
 
-TRANSFER_KEY = ["source_model", "source_dataset", *PAIR, "method"]
-CALIBRATED_ESTIMATORS = ["ans_avg", "ans_joint", "p_true"]  # of `tab:result_calibration`
-METHOD_KEY = [*PAIR, "method"]
+ARROW = ["source_model", "source_dataset", *PAIR, "method"]
+CURVE = [*PAIR, "method"]
+finding_4 = partial(quoted, "Finding 4")
+cells = partial(counted, place="tab_result_calibration", unit="cells")
+curves = partial(counted, place="fig_calibration_analysis", unit="curves")
+arrows = partial(counted, place="tab_calibration_transfer_summary", unit="arrows")
 
 # ---- calibration
 
 
-def _calibrated(
-    results: Results, table: str = "result_calibration", estimators: Sequence[str] = CALIBRATED_ESTIMATORS
-) -> pd.DataFrame:
-    """Return the ECE of these estimators after each method, with its relative improvement."""
-    rows = rows_of_table(results, table).query("method != '' and estimator in @estimators").dropna(subset="relative")
-    return rows[[*CELL, "method", "value", "relative"]]
+def calibrated_errors(results: Results, method: str = "", table: str = "result_calibration") -> pd.DataFrame:
+    """Return the ECE after a method (or all), with its gain, a share of the raw ECE, by pair and estimator."""
+    estimators = PAPER_ESTIMATORS if table == "result_isotonic" else ["ans_avg", "ans_joint", "p_true"]
+    rows = rows_of_table(results, table).dropna(subset="relative")
+    rows = rows[rows.estimator.isin(estimators) & ((rows.method == method) if method else (rows.method != ""))]
+    return rows[[*CELL, "method", "value", "relative"]].rename(columns={"value": "ece", "relative": "gain"})
 
 
-def isotonic_gains(results: Results) -> pd.DataFrame:
-    """relative improvement of ECE by isotonic regression, by pair and estimator"""
-    return _calibrated(results, "result_isotonic", PAPER_ESTIMATORS).query("method == 'isotonic'")
+def errors_by_method(results: Results) -> pd.DataFrame:
+    """Return ECE and gain by pair and estimator: isotonic, platt, isotonic_gain, platt_gain."""
+    rows = calibrated_errors(results)
+    parts = [
+        pivot_values(rows, "method", value, CELL).reindex(columns=["isotonic", "platt"]) for value in ("ece", "gain")
+    ]
+    return parts[0].join(parts[1].add_suffix("_gain"))
 
 
-def platt_gains(results: Results) -> pd.DataFrame:
-    """relative improvement of ECE by temperature or Platt scaling, by pair and estimator"""
-    return _calibrated(results).query("method == 'platt'")
-
-
-def median_gains(results: Results) -> pd.DataFrame:
-    """median relative improvement of ECE of each method"""
-    medians = _calibrated(results).groupby("method").relative.median().reindex(["isotonic", "platt"])
+@quoted("Abstract", "both of which substantially reduce in-domain calibration error", "all")
+@cells("the median gain is at least half", unit="methods", numbers=format_cases("{method} {median_gain:.0%}"))
+def calibration_substantial(results: Results) -> pd.DataFrame:
+    medians = calibrated_errors(results).groupby("method").gain.median().reindex(["isotonic", "platt"])
     if medians.isna().any():
         raise NotApplicable("one of both methods was not fitted")
-    return medians.rename("median_gain").reset_index()
+    return medians.rename("median_gain").reset_index().assign(agrees=(medians >= 0.5).to_numpy())
 
 
-def calibrated_ece(results: Results) -> pd.DataFrame:
-    """ECE after isotonic regression and after temperature or Platt scaling, with the gains, by pair and estimator"""
-    rows = _calibrated(results)
-    return pivot_values(rows, "method", index=CELL).join(
-        pivot_values(rows, "method", "relative", CELL).add_suffix("_gain")
-    )
+@finding_4("both methods generally reduce calibration error", "generally")
+@counted("isotonic regression lowers the ECE", "tab_result_isotonic", unit="cells")
+def isotonic_reduces(results: Results) -> pd.DataFrame:
+    cases = calibrated_errors(results, "isotonic", "result_isotonic")
+    return cases.assign(agrees=cases.gain > 0)
 
 
-def raw_and_calibrated(results: Results) -> pd.DataFrame:
-    """ECE before and after calibration, by pair, estimator and method"""
-    before = uncalibrated(results).reset_index().melt(PAIR, var_name="estimator", value_name="raw")
-    return _calibrated(results).rename(columns={"value": "calibrated"}).merge(before, on=CELL)
+@finding_4("both methods generally reduce calibration error, including the strongly overconfident", "generally")
+@cells("temperature scaling, or Platt scaling of P(True), lowers the ECE")
+def platt_reduces(results: Results) -> pd.DataFrame:
+    cases = calibrated_errors(results, "platt")
+    return cases.assign(agrees=cases.gain > 0)
 
 
-def curved_reliability(results: Results) -> pd.DataFrame:
-    """ECE of Ans Avg by pair after both methods, and the p-value of a quadratic term in the logit"""
+@finding_4("isotonic regression often produces the largest reductions", "often")
+@cells("isotonic regression leaves a lower ECE than temperature or Platt scaling, or the same from more")
+def isotonic_below_temperature(results: Results) -> pd.DataFrame:
+    ece = errors_by_method(results)
+    tie = (ece.isotonic == ece.platt) & (ece.isotonic_gain > ece.platt_gain)
+    return ece.assign(agrees=(ece.isotonic < ece.platt) | tie)
+
+
+@finding_4("", "generally", "ours")
+@cells("Platt scaling of P(True) leaves a lower ECE than isotonic regression, or the same from more", unit="pairs")
+def platt_below_isotonic(results: Results) -> pd.DataFrame:
+    ece = errors_by_method(results).query("estimator == 'p_true'")
+    tie = (ece.platt == ece.isotonic) & (ece.platt_gain > ece.isotonic_gain)
+    return ece.assign(agrees=(ece.platt < ece.isotonic) | tie)
+
+
+@finding_4("can correct nonlinear curves that cannot be captured by global logit rescaling", "can")
+@curves(
+    "where a quadratic term in the logit has p < .05, isotonic regression beats temperature scaling",
+    unit="pairs",
+    no_case="no reliability curve departs from a sigmoid",
+)
+def isotonic_mends_curves(results: Results) -> pd.DataFrame:
     curved = results.frame("calibration_rows").set_index(PAIR).curved.rename("p_quadratic")
-    rows = rows_of_table(results, "result_calibration").query(
-        "estimator == 'ans_avg' and method in ['isotonic', 'platt']"
-    )
-    table = pivot_values(rows, "method").dropna()
-    if (curved < 0.05).any() and not {"isotonic", "platt"} <= set(table):
+    rows = rows_of_table(results, "result_calibration").query("estimator == 'ans_avg'")
+    ece = pivot_values(rows[rows.method != ""], "method").reindex(columns=["isotonic", "platt"])
+    if ece.platt.isna().all():
         raise NotApplicable("temperature was not fitted: no logits are there")
-    return table.join(curved, how="inner")
+    cases = ece.join(curved[curved < 0.05], how="inner")
+    return cases.assign(agrees=cases.isotonic < cases.platt)
 
 
-def errors_by_model(results: Results) -> pd.DataFrame:
-    """confident errors (above .9) in 50 calibration rows by model, on the hardest dataset, and the most elsewhere"""
-    table = pivot_values(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
-    return compare_with_hardest(results, table)
+@finding_4("high raw ECE does not necessarily preclude effective post-hoc correction", "can")
+@cells("a raw ECE above .3 is below .15 after calibration", no_case="no raw ECE above .3")
+def high_raw_mends(results: Results) -> pd.DataFrame:
+    raw = raw_errors(results, *PAPER_ESTIMATORS).stack().rename_axis(CELL).rename("raw")
+    cases = calibrated_errors(results).join(raw, on=CELL).query("raw > 0.3")
+    return cases[[*CELL, "method", "raw", "ece"]].assign(agrees=cases.ece < 0.15)
 
 
-def _learning_curves(results: Results) -> pd.DataFrame:
-    """Return the ECE by the number of calibration rows `n`, and that of the raw score."""
+# ---- calibration rows
+
+
+def learning_curves(results: Results) -> pd.DataFrame:
+    """Return the ECE of Ans Avg after calibration with n rows, and that of the `raw` score."""
     rows = results.frame("learning", sampling="uniform").astype({"n": float})
-    before = rows[rows["method"] == ""].set_index(PAIR)["mean"].rename("raw")
-    return rows[rows["method"] != ""].join(before, on=PAIR)
+    raw = rows[rows.method == ""].set_index(PAIR)["mean"].rename("raw")
+    return rows[rows.method != ""].join(raw, on=PAIR).sort_values("n", kind="stable")
 
 
-def learning_at_fifty(results: Results) -> pd.DataFrame:
-    """ECE of Ans Avg by pair and method: raw, calibrated with 50 rows (or the nearest size), and with all"""
-    rows = _learning_curves(results)
-    nearest = rows.assign(distance=np.log(rows.n / 50).abs()).sort_values("distance").groupby(METHOD_KEY).first()
-    few = nearest[["n", "raw", "mean"]].set_axis(["rows", "raw", "few"], axis=1)
-    return few.join(rows.sort_values("n").groupby(METHOD_KEY)["mean"].last().rename("every"))
+@finding_4("50 examples already yielding substantial improvements across datasets", "all")
+@curves("50 rows (or the nearest number) lower the ECE of Ans Avg at least half as much as all rows")
+def fifty_suffice(results: Results) -> pd.DataFrame:
+    bands = learning_curves(results)
+    nearest = bands.assign(distance=np.log(bands.n / 50).abs()).sort_values("distance", kind="stable")
+    few = nearest.groupby(CURVE)[["n", "raw", "mean"]].first().set_axis(["rows", "raw", "few"], axis=1)
+    cases = few.join(bands.groupby(CURVE)["mean"].last().rename("every"))
+    return cases.assign(agrees=(cases.few < cases.raw) & (cases.raw - cases.few >= (cases.raw - cases.every) / 2))
 
 
-def rows_needed(results: Results) -> pd.DataFrame:
-    """fewest calibration rows with which nine draws in ten improve, by model, method and dataset, and on the hardest"""
-    rows = _learning_curves(results)
-    needed = rows[rows.high < rows.raw].groupby(METHOD_KEY).n.min().reindex(rows.set_index(METHOD_KEY).index.unique())
-    needed = needed.fillna(np.inf).rename("needed").reset_index()
-    hard = needed.dataset == hardest_dataset(results)
-    on_hard = needed[hard].set_index(["model", "method"]).needed.rename("needed_on_hardest")
-    both = needed[~hard].join(on_hard, on=["model", "method"]).dropna()
-    told = both[both[["needed", "needed_on_hardest"]].max(axis=1) > rows.n.min()]
-    if len(both) and told.empty:
+@finding_4("GSM8K and SVAMP require larger calibration sets for stable improvement", "generally")
+@curves("nine draws in ten improve the ECE with fewer rows on the hardest dataset than on another")
+def hard_needs_fewer(results: Results) -> pd.DataFrame:
+    bands, hardest = learning_curves(results), hardest_dataset(results)
+    stable = bands.assign(needed=bands.n.where(bands.high < bands.raw, np.inf))
+    needed = stable.groupby(CURVE, sort=False).needed.min().reset_index()
+    hard = needed[needed.dataset == hardest].set_index(["model", "method"]).needed.rename("needed_on_hardest")
+    cases = needed[needed.dataset != hardest].join(hard, on=["model", "method"]).dropna()
+    told = cases[cases[["needed", "needed_on_hardest"]].max(axis=1) > bands.n.min()]
+    if len(cases) and told.empty:
         raise NotApplicable("the fewest rows tried are enough on every dataset")
-    return told
+    return told.assign(agrees=told.needed_on_hardest < told.needed)
+
+
+@finding_4("harder datasets expose high-confidence errors more frequently", "generally")
+@curves("of 50 calibration rows, more are wrong above .9 on the hardest dataset than on any other", unit="models")
+def errors_on_hard(results: Results) -> pd.DataFrame:
+    errors = pivot_values(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
+    hardest = hardest_dataset(results)
+    cases = pd.DataFrame(
+        {"hard": errors.get(hardest), "elsewhere": errors.drop(columns=hardest, errors="ignore").max(axis=1)}
+    )
+    return cases.assign(agrees=cases.hard > cases.elsewhere)
 
 
 # ---- transfer
 
 
-def _arrows(results: Results) -> pd.DataFrame:
-    """Return the arrows of `tab:calibration_transfer_summary`: both ends are among its models and datasets, and exactly
-    one of the two changes; `changed` names it."""
+def transfers(results: Results, changed: str) -> pd.DataFrame:
+    """Return the change of ECE by the arrows of `tab:calibration_transfer_summary` that change only the dataset, or
+    only the model."""
     rows = rows_of_table(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
     for labels, kind in zip(results.transfer_labels, PAIR, strict=True):
         rows = rows[rows[kind].isin(list(labels)) & rows[f"source_{kind}"].isin(list(labels))]
-    other_model = rows.source_model != rows.model
-    rows = rows.assign(changed=np.where(other_model, "model", "dataset"), delta_ece=rows.value)
-    rows = rows[other_model != (rows.source_dataset != rows.dataset)]
+    kept = "model" if changed == "dataset" else "dataset"
+    rows = rows[(rows[changed] != rows[f"source_{changed}"]) & (rows[kept] == rows[f"source_{kept}"])]
     if rows.empty:
-        raise NotApplicable("no arrow between models or datasets")
-    return rows[[*TRANSFER_KEY, "changed", "delta_ece"]]
+        raise NotApplicable(f"no arrow between {changed}s")
+    return rows[[*ARROW, "value"]].rename(columns={"value": "delta_ece"})
 
 
-def transfers(results: Results) -> pd.DataFrame:
-    """change of ECE by a calibrator of another dataset or model"""
-    rows, hardest = _arrows(results), hardest_dataset(results)
-    llama, qwen = (
-        [name for name, label in results.transfer_labels[0].items() if family in label.lower()]
-        for family in ("llama", "qwen")
-    )
-    return rows.assign(
-        onto_hardest=rows.dataset == hardest,
-        from_hardest=rows.source_dataset == hardest,
-        llama_to_qwen=rows.source_model.isin(llama) & rows.model.isin(qwen),
-    )
-
-
-def _between_models(results: Results) -> pd.DataFrame:
+def transfers_between_models(results: Results) -> pd.DataFrame:
     """Return the change of ECE between models, except on the hardest dataset."""
-    return transfers(results).query("changed == 'model' and not onto_hardest")[[*TRANSFER_KEY, "delta_ece"]]
+    rows = transfers(results, "model")
+    return rows[rows.dataset != hardest_dataset(results)]
 
 
-def transfers_both_ways(results: Results) -> pd.DataFrame:
-    """change of ECE between two models, off the hardest dataset, one way and back"""
-    rows = _between_models(results)
-    back = rows.rename(columns={"source_model": "model", "model": "source_model", "delta_ece": "back"})
-    return rows[rows.source_model < rows.model].merge(back, on=TRANSFER_KEY)
+@finding_4("mappings learned on GSM8K consistently improve calibration on GSMHard", "all")
+@arrows("a calibrator of another dataset lowers the ECE on the hardest")
+def easy_to_hard(results: Results) -> pd.DataFrame:
+    rows = transfers(results, "dataset")
+    cases = rows[rows.dataset == hardest_dataset(results)]
+    return cases.assign(agrees=cases.delta_ece < 0)
 
 
-def largest_transfer(results: Results) -> pd.DataFrame:
-    """largest change of ECE between models, off the hardest dataset"""
-    rows = _between_models(results)
-    if rows.empty:
-        raise NotApplicable("no arrow between models")
-    return pd.DataFrame({"largest": [rows.delta_ece.max()]})
+@finding_4("whereas the reverse direction generally worsens it", "generally")
+@arrows("a calibrator of the hardest dataset raises the ECE on another")
+def hard_to_easy(results: Results) -> pd.DataFrame:
+    rows = transfers(results, "dataset")
+    cases = rows[rows.source_dataset == hardest_dataset(results)]
+    return cases.assign(agrees=cases.delta_ece > 0)
 
 
-def transfers_twice(results: Results) -> pd.DataFrame:
-    """change of ECE by transfer, in the summary and in the full table"""
-    summary = _arrows(results).rename(columns={"delta_ece": "summary"})
-    errors = rows_of_table(results, "calibration_transfer_full")
-    before = errors[errors["method"] == ""].set_index(PAIR).value.rename("before")
-    both = summary.merge(errors[[*TRANSFER_KEY, "value"]], on=TRANSFER_KEY).join(before, on=PAIR)
-    return both.assign(full=both.value - both.before)
+@finding_4("both directions improve calibration on GSMHard", "all")
+@arrows("a calibrator of another model lowers the ECE on the hardest dataset")
+def models_on_hard(results: Results) -> pd.DataFrame:
+    rows = transfers(results, "model")
+    cases = rows[rows.dataset == hardest_dataset(results)]
+    return cases.assign(agrees=cases.delta_ece < 0)
 
 
-def calibrated_twice(results: Results) -> pd.DataFrame:
-    """ECE after calibration, in the short and in the full table"""
-    both = [
-        rows_of_table(results, table).query("method != ''").set_index([*CELL, "method"]).value
-        for table in ("result_calibration", "result_calibration_full")
-    ]
-    return pd.concat(both, axis=1, keys=["short", "full"], join="inner")
+@finding_4("transfer on GSM8K is asymmetric", "generally")
+@arrows("off the hardest dataset, only one of both directions raises the ECE by more than .005", unit="cases")
+def models_on_easy(results: Results) -> pd.DataFrame:
+    there = transfers_between_models(results)
+    back = there.rename(columns={"source_model": "model", "model": "source_model", "delta_ece": "back"})
+    cases = there[there.source_model < there.model].merge(back, on=ARROW)
+    return cases.assign(agrees=(cases.delta_ece > 0.005) != (cases.back > 0.005))
 
 
-# ---- setup and ablation
+@finding_4("can severely degrade calibration", "figure")
+@arrows("off the hardest dataset, the largest rise is above .2", numbers=format_cases("largest {largest:.3f}"))
+def transfer_severe(results: Results) -> pd.DataFrame:
+    largest = transfers_between_models(results).delta_ece.max()
+    return pd.DataFrame({"largest": [largest], "agrees": [largest > 0.2]})
 
 
-def evaluation_questions(results: Results) -> pd.DataFrame:
-    """evaluation questions in total"""
-    return pd.DataFrame({"questions": [results.frame("rows")["rows"].sum()]})
-
-
-def decoding_settings(results: Results) -> pd.DataFrame:
-    """decoding settings by model, used and published"""
-    published, rows = paper_facts()["published_settings"], []
-    for spec in (spec for spec in results.settings if spec.label in published):
-        own = {name: getattr(spec, name) for name in ("temperature", "top_p", "top_k")}
-        named = own | published[spec.label]  # a publication may omit a setting
-        rows.append({"model": spec.label} | own | {f"published_{name}": value for name, value in named.items()})
-    if not rows:
-        raise NotApplicable("not the paper's models")
-    return pd.DataFrame(rows)
-
-
-def boxed_answers(results: Results) -> pd.DataFrame:
-    r"""share of DeepSeek's wrong answers that are right once \boxed{} counts, by pair"""
-    rows = results.frame("ablation")
-    taught = [name for name, label in results.models.items() if label.startswith("DeepSeek")]
-    if not taught:
-        raise NotApplicable("no model of this run was taught \\boxed{}")
-    rows = rows.query("profile and model in @taught")
-    wrong = (1 - rows.accuracy).where(rows.accuracy < 1)
-    return rows[PAIR].assign(recovered=(rows.accuracy_boxed - rows.accuracy) / wrong)
-
-
-def _with_demonstration(results: Results, outcome: str) -> pd.DataFrame:
-    """Return questions that only the prompt with the demonstration, or only that without, gets right or parses."""
-    rows = results.frame("demonstration", outcome=outcome).drop(columns="outcome")
-    rows = rows.rename(columns={"with": "only_with", "without": "only_without"}).query("only_with + only_without > 0")
-    if rows.empty:
-        raise NotApplicable("saturated: both prompts do the same on every question")
-    if rows["rows"].max() < MIN_CASES:
-        raise NotApplicable(f"fewer than {MIN_CASES} questions")
-    return rows
-
-
-def right_with_demonstration(results: Results) -> pd.DataFrame:
-    """questions by pair answered right with the demonstration alone, and without it alone; p of McNemar's exact test"""
-    return _with_demonstration(results, "accuracy")
-
-
-def read_with_demonstration(results: Results) -> pd.DataFrame:
-    """answers by pair found with the demonstration alone, and without it alone; p of McNemar's exact test"""
-    return _with_demonstration(results, "extracted")
+@finding_4("transfer from Llama to Qwen produces little change", "generally")
+@arrows(
+    "off the hardest dataset, the ECE changes by at most .005", no_case="no arrow from a Llama model to a Qwen model"
+)
+def little_change(results: Results) -> pd.DataFrame:
+    rows, labels = transfers_between_models(results), results.transfer_labels[0]
+    llama, qwen = ([name for name, label in labels.items() if word in label.lower()] for word in ("llama", "qwen"))
+    cases = rows[rows.source_model.isin(llama) & rows.model.isin(qwen)]
+    return cases.assign(agrees=cases.delta_ece.abs() <= 0.005)

@@ -1,6 +1,11 @@
-"""Helpers for views of claims: rows of results, pivoted or compared with the hardest dataset; and summaries."""
+"""What a claim of the paper is: a quotation, a word for how many cases must agree, and a function that counts them.
 
-from collections.abc import Callable
+The function returns a row per case (one model-dataset pair, say): the numbers compared, and whether the case `agrees`.
+Cases with a missing number are left out by `verdicts.judge`. It raises MissingFrame if the results lack a frame.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -9,11 +14,63 @@ from lib.analysis.results import Results, tidy_numbers
 from lib.store import PAIR
 
 CELL = [*PAIR, "estimator"]
-MIN_CASES = 20  # minimum number of rows for a statement
+EPSILON = 1e-9  # decimal numbers that equal a threshold may exceed it by so much in binary
+QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # condition of each word on the agreeing cases
+    "all": ("every case", lambda count, total: count == total),
+    "most": ("at least three quarters", lambda count, total: count >= 0.75 * total),
+    "often": ("more than half", lambda count, total: count > 0.5 * total),
+    "generally": ("more than half, also for claims without a quantity", lambda count, total: count > 0.5 * total),
+    "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
+    "some": ("at least one", lambda count, total: count > 0),
+    "can": ("at least one", lambda count, total: count > 0),
+    "figure": ("the one number that the text states", lambda count, total: count == total),
+}
 
 
 class NotApplicable(Exception):
     """Why results cannot decide a claim although they have its frames."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim and how it is counted: `count_cases` returns its cases.
+
+    `counted` says in one sentence when a case agrees, `place` is the target that shows it, `unit` what is counted.
+    `numbers` says what a count does not. `no_case` is the reason if no case is left.
+    `kind`: a claim of the paper, or a reading of ours (that the paper does not claim).
+    """
+
+    name: str
+    counted: str
+    place: str
+    count_cases: Callable[[Results], pd.DataFrame]
+    unit: str = "pairs"
+    numbers: Callable[[pd.DataFrame], str] | None = None
+    no_case: str = "it cannot be computed on any case"
+    group: str = ""
+    quote: str = ""
+    quantifier: str = ""
+    kind: str = "claim"
+
+
+def counted(sentence: str, place: str, **more: Any) -> Callable[[Callable[[Results], pd.DataFrame]], Claim]:
+    """Return a decorator that turns a function into a Claim: `seq_avg_below_answer` becomes SeqAvgBelowAnswer."""
+
+    def name(count_cases: Callable[[Results], pd.DataFrame]) -> Claim:
+        words = count_cases.__name__.split("_")
+        return Claim("".join(map(str.capitalize, words)), sentence, place, count_cases, **more)
+
+    return name
+
+
+def quoted(group: str, quote: str, quantifier: str, kind: str = "claim") -> Callable[[Claim], Claim]:
+    """Return a decorator that adds the paper's words to a claim, and the heading below which they belong."""
+    return lambda claim: replace(claim, group=group, quote=quote, quantifier=quantifier, kind=kind)
+
+
+def format_cases(template: str) -> Callable[[pd.DataFrame], str]:
+    """Return a function that writes the numbers of each case: "hard 0.137, elsewhere 0.013"."""
+    return lambda cases: ", ".join(template.format(**case) for case in cases.to_dict("records"))
 
 
 # ---- rows of results
@@ -29,24 +86,23 @@ def rows_of_table(results: Results, table: str, metric: str = "ece") -> pd.DataF
     return tidy_numbers({table: results.frame(table, metric=metric)})
 
 
-def uncalibrated(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
-    """Return a metric before calibration by pair, an estimator per column."""
-    rows = rows_of_table(results, table, metric)
-    return pivot_values(rows[rows.method == ""], "estimator")
+def raw_errors(results: Results, *estimators: str, metric: str = "ece") -> pd.DataFrame:
+    """Return a metric of raw confidence by pair, a column per estimator."""
+    rows = rows_of_table(results, "result_estimation", metric)
+    return pivot_values(rows[rows.method == ""], "estimator").reindex(columns=estimators)
 
 
-def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame:
-    """Return the raw ECE of these estimators on the same rows.
+def raw_errors_on_same_rows(results: Results, *estimators: str, table: str = "result_estimation") -> pd.DataFrame:
+    """Return the raw ECE by pair of these estimators on the same rows, a column per estimator.
 
-    If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`ece_on_shared_rows`).
+    If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`ece_shared`).
     """
-    errors = uncalibrated(results, table).reindex(columns=names)
-    shared = uncalibrated(results, table, "ece_shared").reindex(index=errors.index, columns=names)
+    errors, shared = (
+        pivot_values(rows[rows.method == ""], "estimator").reindex(columns=estimators)
+        for rows in (rows_of_table(results, table, metric) for metric in ("ece", "ece_shared"))
+    )
     errors.update(shared[shared.isna().any(axis=1)])
     return errors
-
-
-# ---- comparison with the hardest dataset
 
 
 def hardest_dataset(results: Results) -> str:
@@ -55,59 +111,3 @@ def hardest_dataset(results: Results) -> str:
     if len(results.datasets) < 2:
         raise NotApplicable("one dataset")
     return hardest
-
-
-def compare_with_hardest(results: Results, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the hardest dataset of a table (datasets in columns), and the largest of the others."""
-    hardest = hardest_dataset(results)
-    table = table.reindex(columns=table.columns.union([hardest], sort=False))
-    return pd.DataFrame({"hard": table[hardest], "elsewhere": table.drop(columns=hardest).max(axis=1)})
-
-
-def compare_medians_with_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
-    """Return one case: the median of a margin by pair on the hardest dataset, and elsewhere."""
-    hard = margin.index.get_level_values("dataset") == hardest_dataset(results)
-    if hard.all() or not hard.any():
-        raise NotApplicable("no case elsewhere" if hard.any() else "no case on the hard dataset")
-    return pd.DataFrame([{"hard": margin[hard].median(), "elsewhere": margin[~hard].median()}])
-
-
-# ---- over a row
-
-
-def range_of_row(table: pd.DataFrame) -> pd.Series:
-    """Return the largest minus the smallest of a row."""
-    return table.max(axis=1) - table.min(axis=1)
-
-
-def last_column(table: pd.DataFrame) -> pd.Series:
-    """Return the last column, NaN if there is none."""
-    return table.iloc[:, -1] if table.shape[1] else pd.Series(float("nan"), table.index)
-
-
-# ---- summaries where a count is not enough
-
-
-def count_by(column: str, equal: str = "") -> Callable[[pd.DataFrame], str]:
-    """Count the agreeing cases by value of a column, with `equal` ones: "Seq 11 of 15, Ans 6 of 15 (8 equal)"."""
-
-    def count(rows: pd.DataFrame) -> str:
-        said = []
-        for value, part in rows.groupby(column, sort=False):
-            same = int(part.eval(equal).sum()) if equal else 0
-            said.append(f"{value} {part.agrees.sum()} of {len(part)}" + (f" ({same} equal)" if same else ""))
-        return ", ".join(said)
-
-    return count
-
-
-def count_directions(rows: pd.DataFrame) -> str:
-    """Count the pairs in which the demonstration raises or lowers a share by more than chance."""
-    clear = rows[rows.p < 0.05]
-    more = int((clear.only_with > clear.only_without).sum())
-    return f"more on {more}, less on {len(clear) - more}"
-
-
-def fill_template(template: str) -> Callable[[pd.DataFrame], Any]:
-    """Write the numbers of each case: "hard 0.137, elsewhere 0.013"."""
-    return lambda rows: ", ".join(template.format(**row) for row in rows.to_dict("records"))

@@ -45,7 +45,7 @@ class ReportRecords:
 
 NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
 # Of each claim, for the report:
-CLAIM_FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "predicate", "where", "cases")
+CLAIM_FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "counted")
 
 
 def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:

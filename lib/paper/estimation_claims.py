@@ -1,249 +1,350 @@
-"""The views of claims. A view is a data frame with one row per case (one model-dataset pair, say) and a column for each
-number in a predicate.
+"""The paper's claims on confidence before calibration: of its abstract and introduction, and of Findings 1 to 3.
 
-Each public function is a view of that name; its docstring is shown with the predicate. A view raises MissingFrame if
-results lack a frame. A number that cannot be computed is NaN, and `verdicts.judge` ignores cases with NaN in their
-predicate. The views on calibration are in `calibration_claims`.
+Thresholds are ours where the paper leaves them open ("stable", "roughly"). tests/paper/test_claims.py has a case by
+hand of each claim.
 """
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
 from lib.paper.claim_cases import (
-    CELL,
+    EPSILON,
     NotApplicable,
-    compare_medians_with_hardest,
-    compare_with_hardest,
+    counted,
+    format_cases,
     hardest_dataset,
-    last_column,
-    on_same_rows,
     pivot_values,
-    range_of_row,
+    quoted,
+    raw_errors,
+    raw_errors_on_same_rows,
     rows_of_table,
-    uncalibrated,
 )
-from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
-# ---- raw confidence
+MIN_ROWS = 20  # minimum number of rows of a pair for a statement on it
+FEW_PASSES = "no more than five passes"
+BOTH_MEDIANS = format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
+abstract, introduction = partial(quoted, "Abstract"), partial(quoted, "Introduction")
+finding_1, finding_2, finding_3 = (partial(quoted, f"Finding {number}") for number in (1, 2, 3))
+main_table, main_figure, in_situ_table = (
+    partial(counted, place=place) for place in ("tab_result_estimation", "fig_main_analysis", "tab_insitu_ptrue")
+)
+
+# ---- abstract and introduction
 
 
-def raw_ece(results: Results) -> pd.DataFrame:
-    """ECE of raw confidence by pair"""
-    errors = uncalibrated(results)
-    names = [name for name in PAPER_ESTIMATORS if ESTIMATORS[name].group == "multi_pass" and name in errors]
-    return errors.assign(best_multi_pass=errors[names].min(axis=1))
+@abstract("multi-pass methods can yield calibrated confidence estimates", "can")
+@main_table("the lower ECE of P(True) and c_BALD is at most .05")
+def multi_pass_calibrated(results: Results) -> pd.DataFrame:
+    lower = raw_errors(results, "p_true", "c_bald").min(axis=1)
+    return pd.DataFrame({"best_multi_pass": lower, "agrees": lower <= 0.05})
 
 
-def raw_auroc(results: Results) -> pd.DataFrame:
-    """AUROC of raw confidence by pair"""
+@introduction("raw token probabilities often provide unreliable and saturated signals", "often")
+@main_figure("the median probability of the answers' tokens is above .99")
+def answers_saturate(results: Results) -> pd.DataFrame:
+    tokens = results.frame("tokens")
+    return tokens[[*PAIR, "median"]].assign(agrees=tokens["median"] > 0.99)
+
+
+@introduction("particularly pronounced for answer-token estimators", "generally")
+@main_table("mean confidence minus accuracy is larger for Ans Avg and Ans Joint than for Seq Avg and Seq Joint")
+def overconfidence_of_answers(results: Results) -> pd.DataFrame:
+    gaps = pivot_values(results.frame("overconfidence"), "estimator", "gap")
+    gaps = gaps.reindex(columns=["ans_avg", "ans_joint", "seq_avg", "seq_joint"])
+    lowest, highest = gaps[["ans_avg", "ans_joint"]].min(axis=1), gaps[["seq_avg", "seq_joint"]].max(axis=1)
+    return gaps.assign(agrees=lowest > highest)
+
+
+@introduction("aggregating over the full reasoning trajectory yields discriminative confidence estimates", "generally")
+@main_table("Seq Avg has a higher AUROC than Ans Avg", no_case="one class only")
+def seq_discriminates(results: Results) -> pd.DataFrame:
     if rows_of_table(results, "result_estimation", "auroc").empty:
         raise NotApplicable("no AUROC printed")
-    return uncalibrated(results, metric="auroc")
+    auroc = raw_errors(results, "seq_avg", "ans_avg", metric="auroc")
+    return auroc.assign(agrees=auroc.seq_avg > auroc.ans_avg)
 
 
-def ece_beside_p_true(results: Results) -> pd.DataFrame:
-    """ECE of raw confidence by pair, on the rows of P(True)"""
-    return on_same_rows(results, "result_estimation", ["p_true", "ans_avg"])
+@introduction(
+    "uncertainty not reflected in the decoded output, even when the generated answer remains unchanged", "generally"
+)
+@main_figure(
+    "the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token",
+    no_case="no pair has 20 such responses, right ones and wrong ones",
+)
+def top_token_unchanged(results: Results) -> pd.DataFrame:
+    passes = results.frame("passes")[[*PAIR, "unchanged", "auroc_where_unchanged"]].query("unchanged >= @MIN_ROWS")
+    return passes.assign(agrees=passes.auroc_where_unchanged > 0.5)
 
 
-def ece_in_situ(results: Results) -> pd.DataFrame:
-    """ECE of raw confidence by pair, on the rows of P(True)"""
-    return on_same_rows(results, "insitu_ptrue", ["p_true_insitu", "p_true", "ans_avg"])
+# ---- Finding 1
 
 
-def ece_beside_passes(results: Results) -> pd.DataFrame:
-    """ECE of raw confidence by pair, on the rows with passes"""
-    return on_same_rows(results, "result_estimation", ["seq_avg", "seq_joint", "p_true", "c_bald"])
+@finding_1("across all model-dataset pairs, sequence-based estimators achieve lower ECE", "all")
+@main_table("Seq Avg has a lower ECE than Ans Avg and Ans Joint")
+def seq_avg_below_answer(results: Results) -> pd.DataFrame:
+    ece = raw_errors(results, "seq_avg", "ans_avg", "ans_joint")
+    return ece.assign(agrees=(ece.seq_avg < ece.ans_avg) & (ece.seq_avg < ece.ans_joint))
 
 
-def bald_below_p_true(results: Results) -> pd.DataFrame:
-    """median margin of ECE by which c_BALD is below P(True)"""
-    errors = ece_beside_passes(results)
-    return compare_medians_with_hardest(results, (errors.p_true - errors.c_bald).dropna())
+@finding_1("across all model-dataset pairs, sequence-based estimators achieve lower ECE than answer-only", "all")
+@main_table("Seq Joint has a lower ECE than Ans Avg and Ans Joint")
+def seq_joint_below_answer(results: Results) -> pd.DataFrame:
+    ece = raw_errors(results, "seq_joint", "ans_avg", "ans_joint")
+    return ece.assign(agrees=(ece.seq_joint < ece.ans_avg) & (ece.seq_joint < ece.ans_joint))
 
 
-def _joint_and_avg(results: Results) -> pd.DataFrame:
-    errors, parts = uncalibrated(results).reset_index(), []
-    for subset in ("seq", "ans"):
-        rows = errors.reindex(columns=[*PAIR, f"{subset}_joint", f"{subset}_avg"]).dropna()
-        parts.append(rows.set_axis([*PAIR, "joint", "avg"], axis=1).assign(subset=subset.title()))
-    return pd.concat(parts, ignore_index=True)
+@finding_1("although the confidence intervals overlap in some settings", "some")
+@counted("the 95% intervals of the ECE of Seq Avg and Ans Avg overlap", "tab_result_estimation_full")
+def seq_ans_overlap(results: Results) -> pd.DataFrame:
+    rows = rows_of_table(results, "result_estimation_full")
+    rows = rows[(rows.method == "") & rows.estimator.isin(["seq_avg", "ans_avg"])]
+    cases = pd.concat([pivot_values(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
+    overlap = (cases.seq_avg_low <= cases.ans_avg_high) & (cases.ans_avg_low <= cases.seq_avg_high)
+    return cases.assign(agrees=overlap)
 
 
-def ece_by_subset(results: Results) -> pd.DataFrame:
-    """printed ECE of raw confidence by pair and subset of tokens"""
-    return _joint_and_avg(results).round(3)
+@finding_1("the full generated sequence substantially improves calibration", "generally")
+@main_table("the ECE of Seq Avg is at most .8 of that of Ans Avg")
+def substantially_better(results: Results) -> pd.DataFrame:
+    ece = raw_errors(results, "seq_avg", "ans_avg")
+    return ece.assign(agrees=ece.seq_avg <= 0.8 * ece.ans_avg + EPSILON)
 
 
-def joint_below_average(results: Results) -> pd.DataFrame:
-    """median margin of ECE by which the joint probability is below the average, over both subsets of tokens"""
-    errors = _joint_and_avg(results).set_index(PAIR)
-    return compare_medians_with_hardest(results, errors.avg - errors.joint)
+@finding_1(
+    "in several settings, sequence-based estimators also achieve lower ECE than multi-pass estimators", "several"
+)
+@main_table("Seq Avg or Seq Joint has a lower ECE than P(True) and c_BALD, on the same rows")
+def seq_below_multi_pass(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "seq_avg", "seq_joint", "p_true", "c_bald")
+    return ece.assign(agrees=ece[["seq_avg", "seq_joint"]].min(axis=1) < ece[["p_true", "c_bald"]].min(axis=1))
 
 
-def overconfidence(results: Results) -> pd.DataFrame:
-    """mean confidence less accuracy by pair"""
-    return pivot_values(results.frame("overconfidence"), "estimator", "gap")
+def running_means(results: Results, first: float, last: float) -> pd.DataFrame:
+    """Return the running means of right and wrong responses by pair, averaged over these positions, and their gap."""
+    rows = results.frame("running_mean")
+    means = rows[rows.position.between(first, last)].groupby([*PAIR, "correct"])["mean"].mean().unstack()
+    means = means.reindex(columns=[True, False]).set_axis(["right", "wrong"], axis=1)
+    return means.assign(gap=means.right - means.wrong)
 
 
-def accuracy_by_model(results: Results) -> pd.DataFrame:
-    """dataset of least accuracy of a model, and of all models"""
-    table = pivot_values(rows_of_table(results, "result_estimation", "acc"), "dataset", index=["model"])
-    return pd.DataFrame({"least_accurate": table.idxmin(axis=1), "hardest": hardest_dataset(results)})
+@finding_1("the curves initially overlap", "generally")
+@main_figure("in the first tenth, the running means of right and wrong responses differ by less than .02")
+def means_overlap_first(results: Results) -> pd.DataFrame:
+    means = running_means(results, 0, 0.1)
+    return means.assign(agrees=means.gap.abs() < 0.02)
 
 
-def intervals(results: Results) -> pd.DataFrame:
-    """sides of the 95% intervals of raw ECE and MCE"""
-    rows = pd.concat([rows_of_table(results, "result_estimation_full", metric) for metric in ("mce", "ece")])
-    rows = rows.query("method == '' and estimator in @PAPER_ESTIMATORS").reset_index(drop=True)
-    sides = pd.concat([rows.value - rows.low, rows.high - rows.value], axis=1)
-    named = rows[CELL].assign(metric=rows.metric.str.upper(), width=rows.high - rows.low, low=rows.low, high=rows.high)
-    return named.assign(longer_side=sides.max(axis=1), shorter_side=sides.min(axis=1))
+@finding_1("as generation progresses, the curves separate", "generally")
+@main_figure("the running mean of right responses is above that of wrong ones in the last tenth")
+def means_part_later(results: Results) -> pd.DataFrame:
+    means = running_means(results, 0.9, 1)
+    return means.assign(agrees=means.gap > 0)
 
 
-def interval_widths(results: Results) -> pd.DataFrame:
-    """width of the 95% intervals by pair and estimator"""
-    return pivot_values(intervals(results), "metric", "width", CELL).rename(columns=str.lower)
+@finding_1("tend to increase for correct final answers and decrease for incorrect", "generally")
+@main_figure("after the first tenth, the running mean rises for right responses and falls for wrong ones")
+def means_diverge(results: Results) -> pd.DataFrame:
+    rows = results.frame("running_mean").query("position >= 0.1")
+    slopes = rows.groupby([*PAIR, "correct"]).apply(lambda curve: np.polyfit(curve.position, curve["mean"], 1)[0])
+    cases = slopes.unstack().reindex(columns=[True, False]).set_axis(["slope_right", "slope_wrong"], axis=1)
+    return cases.assign(agrees=(cases.slope_right > 0) & (cases.slope_wrong < 0))
 
 
-def interval_ends(results: Results) -> pd.DataFrame:
-    """ends of the 95% intervals of raw ECE by pair"""
-    rows = intervals(results).query("metric == 'ECE'")
-    return pd.concat([pivot_values(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
-
-
-def paired_differences(results: Results) -> pd.DataFrame:
-    """paired difference of ECE and the upper end of its 95% interval"""
-    return results.frame("paired")
-
-
-def metrics_by_bins(results: Results) -> pd.DataFrame:
-    """by pair and estimator: how far a metric moves over the numbers of bins, and MCE with the fewest and the most"""
-    tables = {
-        name: pivot_values(rows_of_table(results, "bin_ablation", name), "bins", index=CELL)
-        for name in ("ece", "mce", "brier")
-    }
-    ranges = pd.DataFrame({f"{name}_range": range_of_row(table) for name, table in tables.items()})
-    return ranges.assign(mce_fewest_bins=tables["mce"].iloc[:, 0], mce_most_bins=tables["mce"].iloc[:, -1])
-
-
-# ---- tokens and positions
-
-
-def token_statistics(results: Results) -> pd.DataFrame:
-    """by pair: median probability of answer tokens, AUROC of the smallest token probability, and rank correlations"""
-    names = {"median": "median_answer_token", "wrong": "median_wrong_answer_token", "smallest": "auroc_of_smallest",
-             "joint": "joint_with_length", "product": "product_with_length"}  # fmt: skip
-    return results.frame("tokens").rename(columns=names)
-
-
-def running_means(results: Results) -> pd.DataFrame:
-    """running means by pair: mean gap of right less wrong responses, and slopes after the first tenth"""
-    rows, columns = results.frame("running_mean"), {}
-    for name, first, last in (("gap_first_tenth", 0, 0.1), ("gap_last_tenth", 0.9, 1)):
-        means = rows[rows.position.between(first, last)].groupby([*PAIR, "correct"])["mean"].mean().unstack()
-        columns[name] = means.get(True, np.nan) - means.get(False, np.nan)
-    later = rows[rows.position >= 0.1].groupby([*PAIR, "correct"])
-    slopes = later.apply(lambda line: np.polyfit(line.position, line["mean"], 1)[0]).unstack()
-    return pd.DataFrame({"slope_right": slopes.get(True), "slope_wrong": slopes.get(False), **columns})
-
-
-def position_aurocs(results: Results) -> pd.DataFrame:
-    """AUROC by pair: of the best single position, and of the mean over a tenth and over all"""
+@finding_1("the useful signal does not necessarily arise from any single token", "can")
+@main_figure("the AUROC of the mean over all tokens is above that of the best single position")
+def no_single_token(results: Results) -> pd.DataFrame:
     rows = results.frame("positions").dropna()
-    position, running = rows.position.round(6), rows.set_index(PAIR).running
-    best = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
-    after, end = (running[(position == place).to_numpy()] for place in (0.1, 1))
-    return best.assign(after_a_tenth=after, at_the_end=end)
+    cases = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
+    return cases.assign(agrees=cases.best_position < cases.mean_of_all)
 
 
-def unparsed_answers(results: Results) -> pd.DataFrame:
-    """responses without a parsed answer by pair, and those among them that end in the right number"""
-    return results.frame("missed_answers")
+@finding_1("small probability differences accumulate across the reasoning trajectory", "generally")
+@main_figure("the AUROC of the running mean is higher at the end than after a tenth")
+def signal_accumulates(results: Results) -> pd.DataFrame:
+    rows = results.frame("positions").dropna().round({"position": 6})
+    cases = pivot_values(rows[rows.position.isin([0.1, 1])], "position", "running").reindex(columns=[0.1, 1])
+    cases = cases.set_axis(["after_a_tenth", "at_the_end"], axis=1)
+    return cases.assign(agrees=cases.at_the_end > cases.after_a_tenth)
 
 
-# ---- verification
+def compare_medians_with_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
+    """Return one case: the median of a margin by pair on the hardest dataset (`hard`), and elsewhere.
+
+    It agrees if the margin on the hardest dataset is positive, and the larger one.
+    """
+    hard = margin.index.get_level_values("dataset") == hardest_dataset(results)
+    if hard.all() or not hard.any():
+        raise NotApplicable("no case elsewhere" if hard.any() else "no case on the hard dataset")
+    cases = pd.DataFrame([{"hard": margin[hard].median(), "elsewhere": margin[~hard].median()}])
+    return cases.assign(agrees=(cases.hard > cases.elsewhere) & (cases.hard > 0))
 
 
-def mean_token_reduction(results: Results) -> pd.DataFrame:
-    """mean share of tokens that in-situ verification saves, in percent"""
-    saved = rows_of_table(results, "insitu_ptrue", "token_reduction_pct")
-    return pd.DataFrame({"mean_reduction": [saved.value.mean()]})
+def errors_of_joint_and_average(results: Results) -> pd.DataFrame:
+    """Return the raw ECE of the joint and of the average probability by subset of tokens and pair."""
+    ece = raw_errors(results, "seq_joint", "seq_avg", "ans_joint", "ans_avg")
+    parts = [ece[[f"{subset}_joint", f"{subset}_avg"]].set_axis(["joint", "avg"], axis=1) for subset in ("seq", "ans")]
+    return pd.concat(parts, keys=["Seq", "Ans"], names=["subset"]).dropna()
 
 
-def verification_tokens(results: Results) -> pd.DataFrame:
-    """by pair: R squared of the tokens of P(True) on those encoded again; rank correlation of the saving with length"""
-    return results.frame("verification")
+def count_by_subset(cases: pd.DataFrame) -> str:
+    """Return the counts of each subset of tokens: "Seq 11 of 15, Ans 6 of 15 (8 equal)"."""
+    said = []
+    for subset, part in cases.groupby("subset", sort=False):
+        equal = int((part.joint == part.avg).sum())
+        said.append(f"{subset} {part.agrees.sum()} of {len(part)}" + (f" ({equal} equal)" if equal else ""))
+    return ", ".join(said)
 
 
-# ---- stochastic passes and dropout rates
+@finding_1(
+    "within each token subset, length-normalized joint probability often outperforms arithmetic averaging", "often"
+)
+@main_table("the joint probability has a lower printed ECE than the average", unit="cases", numbers=count_by_subset)
+def joint_below_avg(results: Results) -> pd.DataFrame:
+    ece = errors_of_joint_and_average(results).round(3)
+    return ece.assign(agrees=ece.joint < ece.avg)
 
 
-def pass_statistics(results: Results) -> pd.DataFrame:
-    """passes by pair: variation of entropy, BALD, range of support, AUROC of c_BALD where no top token changes"""
-    return results.frame("passes")
+@finding_1("particularly on GSMHard", "figure")
+@main_table("the median gain over the average is positive and largest on the hardest dataset", numbers=BOTH_MEDIANS)
+def joint_below_avg_hard(results: Results) -> pd.DataFrame:
+    ece = errors_of_joint_and_average(results)
+    return compare_medians_with_hardest(results, ece.avg - ece.joint)
 
 
-def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
-    """entropies by pair after all passes, how far off they are before (predictive: from the fifth), and their growth"""
-    rows, columns = results.frame("entropies"), {}
-    for term, first in (("conditional", 1), ("predictive", 5)):
-        table = pivot_values(rows[rows.term == term], "passes", "mean")
-        columns[term] = last_column(table)
-        drift = table.loc[:, table.columns >= first].sub(columns[term], axis=0).abs().max(axis=1)
-        columns[f"{term}_drift"] = drift[[max(table.columns, default=0) > first] * len(drift)]
-        columns[f"{term}_least_growth"] = table.loc[:, table.columns <= 5].diff(axis=1).iloc[:, 1:].min(axis=1)
-    return pd.DataFrame(columns)
+# ---- Finding 2
 
 
-def ece_by_passes(results: Results) -> pd.DataFrame:
-    """ECE of c_BALD by pair, after five passes and after all"""
-    table = pivot_values(results.frame("by_passes"), "passes", "ece")
-    return pd.DataFrame({"after_five": table.get(5), "after_all": last_column(table.loc[:, table.columns > 5])})
+@finding_2("c_BALD often achieves lower calibration error than P(True)", "often")
+@main_table("c_BALD has a lower ECE than P(True), on the same rows")
+def bald_below_p_true(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "c_bald", "p_true")
+    return ece.assign(agrees=ece.c_bald < ece.p_true)
 
 
-def operations_per_pass(results: Results) -> pd.DataFrame:
-    """operations per pass by pair, of the most passes over the fewest"""
-    table = pivot_values(results.frame("cost"), "passes", "operations")
-    per_pass = table.div(table.columns.to_numpy(float))
-    return pd.DataFrame({"ratio": per_pass.iloc[:, -1] / per_pass.iloc[:, 0]})
+@finding_2("its advantage being particularly pronounced on GSMHard", "figure")
+@main_table("the median gain over P(True) is positive and largest on the hardest dataset", numbers=BOTH_MEDIANS)
+def bald_below_p_true_hard(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "c_bald", "p_true").dropna()
+    return compare_medians_with_hardest(results, ece.p_true - ece.c_bald)
 
 
-def ece_range_by_phi(results: Results) -> pd.DataFrame:
-    """by pair and phi: how far the ECE of c_BALD on the tuning examples moves over the dropout rates"""
-    table = pivot_values(results.frame("by_phi", metric="ece"), "rate", index=[*PAIR, "phi"])
-    return pd.DataFrame({"ece_range": range_of_row(table) if table.shape[1] > 1 else np.nan}, index=table.index)
+@finding_2("the extra cost is roughly proportional to the length of the re-encoded pair", "generally")
+@in_situ_table("the tokens of P(True) follow those encoded again with an R squared above .9")
+def p_true_cost_grows(results: Results) -> pd.DataFrame:
+    costs = results.frame("verification")
+    return costs[[*PAIR, "r2"]].assign(agrees=costs.r2 > 0.9)
 
 
-def entropies_by_rate(results: Results) -> pd.DataFrame:
-    """growth of both entropies by pair, from the lowest dropout rate to the highest"""
-    by_pair = results.frame("by_rate").sort_values("rate").groupby(PAIR)[["rate", "predictive", "conditional"]]
-    lowest, highest = by_pair.first(), by_pair.last()
-    return (highest / lowest - 1).where(highest.rate > lowest.rate).add_suffix("_growth")
+@finding_2("its performance is sensitive to the dropout rate", "generally")
+@counted("the ECE of c_BALD differs by more than .02 among the dropout rates", "tab_dropout_grid_search")
+def rate_matters(results: Results) -> pd.DataFrame:
+    ece = pivot_values(rows_of_table(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
+    spread = ece.max(axis=1) - ece.min(axis=1)
+    return pd.DataFrame({"ece_range": spread, "agrees": spread > 0.02})
 
 
-def dropout_rates(results: Results) -> pd.DataFrame:
-    """ECE of c_BALD on the tuning examples by pair, over the dropout rates"""
-    table = pivot_values(rows_of_table(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
-    selected = table.idxmin(axis=1).astype(float)
-    return pd.DataFrame({"ece_range": range_of_row(table), "selected": selected, "lowest_ece": table.min(axis=1)})
+def entropy_curves(results: Results, term: str, passes: slice, too_few: str = "one pass") -> pd.DataFrame:
+    """Return a term of `eq:bald` by pair after each of these numbers of passes (columns, at least two)."""
+    curves = pivot_values(results.frame("entropies").query("term == @term"), "passes", "mean").loc[:, passes]
+    if curves.shape[1] < 2:
+        raise NotApplicable(too_few)
+    return curves
 
 
-def selected_rate_ece(results: Results) -> pd.DataFrame:
-    """ECE of c_BALD at the selected rate by pair, on the tuning and on the evaluation examples"""
-    evaluation = uncalibrated(results).reindex(columns=["c_bald"]).squeeze(axis=1)
-    return dropout_rates(results).join(evaluation.rename("evaluation_ece"), how="inner")
+def compare_with_all_passes(curves: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Return the value of curves after all passes and how far the others are off; they agree within a `share` of it."""
+    after_all = curves.iloc[:, -1]
+    cases = pd.DataFrame({"after_all": after_all, "drift": curves.sub(after_all, axis=0).abs().max(axis=1)})
+    return cases.assign(agrees=cases.drift <= share * cases.after_all)
 
 
-def distinct_rates(results: Results) -> pd.DataFrame:
-    """the dropout rates that are selected"""
-    selected = sorted(dropout_rates(results).selected.unique())
-    return pd.DataFrame([{"rates": ", ".join(f"{rate:.2f}" for rate in selected), "different_rates": len(selected)}])
+@finding_2("the expected conditional entropy remains relatively stable", "generally")
+@main_figure("after any number of passes it is within 20% of its value after all")
+def conditional_stays(results: Results) -> pd.DataFrame:
+    return compare_with_all_passes(entropy_curves(results, "conditional", slice(None)), 0.2)
 
 
-def rate_by_model(results: Results) -> pd.DataFrame:
-    """selected dropout rate by model, on the hardest dataset, and the highest elsewhere"""
-    return compare_with_hardest(results, dropout_rates(results).selected.unstack("dataset"))
+@finding_2("individual forward passes produce similarly sharp distributions", "generally")
+@main_figure("over passes, the entropy of a response varies by at most 20% of its mean (SD)")
+def passes_sharp(results: Results) -> pd.DataFrame:
+    passes = results.frame("passes")
+    return passes[[*PAIR, "entropy_variation"]].assign(agrees=passes.entropy_variation <= 0.2)
+
+
+@finding_2("the predictive entropy increases with T", "generally")
+@main_figure("it grows with each pass up to the fifth")
+def entropy_grows(results: Results) -> pd.DataFrame:
+    least = entropy_curves(results, "predictive", slice(None, 5)).diff(axis=1).min(axis=1)
+    return pd.DataFrame({"least_growth": least, "agrees": least > 0})
+
+
+@finding_2("stabilizes after roughly five samples", "generally")
+@main_figure("from the fifth pass on, the predictive entropy is within 10% of its value after all")
+def predictive_settles(results: Results) -> pd.DataFrame:
+    return compare_with_all_passes(entropy_curves(results, "predictive", slice(5, None), FEW_PASSES), 0.1)
+
+
+@finding_2("a five-fold overhead for a reliable estimation", "generally")
+@main_figure("after five passes the ECE of c_BALD is within .02 of that after all", no_case=FEW_PASSES)
+def five_reliable(results: Results) -> pd.DataFrame:
+    ece = pivot_values(results.frame("by_passes"), "passes", "ece").loc[:, 5:]
+    if 5 not in ece or ece.shape[1] < 2:
+        raise NotApplicable(FEW_PASSES)
+    cases = pd.DataFrame({"after_five": ece[5], "after_all": ece.iloc[:, -1]})
+    return cases.assign(agrees=(cases.after_five - cases.after_all).abs() <= 0.02)
+
+
+@finding_2("MC Dropout primarily captures distributional uncertainty", "generally")
+@main_figure("BALD is more than half of the predictive entropy")
+def mostly_distributional(results: Results) -> pd.DataFrame:
+    passes = results.frame("passes")
+    return passes[[*PAIR, "bald_share"]].assign(agrees=passes.bald_share > 0.5)
+
+
+# ---- Finding 3
+
+
+@finding_3("why is it often better calibrated than Ans Avg", "often")
+@main_table("P(True) has a lower ECE than Ans Avg")
+def p_true_below_ans_avg(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "p_true", "ans_avg")
+    return ece.assign(agrees=ece.p_true < ece.ans_avg)
+
+
+@finding_3("in-situ verification achieves ECE comparable to standard P(True)", "generally")
+@in_situ_table("the ECE of P(True) in situ and by a prompt of its own differ by at most .05")
+def in_situ_comparable(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "p_true_insitu", "p_true", table="insitu_ptrue")
+    return ece.assign(agrees=(ece.p_true_insitu - ece.p_true).abs() <= 0.05 + EPSILON)
+
+
+@finding_3("it matches or improves ECE in 10 of the 15 settings", "generally")
+@in_situ_table("P(True) has no higher printed ECE in situ than by a prompt of its own")
+def in_situ_matches(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "p_true_insitu", "p_true", table="insitu_ptrue")
+    return ece.assign(agrees=ece.p_true_insitu.round(3) <= ece.p_true.round(3))
+
+
+@finding_3("", "generally", "ours")
+@in_situ_table("P(True) in situ has a lower ECE than Ans Avg")
+def in_situ_below_ans_avg(results: Results) -> pd.DataFrame:
+    ece = raw_errors_on_same_rows(results, "p_true_insitu", "ans_avg", table="insitu_ptrue")
+    return ece.assign(agrees=ece.p_true_insitu < ece.ans_avg)
+
+
+@finding_3("reduces token-processing overhead by 88% on average across all settings", "figure")
+@in_situ_table("in situ, P(True) reads at least 85% fewer tokens", numbers=format_cases("{mean_reduction:.0f}%"))
+def token_reduction(results: Results) -> pd.DataFrame:
+    mean = pd.Series([rows_of_table(results, "insitu_ptrue", "token_reduction_pct").value.mean()])
+    return pd.DataFrame({"mean_reduction": mean, "agrees": mean >= 85})
+
+
+@finding_3("particularly relevant for long outputs", "generally")
+@in_situ_table("the share of tokens saved grows with the length of the response (rank correlation)")
+def saving_grows(results: Results) -> pd.DataFrame:
+    costs = results.frame("verification")
+    return costs[[*PAIR, "saving_with_length"]].assign(agrees=costs.saving_with_length > 0)

@@ -1,7 +1,7 @@
 """The outputs of 08 and 09 for the paper and the report: name, builder and captions, in the order of the paper.
 
-An output with one of these names is exported: `tab_...`, `fig_...`, `numbers`; `rep_...` goes to the report only. The
-builders are imported, so that the keys of 08 cover their code.
+An output with one of these names is exported: `tab_...` or `fig_...`; `rep_...` goes to the report only. The builders
+are imported, so that the keys of 08 cover their code.
 """
 
 from collections.abc import Callable
@@ -121,7 +121,6 @@ EXHIBITS = (
             builder=beyond_paper.selective_table,
             arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
                                    run.datasets, run.notes)),
-    Exhibit("numbers", published=True),
     Exhibit("rep_ablation"),
     Exhibit("rep_costs"),
     Exhibit("rep_findings", published=True),

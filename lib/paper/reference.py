@@ -20,8 +20,7 @@ REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
 def paper_facts() -> dict[str, Any]:
     """Return facts from the paper's text.
 
-    They are numbers stated `twice`, the boxed `findings`, `models`, `published_settings`, `decoding_settings` and
-    `questions`.
+    They are numbers stated `twice`, the boxed `findings`, `models`, `decoding_settings` and `questions`.
     """
     return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
 
@@ -55,8 +54,6 @@ def published(title: str = "") -> Results:
     """Return the paper's own numbers."""
     frames = {str(name): part.assign(reason="") for name, part in reference_numbers().groupby("table", sort=False)}
     facts = paper_facts()
-    rows = [(name, asked["evaluation"]) for name, asked in facts["questions"].items()]
-    frames["rows"] = pd.DataFrame(rows, columns=["dataset", "rows"])
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text

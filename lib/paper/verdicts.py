@@ -1,33 +1,16 @@
-"""Verdicts on the claims (holds, does not hold, not judged), the counts that the text quotes, and a table for
-notebooks.
+"""Verdicts on the claims (holds, does not hold, not judged), and a table for notebooks."""
 
-The paper's words for how many cases must agree are defined once, in QUANTIFIERS; every claim names one of them.
-"""
-
-import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any
 
 import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
-from lib.paper import latex
-from lib.paper.claims import CLAIMS, VIEWS, Claim
+from lib.paper.claim_cases import QUANTIFIERS, Claim, NotApplicable
+from lib.paper.claims import CLAIMS
 from lib.paper.reference import published
-from lib.paper.claim_cases import NotApplicable
 
-QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # condition of each word on the agreeing cases
-    "all": ("every case", lambda count, total: count == total),
-    "most": ("at least three quarters", lambda count, total: count >= 0.75 * total),
-    "often": ("more than half", lambda count, total: count > 0.5 * total),
-    "generally": ("more than half, also for claims without a quantity", lambda count, total: count > 0.5 * total),
-    "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
-    "some": ("at least one", lambda count, total: count > 0),
-    "can": ("at least one", lambda count, total: count > 0),
-    "figure": ("the one number that the text states", lambda count, total: count == total),
-}
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 NO_PARSED_ANSWER = "no answer of any model could be read"
 ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
@@ -38,13 +21,12 @@ class Verdict:
     """The outcome of a claim.
 
     `held` is None if the claim cannot be judged, for `reason` or because the results lack a frame (`lacks`). `rows`
-    (with `agrees`) decide it; `quoted` is the number in the text.
+    (with `agrees`) decide it, and `said` counts them.
     """
 
     claim: Claim
     held: bool | None = None
     said: str = ""
-    quoted: str = ""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     lacks: str = ""
     reason: str = ""
@@ -59,82 +41,39 @@ class Verdict:
 # ---- judging
 
 
-def names_in(expression: str) -> list[str]:
-    """Return the columns that an expression compares, in its order."""
-    found = [node for node in ast.walk(ast.parse(expression or "0")) if isinstance(node, ast.Name)]
-    return list(dict.fromkeys(node.id for node in found if node.id != "abs"))
-
-
 def judge(claim: Claim, results: Results) -> Verdict:
-    """Count the cases of a claim that agree with its predicate; cases with NaN are ignored."""
+    """Count the cases of a claim that agree; cases with a missing number are left out."""
     try:
-        if claim.view not in results.views:  # shared by several claims
-            results.views[claim.view] = VIEWS[claim.view](results)
-        cases = results.views[claim.view]
+        cases = claim.count_cases(results).dropna()
     except MissingFrame as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotApplicable as why:
         return Verdict(claim, reason=str(why))
-    names = names_in(claim.predicate)
-    cases = cases if cases.index.names == [None] else cases.reset_index()
-    cases = cases.reindex(columns=[*cases, *(name for name in names if name not in cases)]).dropna(subset=names)
-    if claim.where and len(cases):
-        cases = cases.query(claim.where, engine="python")
     if cases.empty:
-        return Verdict(claim, reason=claim.otherwise)
-    cases = cases.reset_index(drop=True)
-    agrees = cases.eval(claim.predicate, engine="python").astype(bool)
-    count, total = int(agrees.sum()), len(agrees)
-    counted = f"{count} of {total}" if claim.unit else ""
-    summary = claim.summary(cases.assign(agrees=agrees)) if claim.summary else ""
-    said = ", ".join(filter(None, [summary, f"{counted} {claim.unit}".strip()]))
-    rows = cases[columns_shown(claim, cases)].assign(agrees=agrees)
-    return Verdict(claim, QUANTIFIERS[claim.quantifier][1](count, total), said, summary or counted, rows)
-
-
-def columns_shown(claim: Claim, cases: pd.DataFrame) -> list[str]:
-    """Return the columns that name a case, and the numbers that the claim compares."""
-    compared = {*names_in(claim.predicate), *names_in(claim.where)} - set(cases.select_dtypes("bool"))
-    return [name for name in cases if name in compared or not pd.api.types.is_numeric_dtype(cases[name])]
+        return Verdict(claim, reason=claim.no_case)
+    cases = cases.reset_index(drop=cases.index.names == [None])
+    count, total = int(cases.agrees.sum()), len(cases)
+    numbers = claim.numbers(cases) if claim.numbers else ""
+    said = (
+        numbers
+        if claim.quantifier == "figure"
+        else ", ".join([numbers, f"{count} of {total} {claim.unit}"]).strip(", ")
+    )
+    return Verdict(claim, QUANTIFIERS[claim.quantifier][1](count, total), said, cases)
 
 
 def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
     """Judge every claim (or those given) on some results, by name. Models that never answer are excluded."""
-    heard = results.drop_models_without_answers()
-    found = {claim.name: judge(claim, heard) for claim in claims}
-    if heard is results:
-        return found
-    return {
-        name: replace(verdict, lacks="", reason=NO_PARSED_ANSWER)
-        if len(results.frames.get(verdict.lacks, ()))
-        else verdict
-        for name, verdict in found.items()
-    }
+    answering, verdicts = results.drop_models_without_answers(), {}
+    for claim in claims:
+        verdict = judge(claim, answering)
+        if len(results.frames.get(verdict.lacks, ())):  # the frame has rows of silent models alone
+            verdict = replace(verdict, lacks="", reason=NO_PARSED_ANSWER)
+        verdicts[claim.name] = verdict
+    return verdicts
 
 
-# ---- for the paper, and for a notebook
-
-
-def claim_macros(verdicts: Mapping[str, Verdict]) -> str:
-    """Return `numbers.tex`: a LaTeX macro for each number that the text quotes (\\BaldBelowPTrue: 10 of 15)."""
-    lines = []
-    for name, verdict in verdicts.items():
-        if verdict.said:
-            lines.append(f"% {verdict.claim.statement} ({verdict.claim.unit or 'figure'})")
-            lines.append(f"\\newcommand{{\\{name}}}{{{latex.escape(verdict.quoted)}}}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-@dataclass(frozen=True)
-class LatexOutput:
-    """LaTeX for the exporter; a notebook shows a line that expands it."""
-
-    latex: str = field(repr=False)
-    title: str
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        page = f"<details><summary>{escape(self.title)}</summary><pre>{escape(self.latex)}</pre></details>"
-        return {"text/html": page, "text/latex": self.latex, "text/plain": self.title}
+# ---- for a notebook
 
 
 def frame_as_html(frame: pd.DataFrame, **how: Any) -> str:
@@ -177,7 +116,7 @@ def show_claims(
     rows = [
         (
             claim.quote or "(ours)",
-            f"{claim.statement} ({claim.quantifier})",
+            f"{claim.counted} ({claim.quantifier})",
             paper[claim.name].in_words("no number printed"),
             here[claim.name].in_words(VERDICT_WORDS[None]),
         )

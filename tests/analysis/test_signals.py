@@ -42,7 +42,14 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
     ([1, 1, 1], [1, 2, 3], np.nan), ([1, 2, 3], [1, 1, 1], np.nan), ([1, 2, 3], [1, 3, 5], 1), ([1, 2], [5, 3], -1),
 ])  # fmt: skip
 def test_a_constant_has_no_rank_correlation(one, other, expected):
-    assert token_statistics.rank_correlation(one, other) == pytest.approx(expected, nan_ok=True)
+    assert verification_statistics.rank_correlation(one, other) == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_median_probability_of_answer_tokens():
+    """Of the tokens of all answers together: .1, .2, .6, .7, .9."""
+    rows = told([[0.5]] * 3, [True, False, True]).assign(answer=[LOG([0.1, 0.9]), LOG([0.2, 0.6, 0.7]), None])
+    (found,) = token_statistics.summarize_answer_tokens(rows).itertuples()
+    assert found.median == pytest.approx(0.6)
 
 
 # ---- verification
@@ -96,12 +103,10 @@ def test_costs_of_verification():
 
 
 def test_what_the_passes_of_a_pair_come_to():
-    """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7;
-    entropies of single passes .15, .25 and .2."""
+    """BALD .2 and .6, of predictive entropies .5 and .7; entropies of single passes .15, .25 and .2."""
     facts = dropout_statistics.summarize_passes(passed()).iloc[0]
     assert facts.entropy_variation == pytest.approx(np.sqrt(1 / 24))
-    assert (facts.top_k_range, facts.top_p_range, facts.unchanged) == (8, 1, 1)
-    assert facts.bald_share == pytest.approx(0.4 / 0.6) and facts.largest_bald == pytest.approx(0.6)
+    assert facts.bald_share == pytest.approx(0.4 / 0.6) and facts.unchanged == 1
     assert np.isnan(facts.auroc_where_unchanged)
     turned = passed(top_changed=[[False, True]], predictive=[[[9, 9]] * 3])
     calm = dropout_statistics.summarize_passes(pd.concat([passed(), passed(correct=[False]), turned])).iloc[0]
@@ -123,18 +128,6 @@ def test_halves_of_the_passes_are_held_against_each_other():
     assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
     for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
         assert dropout_statistics.split_half_reliability(responses, older, Reading()).empty
-
-
-def test_terms_of_bald_by_rate_and_errors_by_phi():
-    """After all passes BALD of the two tokens is .2 and .6, and their supports are 12 and 20, or 3 and 2."""
-    frame = passed(tuning=[True], rate=[0.1]).drop(columns="correct").assign(split="calibration")
-    other = frame.assign(tuning=False, predictive=[[[9, 9]]])
-    (terms,) = dropout_statistics.mean_entropies_by_rate(pd.concat([frame, other])).itertuples()
-    assert (terms.rate, terms.predictive, terms.conditional) == pytest.approx((0.1, 0.6, 0.2))
-    responses = told([[0.5, 0.5]], [True]).assign(split="calibration")
-    errors = dropout_statistics.evaluate_rate_grid_by_phi(responses, frame, Reading()).set_index("phi").value
-    of_tokens = {"clip": [0.2, 0.6], "top_k_10": [0.2, 0.6] / LOG([12, 20]), "top_p_0.95": [0.2, 0.6] / LOG([3, 2])}
-    assert errors.to_dict() == pytest.approx({phi: np.mean(values) for phi, values in of_tokens.items()})
 
 
 # ---- what calibration rows show

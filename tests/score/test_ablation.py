@@ -6,8 +6,6 @@ from synthetic import keyed
 
 from lib import store
 from lib.analysis import ablation_statistics
-from lib.generate import mc_dropout
-from lib.params import Dropout
 from lib.score import ablation
 from lib.tasks import answers
 
@@ -79,11 +77,3 @@ def test_the_same_evaluation_questions_are_asked_again():
     assert len(rows) == 5 and set(rows.split) == {"evaluation"}
     asked = [(example.example_id, example.reference) for example in ablation.examples_of_rows(rows)]
     assert asked == list(zip(rows.example_id, rows.reference, strict=True))
-
-
-def test_operations_are_counted_and_grow_with_the_passes(lm):
-    frame = store.read_frame(store.find_frame("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
-    found = mc_dropout.count_operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
-    assert found["3"] == 3 * found["1"] > 1e6
-    costs = ablation_statistics.list_operations([{"pair": ["m", "d"], "operations": found}])
-    assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())

@@ -6,7 +6,7 @@ from workflow.rules import needed
 
 def test_what_it_needs_is_made_and_no_more():
     made = {number: [row.number for row in needed(names)] for number, names in finding.NEEDS.items()}
-    assert (made["2"], made["3"]) == (["01", "03", "04", "04b"], ["01", "03"])
+    assert (made["2"], made["3"]) == (["01", "03", "04"], ["01", "03"])
     assert finding.frame_kinds("3") == {"generations", "in_situ", "verification"}
 
 

@@ -25,7 +25,7 @@ from workflow.report import count_changed_verdicts, format_value, link_numbers, 
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [["<m>", 0.12345], ["m", None]]}
-    claim = dict(name="One", group="Finding 1", kind="claim", cases="all pairs", predicate="ece < 1", where="")
+    claim = dict(name="One", group="Finding 1", kind="claim", counted="the ECE is low")
     told = dict(quote="as it says", quantifier="all", place="tab_result_estimation", paper="holds")
     return claim | told | dict(paper_said="1 of 2 pairs", paper_rows=rows) | changed
 
@@ -112,7 +112,7 @@ def report(tmp_path_factory):
     """A page of which every word may be hostile."""
     table, by_text = "tab_inference_settings", list(enumerate(STRINGS))
     found = dict(
-        rep_findings=[finding(cases=text, predicate=text, name=f"f{i}", paper_said=text) for i, text in by_text],
+        rep_findings=[finding(counted=text, name=f"f{i}", paper_said=text) for i, text in by_text],
         rep_numbers=[row(f"{text}/d/x/ece", model=text, dataset=text, table=table) for text in STRINGS],
         rep_sensitivity=[turn(words=text, flips=bool(i % 2)) for i, text in by_text],
     )
