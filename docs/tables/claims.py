@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
-from lib.paper.claims import CLAIMS, VIEWS  # noqa: E402
+from lib.paper.claims import CLAIMS  # noqa: E402
 
 BEGIN = "<!-- claims: python docs/tables/claims.py renews this table -->\n"
 
@@ -25,14 +25,15 @@ def shown_in() -> dict[str, list[str]]:
 
 
 def table_of_claims() -> str:
-    """Each claim of the paper: its sentence, its view, and the notebooks that show its verdict."""
-    notebooks, lines = shown_in(), ["| claim | in the paper | view | notebook |", "|---|---|---|---|"]
+    """Each claim of the paper: its sentence, its function, and the notebooks that show its verdict."""
+    notebooks, lines = shown_in(), ["| claim | in the paper | counted by | notebook |", "|---|---|---|---|"]
     for claim in (claim for claim in CLAIMS if claim.kind == "claim"):
         where = sorted(
             {*notebooks.get(claim.name, []), *notebooks.get(claim.group, []) * claim.group.startswith("Finding"), "08"}
         )
-        view = f"[`{claim.view}`](../lib/paper/{VIEWS[claim.view].__module__.rpartition('.')[2]}.py)"
-        lines.append(f"| `{claim.name}` | {claim.group}: {claim.quote} | {view} | {', '.join(where)} |")
+        module = claim.count_cases.__module__.replace(".", "/")
+        function = f"[`{claim.count_cases.__name__}`](../{module}.py)"
+        lines.append(f"| `{claim.name}` | {claim.group}: {claim.quote} | {function} | {', '.join(where)} |")
     return "\n".join(lines)
 
 

@@ -35,7 +35,7 @@ def figures(tmp_path_factory):
     """What is exported of a copy of the project with the table, by the command that the notebook names."""
     folder = copy_of_project(tmp_path_factory.mktemp("table") / "a project")
     insert(folder / "lib/paper/tables.py", f"\n\n{BUILDER}\n")
-    insert(folder / "lib/paper/exhibits.py", EXHIBIT, before='    Exhibit("numbers"')
+    insert(folder / "lib/paper/exhibits.py", EXHIBIT, before='    Exhibit("rep_ablation"')
     insert(folder / "lib/analysis/printed_numbers.py", PRINTED, before='    "result_estimation":')
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
