@@ -42,7 +42,7 @@ class Number(NamedTuple):
 
 THIN, MARKUP = "\u2009", "\0"  # a space within a number; LaTeX, currencies and other marks without a meaning
 _CHARACTERS = {
-    "-": "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d\u2796",
+    "-": "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d\u2796",
     "+": "\uff0b",
     "*": "\u00b7\u00d7\u2217\u2219\u22c5\u2715\u2716",
     "/": "\u2044\u2215\uff0f",
