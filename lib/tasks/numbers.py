@@ -181,6 +181,7 @@ _SIGN = re.compile(
 _CLOSE = re.compile(rf"{_GAP}\)")
 _UNFINISHED = re.compile(  # what comes before goes on with the number
     rf"""(?: [^\W_][-+*/^]+\s* | [^\W_]\s+[-+*/^]+\s+ | [)\]}}]\s*[-+*/^]+\s*  # x*18, x - 18
+           | [0-9{_VULGAR}]{_GAP}(?:(?:and|or|to){_GAP})?                        # 1\boxed{{8, 5 or \boxed{{8
            | [-+]{_GAP}\(?{_GAP} | (?<!\w)-\s*[A-Za-z]{{1,3}}\.?\s*              # --18, -USD 18
            | [^\W_][_^]\{{?\s* | [^\W\d_]\(\s*                                   # x_{{1, f(18
            | \\[A-Za-z]+\s*(?:\[[^]]*\])?\{{\s* | \}}\{{\s*                      # \sqrt{{18
@@ -190,11 +191,11 @@ _UNFINISHED = re.compile(  # what comes before goes on with the number
 _COUNTS = "an?|half|one|two|three|four|five|six|seven|eight|nine|ten"
 _CONTINUED = re.compile(  # 2^{10}, 2\pi, 18k, 18km2, 18 + x, 18 - x, 3 and a half
     rf"[)}}\]\s{MARKUP}]*\^|[{_RAISED}\u207b\u207f]|{_GAP}(?:\\sqrt|\\pi|[\u221a\u03c0])|[kKMB](?![{_LETTER}])"
-    rf"|[{_LETTER}]+\.?[0-9]|(?:\s+[+*]\s+|[+*])(?=[{_LETTER}(\\])|\s*-\s*[A-Za-z](?!\w)"
+    rf"|[{_LETTER}]+\.?[0-9{_VULGAR}]|(?:\s+[+*]\s+|[+*])(?=[{_LETTER}(\\])|\s*-\s*[A-Za-z](?!\w)"
     rf"|\s+(?:and|or|to|plus|minus|times|by)\s+(?:{_COUNTS})(?!\w)"
 )
 _TOKEN = re.compile(
-    rf"(?P<end>[.!?;:](?=\s))|(?P<number>[0-9{_VULGAR}{_RAISED}]|\\[a-z]*frac)|(?P<factor>[eExX](?=\s*[-+^]?\s*\{{?[0-9]))"
+    rf"(?P<end>[.!?;:](?=\s))|(?P<number>[0-9{_VULGAR}{_RAISED}]|\\[a-z]*frac)|(?P<factor>[eExX](?=\s*[-+^]?\s*\{{?[0-9{_VULGAR}]))"
     r"|(?P<word>[^\W\d_]+[\w^{}]*)|\\[A-Za-z]+|\S"
 )
 _JOINING = {"and", "or", "to", "by", "plus", "minus", "times", "\\div", *"-+*/^<>="}
