@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pathspec
 import psutil
 import yaml
 
@@ -33,10 +34,23 @@ def spaced(folder: Path) -> str:
     return str(link)
 
 
+def files_of_project() -> list[str]:
+    """What a clone would hold, with today's edits. In what was unpacked from an archive, and in the image, without
+    git: what .gitignore does not name."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        return list(filter(None, subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")))
+    made, names = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines()), []
+    for folder, inside, files in os.walk(ROOT):
+        place = Path(folder).relative_to(ROOT)
+        inside[:] = [name for name in inside if name != ".git" and not made.match_file(f"{place / name}/")]
+        names += [str(place / name) for name in files if not made.match_file(place / name)]
+    return names
+
+
 def copy_of_project(to: Path) -> Path:
-    """What a clone would hold, with today's edits."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in filter(None, subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")):
+    """A folder of these files."""
+    for name in files_of_project():
         if (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)
@@ -129,7 +143,10 @@ def left_alone(folder: Path) -> str:
 
 
 def archive_replayed(folder: Path) -> str:
-    """The archive of the project with today's edits, unpacked, and the replay of the whole demo in it, without git."""
+    """The archive of the project with today's edits, unpacked, and the replay of the whole demo in it, without git.
+    Where git is missing, a copy."""
+    if not shutil.which("git"):
+        return run(copy_of_project(folder), "replay")
     project, scratch = copy_of_project(folder.with_name("archived")), folder.with_name("unpacked")
     for words in (("init", "-q"), ("add", "--force", "."), ("commit", "-qm", "today")):
         subprocess.run([*GIT, *words], cwd=project, check=True)

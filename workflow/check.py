@@ -20,12 +20,17 @@ from workflow.pipeline import Run
 from workflow.usable import Line
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
+SILENT = (
+    "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a model's "
+    "`source` and --data-dir name"
+)
 SOME = 50  # questions per dataset whose prompts are measured
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
     """Print all checks of a run and return the exit code."""
-    reach_hub(run, say)
+    if hub.go_offline_if_silent(run):
+        say(SILENT)
     with suppress(UserError):  # reported below for each model
         hub.pin_revisions(run)
     wrong = 0
@@ -35,17 +40,6 @@ def main(run: Run, say: Callable[[str], None]) -> int:
             wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} problem(s) found' if wrong else 'ready'}; nothing was run")
     return 2 if wrong else 0
-
-
-def reach_hub(run: Run, say: Callable[[str], None]) -> None:
-    """Switch the hub's client to offline mode if the hub does not answer: it would retry for minutes per name."""
-    names = [(load, name) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
-    if any(hub.is_on_hub(load(name)) for load, name in names) and not hub.is_reachable():
-        os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its import
-        say(
-            "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a "
-            "model's `source` and --data-dir name"
-        )
 
 
 def check_subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:

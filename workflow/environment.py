@@ -2,13 +2,17 @@
 
 `python3 workflow/environment.py [VERB]` prints the path of an interpreter that has every package. An active conda or
 virtual environment is used if the direct pins match; nothing is ever installed into it. Otherwise `.venv` in the
-project's folder is used or created. `--pins` checks the interpreter that runs this file instead.
+project's folder is used or created. `--pins` checks the interpreter that runs this file instead. Only an installation
+writes or locks anything: a finished `.venv` may be another user's, or on a read-only disk.
 """
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -18,7 +22,9 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Iterator  # noqa: UP035  for Python 3.8
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -68,6 +74,22 @@ def damaged_packages(sites: list[str]) -> list[str]:
         if not all(map(os.path.exists, map(dist.locate_file, starts))):
             names.add(str(dist.metadata["Name"]))
     return sorted(names)
+
+
+def torch_problems() -> list[str]:
+    """Return why torch cannot be imported here, as a CUDA build without CUDA's libraries cannot. The whole import takes
+    seconds, so it is tried only if the library that loads all others does not load by itself."""
+    spec = importlib.util.find_spec("torch")
+    libraries = glob.glob(f"{os.path.dirname(spec.origin)}/lib/libtorch_global_deps.*") if spec and spec.origin else []
+    try:
+        for library in libraries:
+            ctypes.CDLL(library)
+    except OSError:
+        try:
+            importlib.import_module("torch")
+        except (ImportError, OSError) as error:
+            return [f"torch can't be imported: {str(error).splitlines()[0]}"]
+    return []
 
 
 # ---- machine and interpreter -------------------------------------------------------------------------------
@@ -149,7 +171,7 @@ def install(root: Path, python: str) -> None:
     run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(root)], "pip install of the project")
 
 
-def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
+def make(root: Path, venv: Path, stamp: str) -> None:
     """Create `.venv` and replace an old one. The empty mark allows a later start to replace an unfinished `.venv`."""
     libc = sysconfig.get_config_var("HOST_GNU_TYPE") or ""
     why = unsupported(platform.system(), platform.machine(), libc, shutil.disk_usage(root).free)
@@ -163,30 +185,46 @@ def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
     (venv / MARK).touch()
     run(command, "making .venv")
     install(root, str(venv / "bin" / "python"))
-    (venv / MARK).write_text(json.dumps(stamp))
+    (venv / MARK).write_text(stamp)
     say(".venv is ready")
 
 
-def project_venv(root: Path) -> str:
-    """Return the interpreter of `.venv`. Create `.venv` if it is missing, incomplete, damaged, moved or outdated."""
-    venv, python = root / ".venv", str(root / ".venv" / "bin" / "python")
+def lock_stamp(root: Path) -> str:
+    """Return what the mark of a finished `.venv` of this folder and lock contains."""
     lock = (root / "requirements.lock").read_bytes() + pins(root)["torch"].encode()
-    stamp = {"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()}
+    return json.dumps({"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()})
+
+
+def venv_problem(root: Path) -> str | None:
+    """Return why `.venv` cannot be used as it is: missing, incomplete, damaged, moved, outdated, or made by others and
+    unfit. None if it can."""
+    venv, python = root / ".venv", str(root / ".venv" / "bin" / "python")
     if venv.exists() and not (venv / MARK).exists():
-        if first_mismatch(python, test=True):
-            raise SetupError(".venv was not created by run_all.sh and lacks packages: move it away")
-        return python
-    if venv.exists() and (venv / MARK).read_text(errors="replace") == json.dumps(stamp) and os.path.exists(python):
-        damaged = damaged_packages([str(path) for path in venv.glob("lib/python*/site-packages")])
-        if not damaged:
-            return python
-        say(f"{', '.join(damaged)}: damaged in .venv, creating it again")
-    make(root, venv, stamp)
-    return python
+        return first_mismatch(python, test=True) or None
+    if not os.path.exists(python) or (venv / MARK).read_text(errors="replace") != lock_stamp(root):
+        return ""
+    damaged = damaged_packages([str(path) for path in venv.glob("lib/python*/site-packages")])
+    return f"damaged in .venv: {', '.join(damaged)}" if damaged else None
 
 
-def locked(root: Path) -> str:
-    """Call `project_venv` under a lock, so that two first starts do not install at the same time."""
+def project_venv(root: Path) -> str:
+    """Return the interpreter of `.venv`. Create `.venv` if it cannot be used."""
+    venv = root / ".venv"
+    if venv_problem(root) is not None:
+        with install_lock(root):
+            problem = venv_problem(root)  # another start may have finished it
+            if problem and not (venv / MARK).exists():
+                raise SetupError(f".venv was not created by run_all.sh and cannot be used: move it away ({problem})")
+            if problem:
+                say(f"{problem}; creating it again")
+            if problem is not None:
+                make(root, venv, lock_stamp(root))
+    return str(venv / "bin" / "python")
+
+
+@contextmanager
+def install_lock(root: Path) -> Iterator[None]:
+    """Keep two first starts from installing at the same time, if the file system has locks."""
     import fcntl
 
     with open(root / ".venv.lock", "w") as lock:
@@ -195,9 +233,9 @@ def locked(root: Path) -> str:
         except BlockingIOError:
             say("waiting for another ./run_all.sh to finish .venv ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            raise SetupError(f"the file system of this folder has no locks (flock: {error.strerror})") from None
-        return project_venv(root)
+        except OSError:
+            say("this file system has no locks: start no other ./run_all.sh here until .venv is ready")
+        yield
 
 
 def first_mismatch(python: str, test: bool) -> str:
@@ -223,13 +261,13 @@ def choose(root: Path, env: dict, test: bool) -> str:
             return python
         if not (root / ".venv").exists():
             say(f"the active environment is not used: {mismatch}")
-    return locked(root)
+    return project_venv(root)
 
 
 def main(argv: list[str]) -> int:
     if argv[:1] == ["--pins"]:
         damaged = [f"{name} is damaged: install it again" for name in damaged_packages(sys.path)]
-        wrong = mismatches(pins(ROOT, test="test" in argv)) or damaged
+        wrong = mismatches(pins(ROOT, test="test" in argv)) or damaged or torch_problems()
         print("\n".join(wrong))
         return bool(wrong)
     if ":" in str(ROOT):

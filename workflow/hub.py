@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +24,62 @@ WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
 TEXTS = ["*.json", "*.jinja", "*.txt", "*.model"]
 IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # copies of the same weights
 FILLED = 0.95  # largest share of a disk's free bytes to use
+PATIENCE = 5  # seconds without an answer
 
 
 def is_on_hub(spec: params.Model | params.Dataset) -> bool:
     """Whether the source is a repository on the hub: neither local files nor one GGUF file (weights.py)."""
-    source = spec.source
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
+    return names_repository(spec.source)
+
+
+def names_repository(source: object) -> bool:
     return isinstance(source, str) and source.count("/") == 1 and not is_path(source)
 
 
+def may_download(spec: params.Model | params.Dataset) -> bool:
+    """Whether the hub may be asked for a source: a repository, or a GGUF file that is not converted yet."""
+    if getattr(spec, "gguf", None):
+        return names_repository(spec.source) and not spec.place.is_dir()
+    return is_on_hub(spec)
+
+
 def is_reachable() -> bool:
-    """Whether the hub answers within seconds: its own client would retry for minutes per name."""
+    """Whether the hub answers within seconds: its own client would retry for minutes per name, or wait for ever."""
     place = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
-        urllib.request.urlopen(urllib.request.Request(place, method="HEAD"), timeout=5).close()
+        urllib.request.urlopen(urllib.request.Request(place, method="HEAD"), timeout=PATIENCE).close()
     except urllib.error.HTTPError:
         return True
     except (OSError, ValueError):
         return False
     return True
+
+
+def go_offline_if_silent(run: Run) -> bool:
+    """Switch the hub's client, before its import, to offline mode if the run may need the hub and it does not answer.
+    Return whether."""
+    specs = [load(name) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
+    offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+    if run.replayed or offline or not any(map(may_download, specs)) or is_reachable():
+        return False
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+    return True
+
+
+@cache
+def limit_waiting() -> None:
+    """Let the hub's client wait for seconds at every step. By default it waits for ever."""
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    def make_client() -> Any:
+        client = default_client_factory()
+        client.timeout = PATIENCE
+        return client
+
+    set_client_factory(make_client)
 
 
 def pin_revisions(run: Run) -> None:
@@ -54,12 +91,13 @@ def pin_revisions(run: Run) -> None:
     read = read_json(path)
     known = {source: it for source, it in read.items() if isinstance(it, str)} if isinstance(read, dict) else {}
     params.REVISIONS.clear()
-    revisions = {}
-    for kind, load in params.LOADERS.items():
-        for name in () if run.replayed else run.values[f"{kind}s"]:
-            spec = load(name)
-            if is_on_hub(spec) and not spec.revision:
-                revisions[spec.source] = known.get(spec.source) or resolve_revision(kind, spec.source)
+    specs = [(kind, load(name)) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
+    unpinned = [
+        (kind, spec.source) for kind, spec in specs if not run.replayed and is_on_hub(spec) and not spec.revision
+    ]
+    if {source for _, source in unpinned} - known.keys():
+        go_offline_if_silent(run)
+    revisions = {source: known.get(source) or resolve_revision(kind, source) for kind, source in unpinned}
     params.REVISIONS.update(revisions)
     if revisions.keys() - known.keys():
         write_json(path, known | revisions)
@@ -78,7 +116,8 @@ def resolve_revision(kind: str, source: str, revision: str | None = None) -> str
 
 @contextmanager
 def explain_hub_errors(kind: str, source: str, revision: str | None) -> Iterator[None]:
-    """Turn any error of the hub into a UserError."""
+    """Turn any error of the hub into a UserError, silence for a while included."""
+    limit_waiting()
     try:
         yield
     except Exception as error:  # of its client, or of a library that the client uses

@@ -109,6 +109,8 @@ def make(args: Namespace, run: Run) -> int:
         verdicts = fresh.judge_all(run, args.force)
         todo = [verdict for verdict in verdicts if verdict.open]
         jobs = [verdict.job for verdict in todo]
+        if models_of(jobs):
+            hub.go_offline_if_silent(run)  # before the preloaded process is given its environment
         with preloaded(run, jobs) as door:
             if jobs and not prepare_models(run, jobs):
                 return 2

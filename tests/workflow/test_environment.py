@@ -3,9 +3,14 @@
 import errno
 import fcntl
 import importlib.metadata
+import json
 import re
+import shutil
+import subprocess
 import sys
+import sysconfig
 import tomllib
+from contextlib import nullcontext
 from unittest.mock import Mock
 
 import pytest
@@ -101,11 +106,60 @@ def installs(inside, monkeypatch):
     return inside.root, notes
 
 
-def test_a_file_system_without_locks_is_no_other_run(installs, monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOTSUP, "Operation not supported")))
-    with pytest.raises(environment.SetupError, match="^the file system of this folder has no locks"):
-        environment.locked(installs[0])
-    assert not installs[1], "nothing was waited for"
+def test_a_file_system_without_locks_will_do(installs, monkeypatch, capsys):
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
+    root, notes = installs
+    assert environment.project_venv(root) == environment.project_venv(root) == f"{root}/.venv/bin/python"
+    assert len(notes) == 1 and "has no locks: start no other" in capsys.readouterr().err
+
+
+def test_a_finished_environment_is_used_where_nothing_can_be_written(installs, monkeypatch):
+    """Another user's, or on a read-only disk."""
+    root, notes = installs
+    environment.project_venv(root)
+    (root / ".venv.lock").unlink()
+
+    def refuse(file, mode="r", **more):
+        assert "w" not in mode and "a" not in mode, file
+        return real(file, mode, **more)
+
+    real = open
+    monkeypatch.setattr("builtins.open", refuse)
+    assert environment.project_venv(root) == f"{root}/.venv/bin/python" and len(notes) == 1
+    assert not (root / ".venv.lock").exists()
+
+
+def test_two_first_starts_install_once(installs, monkeypatch, capsys):
+    """The one that waited finds what the other has finished."""
+    root, notes = installs
+    flock, environment_ = fcntl.flock, environment.project_venv
+
+    def wait(lock, how):
+        if how & fcntl.LOCK_NB:
+            raise BlockingIOError
+        monkeypatch.setattr(fcntl, "flock", flock)
+        with monkeypatch.context() as patch:  # the other, which has the lock
+            patch.setattr(environment, "install_lock", lambda root: nullcontext())
+            environment_(root)
+
+    monkeypatch.setattr(fcntl, "flock", wait)
+    assert environment.project_venv(root) == f"{root}/.venv/bin/python" and len(notes) == 1
+    assert "waiting for another ./run_all.sh" in capsys.readouterr().err
+
+
+def test_an_environment_whose_torch_does_not_start_is_refused_in_one_line(inside):
+    """As the one of `uv sync`: a CUDA build without CUDA's libraries."""
+    venv = inside.root / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    version = environment.pins(ROOT)["torch"]
+    write(site / f"torch-{version}.dist-info/METADATA", f"Name: torch\nVersion: {version}\n")
+    write(site / "torch/__init__.py", "raise OSError('libcudnn.so.9: cannot open shared object file')")
+    assert environment.first_mismatch(str(venv / "bin/python"), test=True) == "", "no library to try"
+    write(site / "torch/lib/libtorch_global_deps.so", "")
+    with pytest.raises(environment.SetupError, match="^.venv was not created by run_all.sh .*libcudnn.so.9: [^\n]*$"):
+        environment.choose(inside.root, {"VIRTUAL_ENV": str(venv)}, True)
 
 
 @pytest.mark.parametrize("damage", [
@@ -144,3 +198,52 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs
     said = f"the active environment is not used: {tmp_path}/bin/python: No such file or directory\n"
     assert capsys.readouterr().err.startswith(said)
     assert environment.first_mismatch("/usr/bin/false", test=True) == "it does not start"
+
+
+# ---- the image, and the machines that test --------------------------------------------------------------
+
+
+def test_the_environment_of_the_image_is_not_hidden_by_the_mounted_folder(tmp_path, monkeypatch):
+    """And the line that makes it is one that the code understands."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    (venv,) = re.findall(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)
+    settings = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    mounted = settings["workspaceMount"].partition("target=")[2].partition(",")[0]
+    assert not venv.startswith(f"{mounted}/")
+    (code,) = re.findall(r'python3 -c "(.*?)"', dockerfile, flags=re.S)
+    made = []
+    monkeypatch.setattr(environment, "run", lambda command, what: None)
+    monkeypatch.setattr(environment, "install", lambda root, python: made.append(python))
+    monkeypatch.chdir(ROOT)
+    exec(code.replace(venv, str(tmp_path / "venv")))
+    assert made == [str(tmp_path / "venv/bin/python")]
+
+
+def test_each_debian_package_is_installed_by_itself(tmp_path):
+    """A name that this distribution does not know loses no other package."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
+    asked = tmp_path / "asked"
+    for name, line in {
+        "run_all.sh": "",
+        "bin/id": "echo 0",
+        "bin/apt-get": f'echo "$*" >>\'{asked}\'\ncase "$*" in *chromium*) exit 100 ;; esac',
+    }.items():
+        write(tmp_path / name, f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("bash", "dirname", "env", "python3"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    done = subprocess.run(
+        [".ci/run"], cwd=tmp_path, env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = asked.read_text().splitlines()
+    single = [line.split()[-1] for line in lines if "install" in line and "slurm" not in line]
+    assert {"texlive-latex-base", "poppler-utils", "chromium"} <= set(single)
+    assert all(line.count("texlive") <= 1 for line in lines) and "chromium was not installed" in done.stderr
+
+
+def test_the_public_tests_keep_their_python_as_root():
+    steps = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["everything"]["steps"]
+    (line,) = [step["run"] for step in steps if "sudo" in step.get("run", "")]
+    assert line.startswith('sudo env "PATH=$PATH" ')

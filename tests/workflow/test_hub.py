@@ -2,6 +2,8 @@
 
 import io
 import json
+import socket
+import time
 from types import SimpleNamespace
 
 import httpx
@@ -9,7 +11,7 @@ import httpx2
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
-from small_project import write
+from small_project import PAIR, write
 
 from lib import params
 from lib.paths import UserError
@@ -134,3 +136,71 @@ def test_the_hub_of_ones_own_is_the_one_that_must_answer(monkeypatch, endpoint, 
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.setattr(hub.urllib.request, "urlopen", lambda request, timeout: asked.append(request) or io.BytesIO())
     assert hub.is_reachable() and [request.full_url for request in asked] == [place]
+
+
+# ---- a hub that is silent
+
+
+@pytest.fixture
+def silent(tmp_path):
+    """A hub that accepts every connection and never answers, and no file in the cache: the environment for it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": ""}
+
+
+FAR = "model 'someone/tiny' is not on this machine and the hub can't be reached: connect, or name a folder"
+
+
+@pytest.mark.parametrize("revision", ["null", SHA], ids=["open", "pinned"])
+@pytest.mark.parametrize("words", [["check"], [], ["finding", "3"]], ids=["check", "a run", "finding"])
+def test_a_silent_hub_is_one_line_within_seconds(project, silent, words, revision):
+    write(project.root / "params/models/tiny.yaml", f"label: Tiny\nsource: someone/tiny\nrevision: {revision}\n")
+    began = time.monotonic()
+    code, text = project.run(*words, **silent)
+    assert code == 2 and time.monotonic() - began < 60, text
+    if words == ["check"]:
+        note, *lines = text.splitlines()
+        assert note.startswith("note   hub: it does not answer; models and datasets must be in the local cache")
+        assert sum(FAR in line for line in lines) == 1
+    else:
+        (line,) = text.splitlines()
+        assert line.startswith(f"run_all.sh: {FAR}")
+    assert not list(project.root.glob("artifacts/demo/*.json"))
+
+
+def test_verify_with_a_silent_hub_is_one_line_too(project, silent):
+    """And so is a GGUF file, which is looked for on the hub."""
+    write(project.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet", "signals")
+    own = f"label: Tiny\nsource: someone/tiny\ngguf: tiny.gguf\nsha256: {'a' * 64}\n"
+    write(project.root / "params/models/tiny.yaml", own)
+    code, text = project.run("verify", **silent)
+    assert code == 2 and FAR in text.splitlines()[-1], text
+
+
+@pytest.mark.parametrize("ask", [
+    lambda spec: hub.resolve_revision("model", spec.source),
+    lambda spec: hub.download(spec, hub.TEXTS),
+    hub.file_size,
+    hub.download_file,
+], ids=["a revision", "a download", "a size", "a file"])  # fmt: skip
+def test_a_hub_that_falls_silent_later_is_waited_for_a_moment(silent, ask, monkeypatch):
+    """Though it answered before."""
+    monkeypatch.setattr(hub, "PATIENCE", 0.2)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", silent["HF_ENDPOINT"])
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    hub.limit_waiting.cache_clear()
+    spec = params.Model(label="Tiny", source="someone/tiny", revision=SHA, gguf="tiny.gguf", sha256="a" * 64)
+    began = time.monotonic()
+    with pytest.raises(UserError, match="the hub can't be reached"):
+        ask(spec)
+    assert time.monotonic() - began < 30
+
+
+def test_an_answering_hub_is_asked_and_a_run_without_one_is_not(remote, monkeypatch):
+    asked = []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
+    monkeypatch.setattr(hub, "is_reachable", lambda: asked.append(1) or True)
+    assert not hub.go_offline_if_silent(run_of()) and asked == [1]
+    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
+    assert not hub.go_offline_if_silent(run_of()) and asked == [1]

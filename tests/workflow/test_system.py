@@ -56,7 +56,7 @@ def test_a_closed_stdout(copy, where):
 def test_a_full_disk(project):
     """A file system of 1 MB for what the run writes."""
     disk = project.root / "artifacts"
-    disk.mkdir()
+    disk.mkdir(exist_ok=True)
     if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
         pytest.skip("no file system can be mounted here")
     try:
