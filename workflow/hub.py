@@ -70,13 +70,17 @@ def go_offline_if_silent(run: Run) -> bool:
 
 @cache
 def limit_waiting() -> None:
-    """Let the hub's client wait for seconds at every step. By default it waits for ever."""
+    """Let the hub's client wait for seconds at every step. Where its methods name no limit, it waits for ever."""
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils._http import default_client_factory
 
+    def limit(request: Any) -> None:
+        for step, seconds in request.extensions["timeout"].items():
+            request.extensions["timeout"][step] = PATIENCE if seconds is None else seconds
+
     def make_client() -> Any:
         client = default_client_factory()
-        client.timeout = PATIENCE
+        client.event_hooks = {"request": [*client.event_hooks["request"], limit]}
         return client
 
     set_client_factory(make_client)

@@ -153,7 +153,7 @@ FAR = "model 'someone/tiny' is not on this machine and the hub can't be reached:
 
 
 @pytest.mark.parametrize("revision", ["null", SHA], ids=["open", "pinned"])
-@pytest.mark.parametrize("words", [["check"], [], ["finding", "3"]], ids=["check", "a run", "finding"])
+@pytest.mark.parametrize("words", [["check"], [], ["finding", "1"]], ids=["check", "a run", "finding"])
 def test_a_silent_hub_is_one_line_within_seconds(project, silent, words, revision):
     write(project.root / "params/models/tiny.yaml", f"label: Tiny\nsource: someone/tiny\nrevision: {revision}\n")
     began = time.monotonic()
@@ -187,6 +187,7 @@ def test_verify_with_a_silent_hub_is_one_line_too(project, silent):
 def test_a_hub_that_falls_silent_later_is_waited_for_a_moment(silent, ask, monkeypatch):
     """Though it answered before."""
     monkeypatch.setattr(hub, "PATIENCE", 0.2)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # before it tries again
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", silent["HF_ENDPOINT"])
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     hub.limit_waiting.cache_clear()
@@ -194,7 +195,7 @@ def test_a_hub_that_falls_silent_later_is_waited_for_a_moment(silent, ask, monke
     began = time.monotonic()
     with pytest.raises(UserError, match="the hub can't be reached"):
         ask(spec)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 20
 
 
 def test_an_answering_hub_is_asked_and_a_run_without_one_is_not(remote, monkeypatch):
