@@ -32,7 +32,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MARK = "made-by-run_all.json"  # in .venv: its folder and the checksum of its lock
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 BUILDS = (("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"))  # of PyTorch
-DISK = 4e9  # bytes: packages and pip's downloads
+DISK = 3e9  # bytes: packages and pip's downloads
 USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
 

@@ -87,12 +87,11 @@ def limit_waiting() -> None:
 
 
 def pin_revisions(run: Run) -> None:
-    """Pin open revisions: as resolved before, else the newest. A replay does not use the hub.
+    """Pin open revisions: as resolved before, else the newest. A replay does not use the hub. No file changes.
 
     Raise UserError if a revision cannot be resolved.
     """
-    path = ROOT / run.folder / "revisions.json"
-    read = read_json(path)
+    read = read_json(ROOT / run.folder / "revisions.json")
     known = {source: it for source, it in read.items() if isinstance(it, str)} if isinstance(read, dict) else {}
     params.REVISIONS.clear()
     specs = [(kind, load(name)) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
@@ -103,8 +102,15 @@ def pin_revisions(run: Run) -> None:
         go_offline_if_silent(run)
     revisions = {source: known.get(source) or resolve_revision(kind, source) for kind, source in unpinned}
     params.REVISIONS.update(revisions)
-    if revisions.keys() - known.keys():
-        write_json(path, known | revisions)
+
+
+def save_revisions(run: Run) -> None:
+    """Save the pinned revisions for the jobs and later starts, once the run is not refused any more."""
+    path = ROOT / run.folder / "revisions.json"
+    known = read_json(path)
+    known = known if isinstance(known, dict) else {}
+    if params.REVISIONS.keys() - known.keys():
+        write_json(path, known | params.REVISIONS)
 
 
 def resolve_revision(kind: str, source: str, revision: str | None = None) -> str:

@@ -183,6 +183,7 @@ def execute(
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
+    hub.save_revisions(run)
     replace(run, gpus_by_model=usable.gpus_by_model(run, models_of(jobs))).save()
     if any(job.notebook.exports for job in jobs):
         import_early()

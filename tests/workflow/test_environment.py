@@ -61,6 +61,18 @@ def test_machines_that_cannot_serve(machine, reason):
     assert reason in environment.unsupported(*machine)
 
 
+def test_pages_agree_on_the_disk_and_on_how_long_the_tests_take():
+    pages = {name: (ROOT / name).read_text() for name in ("README.md", "ARTIFACT-APPENDIX.md", "docs/reproduce.md")}
+    disk = {found for text in pages.values() for found in re.findall(r"memory and (\d) GB of disk", text)}
+    assert disk == {f"{environment.DISK / 1e9:.0f}"}
+    minutes = [re.search(r"quick tests.*?(\d+ to \d+ minutes)", pages[name])[1] for name in list(pages)[1:]]
+    assert len(set(minutes)) == 1
+    assert all(
+        (ROOT / path).exists()
+        for path in re.findall(r"workflow/\w+\.py", (ROOT / "requirements-vllm.lock").read_text())
+    )
+
+
 @pytest.mark.parametrize("index, system, nvidia, reachable, found", [
     ("", "Linux", False, True, environment.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
     ("", "Darwin", False, True, ""), ("u", "Linux", True, True, "u"),

@@ -100,6 +100,8 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkey
     hub.pin_revisions(run_of())
     assert params.load_model_config("tiny").revision == SHA
     assert keys.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
+    assert not (remote.root / "artifacts/demo/revisions.json").exists(), "check saves nothing, nor a refused run"
+    hub.save_revisions(run_of())
     hub.pin_revisions(run_of())
     assert asked.asked == ["someone/tiny"], "the second time it is known"
     assert json.loads((remote.root / "artifacts/demo/revisions.json").read_text()) == {"someone/tiny": SHA}
