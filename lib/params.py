@@ -64,7 +64,7 @@ class Reading(Part):
     04 chooses its rate under `grader`, `missing`, `phi` and `bins`: changing one reruns 04.
     """
 
-    grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
+    grader: Literal["numeric", "exact"] = "numeric"
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     logprobs_from: Literal["model", "sampling"] = "model"
     include_thinking: bool = True

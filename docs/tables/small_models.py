@@ -76,7 +76,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
         found[f"{split} questions"][tuple(pair)] = str(len(part))
         found[f"of these right, {split}"][tuple(pair)] = three(part.correct.mean())
-    for row in answer_coverage(generations, READING).itertuples():
+    for row in answer_coverage(generations).itertuples():
         found["no answer after `####`"][row.model, row.dataset] = f"{row.unparsed:.1%}"
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
     for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():

@@ -45,7 +45,7 @@ def table_notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequ
 
     They contain the run's `title` (say "Demo models"), `how` it was generated, and the shares of `coverage`
     (`answer_coverage`, with the labels of models and datasets). These are responses without a parsable answer, cut by
-    length, with unclosed thinking, and graded differently by other graders.
+    length, or with unclosed thinking.
     """
     lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
     if coverage is None or not len(coverage):
@@ -61,10 +61,6 @@ def table_notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequ
     least = coverage.groupby("model", sort=False)["unparsed"].min()
     if silent := list(least.index[least == 1]):
         lines.append(f"No answer of {' and '.join(silent)} could be read: the findings leave that out.")
-    others = [column for column in coverage if column not in ("model", "dataset", "rows", *SHARES)]
-    if others:
-        shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}
-        lines.append("Graded otherwise: " + ", ".join(f"{share:.1%} by {name}" for name, share in shares.items()) + ".")
     return lines
 
 
@@ -74,7 +70,7 @@ def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> 
     They contain its title (or its name), how its signals were generated, which are still missing, and how many
     responses were unparsable. `labels`: its results, with or without frames.
     """
-    covered = answer_coverage(signals.generations, signals.reading)
+    covered = answer_coverage(signals.generations)
     covered = covered.assign(model=covered.model.map(labels.models), dataset=covered.dataset.map(labels.datasets))
     pairs = store.pair_names(list(labels.models), list(labels.datasets))
     manifests = (one for kind in SIGNAL_KINDS for one in read_manifests(run, kind, pairs))

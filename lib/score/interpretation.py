@@ -12,7 +12,7 @@ import pandas as pd
 from lib.params import Reading
 from lib.store import KEYS
 from lib.tasks.answers import answer_span, has_answer
-from lib.tasks.grading import GRADERS, grade
+from lib.tasks.grading import grade
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
@@ -66,14 +66,14 @@ def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> 
     return logprobs
 
 
-def answer_coverage(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
-    """Count by pair the evaluation rows without an answer and those that another grader would grade differently.
+def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
+    """Count by pair the evaluation rows without an answer, or not read to their end.
 
     Returns
     -------
     DataFrame
         model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the length limit),
-        `unclosed` (thinking that never ended), and for each other grader the share graded differently.
+        `unclosed` (thinking that never ended).
     """
     part = generations[generations.split == "evaluation"]
     rows = list(part.itertuples(index=False))
@@ -83,11 +83,6 @@ def answer_coverage(generations: pd.DataFrame, reading: Reading = Reading()) -> 
         "unclosed": [row.thinking_end > len(row.token_logprobs) - row.eos for row in rows],
     }
 
-    def grades(grader: str) -> list[bool]:
-        return [has_answer(row) and grade(row.answer, row.reference, grader) for row in rows]
-
-    ours, others = grades(reading.grader), [grader for grader in GRADERS if grader != reading.grader]
-    columns |= {grader: np.not_equal(grades(grader), ours) for grader in others}
     flags = part[["model", "dataset"]].assign(rows=1, **columns)
     shares = flags.groupby(["model", "dataset"], sort=False)
     return shares.agg({"rows": "sum"} | dict.fromkeys(columns, "mean")).reset_index()

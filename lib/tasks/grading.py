@@ -1,4 +1,4 @@
-"""Grade answers: five rules for when a number is the reference's."""
+"""Grade answers: two rules for when a number is the reference's."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -6,22 +6,8 @@ from decimal import Decimal
 from lib.paths import UserError, nearest
 from lib.tasks.numbers import CONTEXT, parse_number
 
-_RELATIVE = Decimal("1e-6")
-_PAL = Decimal("1e-3")  # absolute tolerance of PAL, the source of GSMHard
+_TOLERANCE = Decimal("1e-3")  # of PAL, the source of GSMHard
 _HALF = Decimal("0.500000001")  # slightly above 1/2: -1895420.4999999998 is ...420.5 in floating point
-
-
-def _integral(number: Decimal) -> bool:
-    return number == number.to_integral_value(context=CONTEXT)
-
-
-def _gap(answer: Decimal, reference: Decimal) -> Decimal:
-    return CONTEXT.abs(CONTEXT.subtract(answer, reference))
-
-
-def _pal(answer: Decimal, reference: Decimal) -> bool:
-    """Whether they differ by less than 1e-3."""
-    return _gap(answer, reference) < _PAL
 
 
 def _numeric(answer: Decimal, reference: Decimal) -> bool:
@@ -30,29 +16,17 @@ def _numeric(answer: Decimal, reference: Decimal) -> bool:
     The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference may be rounded to
     the answer's number of decimals, including none; half may be rounded either way.
     """
-    if _pal(answer, reference) or _integral(reference):
-        return _pal(answer, reference)
+    gap = CONTEXT.abs(CONTEXT.subtract(answer, reference))
+    if gap < _TOLERANCE or reference == reference.to_integral_value(context=CONTEXT):
+        return gap < _TOLERANCE
     exponent = answer.as_tuple().exponent
     decimals = max(0, -exponent) if isinstance(exponent, int) else 0
-    return CONTEXT.scaleb(_gap(answer, reference), decimals) <= _HALF
-
-
-def _relative(answer: Decimal, reference: Decimal) -> bool:
-    """Whether the relative error is at most 1e-6, or the answer is a nearest integer to a non-integer reference.
-
-    Large integers may thus be off by one.
-    """
-    gap = _gap(answer, reference)
-    rounded = _integral(answer) and not _integral(reference) and gap <= _HALF
-    return rounded or gap <= CONTEXT.multiply(_RELATIVE, CONTEXT.abs(reference))
+    return CONTEXT.scaleb(gap, decimals) <= _HALF
 
 
 GRADERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
     "numeric": _numeric,
-    "relative": _relative,
-    "pal": _pal,
     "exact": lambda answer, reference: answer == reference,  # equal values without tolerance: 18.00 is 18
-    "integer": lambda answer, reference: answer == reference and _integral(reference),  # 2.5 is never matched
 }
 
 

@@ -127,7 +127,8 @@ def test_a_response_without_an_answer_is_wrong_or_left_out():
 def test_the_grader_is_the_one_asked_for():
     close = table(row(answer="6277880", reference="6277881"))
     assert single_pass(table(row(answer="7.0"))).correct.all() and not single_pass(close).correct.any()
-    assert single_pass(close, grader="relative").correct.all()
+    near = table(row(answer="7.0005"))
+    assert single_pass(near).correct.all() and not single_pass(near, grader="exact").correct.any()
     with pytest.raises(UserError, match="did you mean 'numeric'"):
         Reading.of({"grader": "numerc"})
 
@@ -141,7 +142,6 @@ def test_coverage():
     found = answer_coverage(rows)
     shares = found[["rows", "unparsed", "cut", "unclosed"]].to_numpy().tolist()
     assert shares == [[2, 0.5, 0.5, 0], [1, 0, 0, 0], [4, 3 / 4, 0, 2 / 4]]
-    assert found.iloc[2][["relative", "pal", "exact", "integer"]].tolist() == [1 / 4, 0, 1 / 4, 1 / 4]
 
 
 @pytest.mark.parametrize("said, eos", [(["<think>", "so 5"], 0), (["<think>", "so 5"], 1)])
