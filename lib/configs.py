@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from lib.paths import MODELS, local_path
 from lib.validation import Count, Name, Names, Place, Seed, Sha256, Strict, Tokens, as_list
 
+SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
+
 
 class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
@@ -20,7 +22,7 @@ class Model(Strict):
     # file in the source, converted once
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")
     sha256: Sha256 | None = None  # of that file
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on CUDA, float32 elsewhere
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     temperature: float = Field(1.0, ge=0.001, le=1000)
     top_p: float = Field(1.0, gt=0, le=1)

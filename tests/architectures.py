@@ -67,7 +67,7 @@ def respond(lm: LanguageModel, count: int, dataset: str = "demo-medium", **chang
 @torch.inference_mode()
 def plain_logits(lm: LanguageModel, ids: list[int]) -> torch.Tensor:
     """The logits (n, V) of one forward pass over token ids, without a cache."""
-    return lm.model(torch.tensor([ids]), use_cache=False).logits[0]
+    return lm.model(torch.tensor([ids], device=lm.device), use_cache=False).logits[0]
 
 
 def assert_alike(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 5e-5) -> None:

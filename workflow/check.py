@@ -15,7 +15,7 @@ from typing import Any
 from lib import params
 from lib.paths import UserError, one_line
 from workflow import cost, extras, gpus, hub, usable, weights
-from workflow.device import Device, adjust_to_precision, measure_device
+from workflow.device import Device, adjust_to_model, measure_device
 from workflow.pipeline import Run
 from workflow.usable import Line
 
@@ -149,7 +149,7 @@ def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
 def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     """Report memory, and hours for all datasets."""
     lm = preflight.lm
-    device = adjust_to_precision(device, lm.spec)
+    device = adjust_to_model(device, lm.spec, lm.model)
     size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
     yield check_memory(size, work, device, run.gpus)
     parts = cost.estimate_hours(size, work, device)

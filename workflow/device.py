@@ -22,12 +22,15 @@ class Device:
     bytes: int
 
 
-def measure_device(threads: int) -> Device:
-    """Measure the GPU, else `threads` threads of the CPU (also used later), by a copy and a matrix product."""
+def measure_device(threads: int, small: bool = False) -> Device:
+    """Measure the GPU, else `threads` threads of the CPU (also used later), by a copy and a matrix product.
+
+    For small models, the CPU is measured on every machine.
+    """
     import torch
 
     torch.set_num_threads(threads)
-    cuda = torch.cuda.is_available()
+    cuda = torch.cuda.is_available() and not small
     dtype = torch.bfloat16 if cuda else torch.float32
     block = torch.ones(64_000_000, dtype=dtype, device="cuda" if cuda else "cpu")
     return Device(
@@ -35,27 +38,29 @@ def measure_device(threads: int) -> Device:
         name=torch.cuda.get_device_name() if cuda else "CPU",
         memory=torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available,
         bandwidth=2 * block.nbytes / time_fastest(block.clone),
-        operations=measure_operations(dtype),
+        operations=measure_operations(dtype, block.device.type),
         bytes=block.element_size(),
     )
 
 
-def measure_operations(dtype: Any) -> float:
+def measure_operations(dtype: Any, place: str = "cpu") -> float:
     """Return the operations per second of a matrix product."""
     import torch
 
-    side, place = (4096, "cuda") if torch.cuda.is_available() else (1024, "cpu")
+    side = 4096 if place == "cuda" else 1024
     square = torch.ones((side, side), dtype=dtype, device=place)
     return 2 * side**3 / time_fastest(lambda: square @ square)
 
 
-def adjust_to_precision(device: Device, spec: params.Model) -> Device:
-    """Return the device's figures for a model's precision: on a CPU they were measured in float32."""
+def adjust_to_model(device: Device, spec: params.Model, network: Any) -> Device:
+    """Return the figures of the device on which a model runs, in its precision: a CPU was measured in float32."""
     import torch
 
     from lib.generate import models
 
-    dtype = models.loading_dtype(spec)
+    if models.is_small(network):
+        device = measure_device(threads=1, small=True) if device.cuda else device
+    dtype = models.loading_dtype(spec, network)
     if device.cuda or dtype == torch.float32:
         return device
     return replace(device, operations=measure_operations(dtype), bytes=2)

@@ -5,12 +5,15 @@ File times and revisions do not count.
 """
 
 import ast
+import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from lib import params
+from lib.configs import SMALL
 from lib.paths import ROOT, local_path, public_path
 from workflow import hub
 from workflow.fingerprint import (
@@ -73,7 +76,19 @@ def describe_content(spec: params.Model | params.Dataset) -> dict:
         content["files"] = {part: file["sha256"] for part, file in files.items()}
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
+    if content.get("dtype") == "float32" and 0 < count_stored_numbers(spec) < SMALL:
+        content["dtype"] = "auto"  # in which a small model is loaded in float32, too
     return {name: value for name, value in content.items() if name not in places}
+
+
+def count_stored_numbers(spec: params.Model) -> int:
+    """Return how many numbers a model's local safetensors hold, by their headers."""
+    count = 0
+    for path in spec.place.glob("*.safetensors") if os.path.isdir(spec.place) else ():
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        count += sum(math.prod(tensor["shape"]) for tensor in header.values() if "shape" in tensor)
+    return count
 
 
 def code_digests(job: Job) -> Parts:

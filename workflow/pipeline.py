@@ -5,12 +5,10 @@ dataset), or one for all pairs. The Snakefile, freshness and execution use them.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from lib.configs import Model
 from lib.paths import ROOT, UserError, nearest
 from workflow import rules
 from workflow.files import write_json
@@ -21,13 +19,6 @@ REPLAY, PUBLISHED = "replay", "published"
 MARK = "@@"  # prefix of the lines on a job's stdout that are events for the run
 SHIPPED = "artifacts/shipped"
 LONGER = 13  # a thinking model generates about this many times more tokens
-SMALL = 1e8  # bytes of weights: one thread is the fastest, and its results do not depend on the machine's cores
-
-
-def is_small(spec: Model) -> bool:
-    """Whether a model has local weights of less than SMALL bytes."""
-    files = spec.place.glob("*.safetensors") if os.path.isdir(spec.place) else ()  # pathlib raises for a name too long
-    return 0 < sum(path.stat().st_size for path in files) < SMALL
 
 
 def command_of(run: str) -> str:
@@ -41,7 +32,8 @@ class Run:
     """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.
 
     `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
-    `thinking`: models that think. `small`: models with less than SMALL bytes of local weights.
+    `thinking`: models that think. `small`: models that run on the processor everywhere (lib.configs.SMALL), on one
+    thread: it is the fastest, and its results do not depend on the machine's cores. They are known once jobs start.
     `gpus_by_model`: for models too large for one GPU.
     `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus_by_notebook` is
     what the profile requests for a job, `gpus` the largest of these, and each job counts the cores of its node."""
@@ -190,7 +182,8 @@ class Job:
     def gpus(self) -> int:
         """The number of GPUs that it uses."""
         wanted = self.run.gpus_by_notebook.get(self.notebook.name, self.run.gpus)
-        return self.run.gpus_by_model.get(self.model, 1) if self.notebook.heavy and wanted else 0
+        alone = not self.notebook.heavy or self.model in self.run.small
+        return 0 if alone or not wanted else self.run.gpus_by_model.get(self.model, 1)
 
     @property
     def upstream(self) -> list["Job"]:

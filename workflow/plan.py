@@ -8,7 +8,7 @@ from dataclasses import replace
 from lib import params
 from lib.paths import UserError
 from workflow import cluster, finding, gpus, keys
-from workflow.pipeline import PUBLISHED, REPLAY, Run, is_small
+from workflow.pipeline import PUBLISHED, REPLAY, Run
 from workflow.progress import say
 from workflow.reference_data import check_shipped_files, shipped_datasets
 from workflow.rules import NOTEBOOKS
@@ -28,7 +28,6 @@ def plan(args: Namespace) -> Run:
         wanted=finding.NEEDS[args.finding] if args.finding else (),
         absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
         thinking=tuple(name for name, spec in specs.items() if spec.thinking),
-        small=tuple(name for name, spec in specs.items() if spec.at_hand and is_small(spec)),
     )
     if args.cluster:
         profile = cluster.load_profile(args.cluster)

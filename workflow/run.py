@@ -11,7 +11,6 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 from lib import params
@@ -184,7 +183,7 @@ def execute(
     others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     hub.save_revisions(run)
-    replace(run, gpus_by_model=usable.gpus_by_model(run, models_of(jobs))).save()
+    usable.with_places(run, models_of(jobs)).save()
     if any(job.notebook.exports for job in jobs):
         import_early()
     log = ROOT / run.folder / "snakemake.log"

@@ -6,6 +6,7 @@ lib/generate/preflight.py checks a model by itself; this module adds the checks 
 import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,17 +123,20 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
     yield "wrong", f"{weights / 1e9:.2g} billion parameters, and {seen}: {remedy}"
 
 
-def gpus_by_model(run: Run, names: list[str]) -> dict[str, int]:
-    """Return how many GPUs each model needs that is too large for one of this machine's GPUs."""
-    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus > 1 and not run.cluster else []
-    if not memory:
-        return {}
-    from lib.generate import models
+def with_places(run: Run, names: list[str]) -> Run:
+    """Return the run with the models among these that run on the processor everywhere, and how many GPUs each needs
+    that is too large for one of this machine's GPUs."""
+    from lib.generate import checkpoint, models
 
-    found = {}
-    for name in names:
-        lm = load_preflight(run, name, {}).lm
-        weights = lm.model.num_parameters() * models.loading_dtype(lm.spec).itemsize
-        if (count := models.gpus_needed(weights, memory)) > 1:
-            found[name] = count
-    return found
+    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus > 1 and not run.cluster else []
+    small, spread = [], {}
+    for name, spec in ((name, params.load_model_config(name)) for name in names):
+        if not spec.at_hand:
+            continue
+        network = checkpoint.outline_network(config_folder(spec))
+        weights = network.num_parameters() * models.loading_dtype(spec, network).itemsize
+        if checkpoint.is_small(network):
+            small.append(name)
+        elif memory and (count := models.gpus_needed(weights, memory)) > 1:
+            spread[name] = count
+    return replace(run, small=tuple(small), gpus_by_model=spread)

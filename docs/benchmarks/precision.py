@@ -45,7 +45,8 @@ def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
     for row in frame.itertuples():
         prompt = models.encode(lm, row.prompt)
         with torch.inference_mode():
-            found.append(lm.model(torch.tensor([prompt + list(row.token_ids)])).logits[0, len(prompt) - 1 : -1].float())
+            ids = torch.tensor([prompt + list(row.token_ids)], device=lm.device)
+            found.append(lm.model(ids).logits[0, len(prompt) - 1 : -1].float().cpu())
     return found
 
 

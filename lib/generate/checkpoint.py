@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
+from lib.configs import SMALL
 from lib.paths import UserError
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -36,11 +37,16 @@ def load_network(source: str, **options: Any) -> Any:
     return network
 
 
-def outline_network(source: str, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
+def outline_network(source: str, revision: str | None = None) -> Any:
     """Return the network of a configuration, without memory for its weights."""
     config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, dtype=dtype)
+        return AutoModelForCausalLM.from_config(config)
+
+
+def is_small(network: Any) -> bool:
+    """Whether a network, or its outline, has few enough parameters to run on the processor on every machine."""
+    return network.num_parameters() < SMALL
 
 
 def check_finite_weights(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:

@@ -20,6 +20,7 @@ from lib.configs import Model
 from lib.generate.checkpoint import (
     check_finite_weights,
     check_lfs_pointers,
+    is_small,
     load_network,
     outline_network,
     read_end_tokens,
@@ -63,8 +64,11 @@ class LanguageModel:
 
 
 def load_language_model(name: str, spec: Model) -> LanguageModel:
-    """Load model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the model's file
+    """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor, unless the model's file
     differs.
+
+    Small models (`lib.configs.SMALL`) run on the processor where there is a GPU, too. So they give the same results on
+    every machine.
 
     Raises
     ------
@@ -75,13 +79,14 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     """
     transformers.utils.logging.disable_progress_bar()
     check_gpu_is_seen()
-    source, dtype = find_source(spec), loading_dtype(spec)
+    source = find_source(spec)
     try:
         if folder := local_folder(spec):
             check_lfs_pointers(folder)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         attention = None if spec.attention == "auto" else spec.attention
-        devices = choose_devices(source, spec.revision, dtype)
+        outline = outline_network(source, spec.revision)
+        dtype, devices = loading_dtype(spec, outline), choose_devices(outline, loading_dtype(spec, outline))
         model = load_network(source, revision=spec.revision, dtype=dtype, attn_implementation=attention, **devices)
         check_finite_weights(model.eval().state_dict().items())
         eos, _ = read_end_tokens(model, tokenizer, folder)
@@ -90,7 +95,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     except Exception as error:  # transformers and its file readers raise many types
         raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {first_line(error)}") from error
     facts = describe_model(model, tokenizer, spec, dtype)
-    if torch.cuda.is_available():
+    if devices:
         # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step
         torch.backends.cuda.enable_cudnn_sdp(False)
         facts["cudnn_attention"] = False
@@ -122,11 +127,16 @@ def find_source(spec: Model) -> str:
     return str(path or spec.source)
 
 
-def loading_dtype(spec: Model) -> torch.dtype:
-    """Return the precision in which a model is loaded on this machine."""
+def runs_on_gpu(network: Any) -> bool:
+    """Whether a network runs on a GPU on this machine."""
+    return torch.cuda.is_available() and not is_small(network)
+
+
+def loading_dtype(spec: Model, network: Any) -> torch.dtype:
+    """Return the precision in which a model's network is loaded on this machine."""
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
-    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return torch.bfloat16 if runs_on_gpu(network) else torch.float32
 
 
 def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
@@ -162,18 +172,17 @@ def check_gpu_is_seen() -> None:
         )
 
 
-def choose_devices(source: str, revision: str | None, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the device options of `from_pretrained` for the visible GPUs; none without a GPU.
+def choose_devices(network: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the device options of `from_pretrained` for a network on the visible GPUs; none on the processor.
 
     A model too large for one GPU is spread evenly over the fewest that suffice. If all are too small, one is tried
     anyway: the loading error then names the missing memory.
     """
-    if not torch.cuda.is_available():
+    if not runs_on_gpu(network):
         return {}
     if torch.cuda.device_count() > 1:
-        network = outline_network(source, revision, dtype)
         free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
-        count = gpus_needed(sum(tensor.numel() * tensor.element_size() for tensor in network.parameters()), free)
+        count = gpus_needed(network.num_parameters() * dtype.itemsize, free)
         if count > 1:
             return {"device_map": "balanced", "max_memory": {i: int(SPREAD_SHARE * free[i]) for i in range(count)}}
     return {"device_map": "cuda"}  # without a copy in the host's memory

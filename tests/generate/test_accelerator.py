@@ -9,8 +9,8 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from architectures import assert_alike, load, respond
 from transformers import AutoModelForCausalLM
 
-from lib import params
-from lib.generate import batching, mc_dropout, models, p_true
+from lib import params, store
+from lib.generate import batching, checkpoint, mc_dropout, models, p_true
 from lib.paths import UserError
 from lib.row_cache import measured_facts
 from workflow import cost
@@ -74,7 +74,23 @@ def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, spread):
         assert_alike(one, other, atol=1e-4)
 
 
-def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch):
+@pytest.fixture
+def gpu(monkeypatch):
+    """PyTorch says that it sees a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+
+
+def test_small_models_run_on_the_processor_in_float32_where_there_is_a_gpu(name, gpu):
+    """Their facts are those of the shipped run, so that it is reproduced; `auto` means the same."""
+    shipped = store.read_manifest(store.SHIPPED / "generations" / f"{name}__demo-easy.parquet")["loaded"]
+    for dtype in ("float32", "auto"):
+        lm = load(name, dtype=dtype)
+        assert lm.device.type == "cpu" and lm.model.dtype == torch.float32
+        assert lm.facts == shipped
+
+
+def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch, gpu):
     """They are not copied there afterwards; and a manifest says of cuDNN what is so, on CUDA alone."""
     load_weights, allowed = AutoModelForCausalLM.from_pretrained, []
 
@@ -82,9 +98,7 @@ def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch):
         assert device_map == "cuda"
         return load_weights(*words, **options)
 
-    assert "cudnn_attention" not in load("tiny-llama").facts
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(checkpoint, "SMALL", 0)
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", allowed.append)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
     monkeypatch.setattr(torch.nn.Module, "to", lambda *words, **options: pytest.fail("moved after it was loaded"))
@@ -168,10 +182,11 @@ def test_numbers_that_a_token_takes_in_the_cache(name):
 
 def test_small_and_large_models_on_several_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    source = str(models.local_folder(params.load_model_config("tiny-llama")))
+    monkeypatch.setattr(checkpoint, "SMALL", 0)
+    network = checkpoint.outline_network(str(models.local_folder(params.load_model_config("tiny-llama"))))
     for count, free, spread in ((1, 1e3, False), (2, 1e9, False), (2, 4e6, True)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i, free=free: (free, free))
         balanced = {"device_map": "balanced", "max_memory": dict.fromkeys((0, 1), int(0.6 * free))}
-        found = models.choose_devices(source, None, torch.float32)
+        found = models.choose_devices(network, torch.float32)
         assert found == (balanced if spread else {"device_map": "cuda"}), (count, free)

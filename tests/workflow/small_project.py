@@ -69,7 +69,8 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
 ]
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
-    "usable.py": "def find_unusable(run, names):  # its models are none\n    return []",
+    "usable.py": "def find_unusable(run, names):  # its models are none\n    return []\n\n"
+    "def with_places(run, names):\n    return run",
 }
 NOTEBOOKS = {
     "01_generate": (

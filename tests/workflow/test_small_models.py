@@ -1,0 +1,53 @@
+"""Small models run on the processor on every machine: what a run and `check` do with them where there is a GPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lib import params, store
+from lib.generate import checkpoint
+from workflow import check, device, gpus, keys, usable
+from workflow.device import Device
+from workflow.pipeline import Run
+
+CARD = Device(cuda=True, name="a GPU", memory=80e9, bandwidth=2e12, operations=3e14, bytes=2)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """The demo's run on a machine with two GPUs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpus, "list_gpus", lambda: ["GPU-1", "GPU-2"])
+    monkeypatch.setattr(gpus, "gpu_memory", lambda names: [80e9] * len(names))
+    return Run("demo", params.load_profile("demo").model_dump(), cores=8, gpus=2)
+
+
+def test_they_take_no_gpu_and_one_thread(run, monkeypatch):
+    placed = usable.with_places(run, run.values["models"])
+    assert {(job.gpus, job.threads) for job in placed.jobs if job.model} == {(0, 1)}
+    monkeypatch.setattr(checkpoint, "SMALL", 900_000)  # between the two
+    placed = usable.with_places(run, run.values["models"])
+    assert {(job.model, job.gpus) for job in placed.jobs if job.model} == {("tiny-llama", 1), ("tiny-qwen", 0)}
+
+
+def test_check_estimates_on_the_processor_for_them(run, monkeypatch):
+    measured = replace(CARD, cuda=False, name="CPU", bytes=4)
+    monkeypatch.setattr(device, "measure_device", lambda threads, small: measured if small else CARD)
+    spec = params.load_model_config("tiny-llama").model_copy(update={"dtype": "auto"})
+    network = checkpoint.outline_network(str(spec.place))
+    assert check.adjust_to_model(CARD, spec, network) == measured
+    monkeypatch.setattr(checkpoint, "SMALL", 1000)
+    assert check.adjust_to_model(CARD, spec, network) == CARD
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
+def test_their_precision_is_in_no_key_of_a_job(run, name, monkeypatch):
+    """The key is that of the file before it named one, as shipped manifests hold it. Of a larger model it counts."""
+    shipped = store.read_manifest(store.SHIPPED / "generations" / f"{name}__demo-easy.parquet")["model"]
+    expected = {key: value for key, value in shipped.items() if key not in ("label", "gguf", "sha256")}
+    (job,) = [one for one in run.jobs if one.name == f"01_generate__{name}__demo-easy"]
+    assert params.load_model_config(name).dtype == "float32"
+    assert keys.key_parts(job)[f"model {name}"] == expected
+    monkeypatch.setattr(keys, "SMALL", 1000)
+    assert keys.key_parts(job)[f"model {name}"] == expected | {"dtype": "float32"}
