@@ -87,7 +87,7 @@ def pass_logits(
 
     Raises
     ------
-    UserError if even a single pass exceeds the device's memory
+    UserError if even a single pass exceeds the device's memory, or if logits are not finite
     """
     ids, answer = read_tokens(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
@@ -108,7 +108,9 @@ def pass_logits(
     numbers, lengths, budget = range(len(passes)), [len(ids)] * len(passes), settings.max_dropout_tokens
     size = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
-        yield torch.stack(map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'"))
+        logits = torch.stack(map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'"))
+        models.check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
+        yield logits
 
 
 def pass_probabilities(

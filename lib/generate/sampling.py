@@ -29,7 +29,7 @@ from transformers import (
 from lib.configs import Model
 from lib.generate.batching import map_by_length
 from lib.generate.float32_logits import rounded_logits_on_cpu
-from lib.generate.models import LanguageModel
+from lib.generate.models import LanguageModel, check_finite_logits
 from lib.tasks.datasets import Example
 
 CANDIDATES = 2048  # number of most probable tokens to sort for top-p
@@ -87,12 +87,13 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
     with rounded_logits_on_cpu(lm.model):
         while rows:
             done = ids.shape[1] - start
+            sampler = SeededSampler(lm.spec, uniforms[rows, done:])
             ids = lm.model.generate(
                 input_ids=ids,
                 attention_mask=mask,
                 past_key_values=cache,
                 # greedy: with do_sample, transformers would apply its own warpers after the sampler
-                logits_processor=LogitsProcessorList([SeededSampler(lm.spec, uniforms[rows, done:])]),
+                logits_processor=LogitsProcessorList([sampler]),
                 stopping_criteria=StoppingCriteriaList([HalfEnded(lm.eos)]),
                 generation_config=GenerationConfig(
                     do_sample=False,
@@ -101,6 +102,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
                     pad_token_id=lm.tokenizer.pad_token_id,
                 ),
             )
+            check_finite_logits(lm, sampler.largest.tolist(), [requests[row].example.example_id for row in rows])
             sampled |= zip(rows, (truncate_at_eos(row, lm.eos) for row in ids[:, start:].tolist()), strict=True)
             going = [i for i, row in enumerate(rows) if len(sampled[row]) < steps and sampled[row][-1] not in lm.eos]
             rows, left = [rows[i] for i in going], torch.tensor(going, dtype=torch.long)
@@ -124,9 +126,11 @@ class SeededSampler(LogitsProcessor):
 
     def __init__(self, spec: Model, uniforms: torch.Tensor):
         self.spec, self.uniforms, self.step = spec, uniforms, 0  # (batch, steps)
+        self.largest = torch.zeros(len(uniforms))  # sums of each row's largest logits: not finite once one is not
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.uniforms = self.uniforms.to(scores.device)  # once
+        self.uniforms, self.largest = self.uniforms.to(scores.device), self.largest.to(scores.device)  # once
+        self.largest += scores.amax(-1)  # of padding, which sees no key, some kernels make NaN
         token = sample_inverse_cdf(warp_logits(scores, self.spec), self.uniforms[:, self.step])
         self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
@@ -141,7 +145,7 @@ def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """Return the tokens (batch,) where the cumulative distribution of logits (batch, V) exceeds u (batch,).
 
     The first index whose cumulative mass exceeds u has mass itself, so truncated tokens are never drawn. Non-finite
-    logits give the last token; scoring later raises an error with the row's name.
+    logits give the last token; `sample_batch` then raises an error with the row's name.
     """
     cumulative = logits.double().softmax(-1).cumsum(-1)
     whole = cumulative[:, -1:].contiguous()

@@ -28,28 +28,28 @@ Pass = tuple[int, float]  # seed of its random stream, rate of its dropout
 functional: Any = torch.nn.functional
 
 
-def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int]) -> torch.Tensor:
     """Return masks (passes, *shape), True with probability 1 - rate, in steps of 2**-16.
 
     Each is seeded by its pass and the `site`, which counts the masks of a pass. The random numbers are numpy's Philox.
-    On a GPU they are the device's own, because the CPU would need minutes per response.
     """
-    if device.type == "cuda":
-        bits = torch.empty(len(passes), *shape, dtype=torch.int32, device=device)
-        for row, (seed, _) in zip(bits, passes, strict=True):
-            row.random_(0, 65536, generator=torch.Generator(device).manual_seed(stream_seed(seed, str(site))))
-        return bits >= by_pass([round(rate * 65536) for _, rate in passes], bits)
     count = math.prod(shape)
     keep = np.empty((len(passes), count), dtype=bool)
     for row, (seed, rate) in zip(keep, passes, strict=True):
         numbers = np.random.Philox(key=seed, counter=[0, 0, site, 0]).random_raw(-(-count // 4))
         np.greater_equal(numbers.view(np.uint16)[:count], round(rate * 65536), out=row)  # 64 bits serve four entries
-    return torch.from_numpy(keep).view(len(passes), *shape).to(device)
+    return torch.from_numpy(keep).view(len(passes), *shape)
 
 
-def by_pass(values: Sequence[float], x: torch.Tensor) -> torch.Tensor:
-    """Return one value per row of x (passes, ...), in a shape that broadcasts."""
-    return torch.tensor(values, device=x.device).view(-1, *[1] * (x.dim() - 1))
+def masks_on_gpu(passes: Sequence[Pass], site: int, bits: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+    """Return the same from the GPU's own random numbers, because the CPU would need minutes per response.
+
+    `bits` (passes, ...) are overwritten; those of at least `least` (passes, 1, ...) are kept. The numbers of a mask of
+    more than some 100,000 entries depend on the GPU model.
+    """
+    for row, (seed, _) in zip(bits, passes, strict=True):
+        row.random_(0, 65536, generator=torch.Generator(row.device).manual_seed(stream_seed(seed, str(site))))
+    return bits >= least
 
 
 class SeededDropout:
@@ -57,16 +57,35 @@ class SeededDropout:
 
     def __init__(self, passes: Sequence[Pass]):
         self.passes, self.site = passes, 0
+        self.of_rates: dict[tuple[int, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if not training:
             return x
         if len(x) != len(self.passes) or x.dim() not in (3, 4):
             raise UserError(f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had")
-        keep = bernoulli_masks(self.passes, self.site, x.shape[1:], x.device).view(torch.uint8)  # fast to multiply
+        least, share = self.rates_beside(x)
+        if x.is_cuda:
+            keep = masks_on_gpu(self.passes, self.site, torch.empty_like(x, dtype=torch.int32), least)
+        else:
+            keep = bernoulli_masks(self.passes, self.site, x.shape[1:]).to(x.device)
         self.site += 1
+        keep = keep.view(torch.uint8)  # fast to multiply
         kept = x.mul_(keep) if x.dim() == 4 else x * keep  # nothing else uses the attention weights
-        return kept.div_(by_pass([1 - rate for _, rate in self.passes], x))
+        return kept.div_(share)
+
+    def rates_beside(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the least number that is kept, and the share of numbers that are, by pass (passes, 1, ...).
+
+        They are made once, because every copy to a GPU waits for it.
+        """
+        key = x.dim(), x.device
+        if key not in self.of_rates:
+            rates, shape = [rate for _, rate in self.passes], (-1, *[1] * (x.dim() - 1))
+            values = [round(rate * 65536) for rate in rates], [1 - rate for rate in rates]
+            least, share = (torch.tensor(value, device=x.device).view(shape) for value in values)
+            self.of_rates[key] = least, share
+        return self.of_rates[key]
 
 
 @contextmanager
@@ -95,18 +114,36 @@ def blockwise_eager_attention(
     """Compute the model's own eager attention in blocks of queries, each with the keys that its last query sees.
 
     So half of the weights (passes, heads, queries, keys) are never computed, and at most `MAX_WEIGHTS` of a pass are in
-    memory.
+    memory. Keys and values that a group of heads shares are repeated once for all blocks.
     """
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
     queries, keys = query.shape[2], key.shape[2]
     size = max(1, min(QUERIES, MAX_WEIGHTS // (query.shape[1] * keys)))
     parts = []
-    for first in range(0, queries, size):
-        last = min(first + size, queries)
-        seen = keys - queries + last
-        mask = attention_mask[:, :, first:last, :seen]
-        parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
+    with repeated_groups(module, key, value) as (key, value):
+        for first in range(0, queries, size):
+            last = min(first + size, queries)
+            seen = keys - queries + last
+            mask = attention_mask[:, :, first:last, :seen]
+            parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
     return torch.cat(parts, 1), None
+
+
+@contextmanager
+def repeated_groups(module: Any, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """Yield keys and values (passes, heads, keys, width), each repeated for the heads of its group.
+
+    Inside, the module has groups of one head, so that its eager attention does not repeat them again.
+    """
+    groups = getattr(module, "num_key_value_groups", 1)
+    if groups == 1:
+        yield list(tensors)
+        return
+    module.num_key_value_groups = 1
+    try:
+        yield [tensor.repeat_interleave(groups, dim=1) for tensor in tensors]
+    finally:
+        module.num_key_value_groups = groups
 
 
 def unpadded_mask(batch_size: int, **more: Any) -> torch.Tensor:

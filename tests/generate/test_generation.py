@@ -83,6 +83,22 @@ def test_tokens_are_those_of_a_row_by_itself(name):
     assert together == [sampling.sample_batch(lm, [one])[0] for one in requests]
 
 
+@pytest.mark.parametrize("end", ["nan", "inf"])
+def test_a_padded_row_whose_logits_are_not_finite_is_said(end):
+    """In a batch alone: the pass over the response, without padding, would not show it."""
+    lm = architectures.load("tiny-llama")
+    requests = build(lm, examples("demo-hard", 3))
+
+    def spoil(model, inputs, output):
+        if len(output.logits) > 1:
+            output.logits[0, -1, 5] = float(end)
+
+    lm.model.register_forward_hook(spoil)
+    shortest = min(requests, key=lambda one: len(one.prompt_ids)).example.example_id
+    with pytest.raises(UserError, match=f"the logits of row {shortest} are not finite .1 of 3 rows; float32, sdpa"):
+        sampling.TransformersEngine(lm, 32768).sample(requests)
+
+
 @pytest.mark.parametrize("size", [300, 20_000])
 @pytest.mark.parametrize("settings", WARPED)
 def test_warped_logits_are_those_of_transformers_warpers(settings, size):

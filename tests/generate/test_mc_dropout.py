@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import product
 
+import architectures
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ import synthetic
 import torch
 from architectures import plain_logits, respond
 from scipy.stats import entropy
+from transformers.models.qwen3.modeling_qwen3 import repeat_kv
 
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.generate import bald, mc_dropout, models, seeded_dropout
@@ -147,6 +149,37 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, scope, s
             close(row.conditional[t], entropy(p[: t + 1], axis=-1).mean(0), atol=2e-5)
         close(row.half_conditional, entropy(p[:2], axis=-1), atol=2e-5)
         np.testing.assert_array_equal(row.top_changed, [len(set(column)) > 1 for column in p.argmax(-1).T])
+
+
+def test_no_layer_and_no_block_makes_what_all_can_share(monkeypatch):
+    """Tensors of the rates, whose copies a GPU waits for, and repeated keys of a group of heads are made once."""
+    made, repeated, counts = [], [], []
+    for layers, tokens in ((2, 100), (4, 400)):
+        lm = architectures.random("qwen3", num_hidden_layers=layers)
+        eager = lm.model.model.layers[0].self_attn.forward.__globals__
+        monkeypatch.setitem(
+            eager, "repeat_kv", lambda x, groups, own=repeat_kv: repeated.append(groups) or own(x, groups)
+        )
+        monkeypatch.setattr(
+            torch, "tensor", lambda *words, own=torch.tensor, **more: made.append(1) or own(*words, **more)
+        )
+        ids = torch.arange(tokens).expand(2, -1)
+        with torch.inference_mode(), seeded_dropout.seeded_dropout(lm.model, [(1, 0.1), (2, 0.2)]):
+            lm.model(ids, use_cache=False)
+        counts.append(len(made))
+        monkeypatch.undo()
+        made.clear()
+        assert lm.model.model.layers[0].self_attn.num_key_value_groups == 2, "it is put back"
+    assert set(repeated) == {1} and len(repeated) > 2 * 4 * (400 // seeded_dropout.QUERIES)
+    assert counts[0] == counts[1]
+
+
+def test_passes_whose_logits_are_not_finite_are_said(llama):
+    frame, lm = generations(llama, 2), architectures.load("tiny-llama")
+    lm.model.lm_head.register_forward_hook(lambda layer, inputs, logits: logits * float("nan"))
+    name = frame.example_id[1]
+    with pytest.raises(UserError, match=f"the logits of row {name} are not finite"):
+        mc_dropout_entropies(lm, frame, [(name, 0.1)], PASSES, "trajectory")
 
 
 @pytest.mark.parametrize("scope, settings", MODES)
