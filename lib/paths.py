@@ -15,7 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
 PARAMS = ROOT / "params"
-MODELS = ARTIFACTS / ".models"  # converted GGUF files, a checkpoint named by the sha256 of each
+MODELS = ARTIFACTS / ".models"  # GGUF files that were checked, each in a folder named by its sha256
 SHIPPED = ARTIFACTS / "shipped" / "demo"
 
 # tqdm warns in notebooks without ipywidgets, where its bars are text
@@ -31,6 +31,10 @@ class UserError(ValueError):
 
     def __init__(self, text: object):
         super().__init__(one_line(str(text)))
+
+
+class MissingSignal(UserError):
+    """A signal that a model can't give: its notebook ends here, and the cells of tables stay empty for this reason."""
 
 
 def one_line(text: str, most: int = MOST) -> str:

@@ -6,11 +6,21 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BambaConfig,
+    FalconConfig,
+    FalconH1Config,
     Gemma2Config,
     GPT2Config,
+    JambaConfig,
+    Lfm2Config,
+    MambaConfig,
     MistralConfig,
     Qwen3Config,
+    Qwen3NextConfig,
+    RecurrentGemmaConfig,
+    RwkvConfig,
 )
+from transformers.pytorch_utils import Conv1D
 
 from lib import params
 from lib.generate import checkpoint, generation, models
@@ -27,6 +37,24 @@ CONFIGS = {
     "gemma2": (Gemma2Config, SHAPE | {"head_dim": 16, "sliding_window": 12, "attn_logit_softcapping": 5.0,
                                       "final_logit_softcapping": 20.0}),  # windows in every second layer
 }  # fmt: skip
+STATEFUL = {  # convolutions and linear attention, with attention in some layers
+    "lfm2": (Lfm2Config, SHAPE | {"layer_types": ["conv", "full_attention"]}),
+    "falcon-h1": (FalconH1Config, SHAPE | {"head_dim": 16, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8,
+                                           "mamba_d_state": 16}),
+    "qwen3-next": (Qwen3NextConfig, SHAPE | {
+        "head_dim": 16, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}),
+}  # fmt: skip
+REFUSED = {  # of which rows can't be read from a cache in parts
+    "mamba": (MambaConfig, SHAPE), "recurrent-gemma": (RecurrentGemmaConfig, SHAPE | {"num_hidden_layers": 3}),
+    "rwkv": (RwkvConfig, SHAPE | {"attention_hidden_size": 64}),
+    "jamba": (JambaConfig, SHAPE | {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1,
+                                    "use_mamba_kernels": False, "mamba_dt_rank": 8}),
+    "bamba": (BambaConfig, SHAPE | {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16,
+                                    "attn_layer_indices": [1], "mamba_n_groups": 1}),
+}  # fmt: skip
+FALCON = {"falcon": (FalconConfig, {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})}
 NESTED = {"top_logits", "top_ids", "tail_curve", "predictive", "conditional"}  # of arrays
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
@@ -36,11 +64,11 @@ def random(name: str, **more: object) -> LanguageModel:
     torch.manual_seed(1)
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
     checkpoint.set_padding(tokenizer)
-    config, own = CONFIGS[name]
+    config, own = (CONFIGS | STATEFUL | REFUSED | FALCON)[name]
     model = AutoModelForCausalLM.from_config(config(vocab_size=len(tokenizer), **own | more))
-    for parameter in model.parameters():  # the usual initialization is so flat that every error would look small
-        if parameter.dim() > 1:
-            parameter.data.mul_(4)
+    for module in model.modules():  # the usual initialization is so flat that every error would look small
+        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding, Conv1D)):
+            module.weight.data.mul_(4)
     spec = params.load_model_config("tiny-llama")
     return LanguageModel(name, spec, model.eval(), tokenizer, list(range(300, 315)), {})
 

@@ -156,7 +156,8 @@ def execute(job: Job, scratch: Path) -> "NotebookNode":
     try:
         return execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
     except PapermillExecutionError as error:
-        raise cell_failure(job, error) from None
+        if error.ename != "MissingSignal":  # else the notebook has written why, and ended
+            raise cell_failure(job, error) from None
     except DeadKernelError:
         raise dead_kernel_failure(job) from None
 

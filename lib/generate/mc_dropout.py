@@ -9,6 +9,7 @@ where the model reads the answer's tokens. All tokens before are in a cache comp
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import pandas as pd
 import torch
 from transformers import Cache
 
-from lib import store
+from lib import schemas, store
 from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import map_by_length
@@ -24,6 +25,7 @@ from lib.generate.models import LanguageModel
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout, Scope
+from lib.paths import MissingSignal
 from lib.random_streams import first_places, first_rows, stream_seed
 from lib.row_cache import RowCache
 from lib.schemas import DROPOUT
@@ -200,6 +202,19 @@ def rest_work(
 def open_cache(run: str, pair: str, scope: Scope, facts: dict[str, Any], rows_per_shard: int) -> RowCache:
     """Return the cache of a pair's passes in a scope, one row for each response and rate."""
     return RowCache(run, DROPOUT[scope], pair, facts_in_scope(scope, facts) | {"scope": scope}, rows_per_shard)
+
+
+@contextmanager
+def empty_if_missing(run: str, pair: str, scopes: Sequence[Scope], **facts: Any) -> Iterator[None]:
+    """If the body raises MissingSignal, write empty frames with its reason as `missing`, and raise it again."""
+    try:
+        yield
+    except MissingSignal as reason:
+        told = facts | {"missing": str(reason), "seconds": 0.0, "grid_seconds": 0.0}
+        for scope in scopes:
+            none = schemas.empty_frame(DROPOUT[scope])
+            write_passes(run, pair, scope, 0.0, none.drop(columns="tuning").assign(tuning=True), none, **told)
+        raise
 
 
 def write_passes(

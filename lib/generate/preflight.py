@@ -12,11 +12,11 @@ from typing import Any
 
 from transformers import AutoTokenizer, logging
 
-from lib.generate import checkpoint, generation, imported_responses, models, p_true, seeded_dropout
+from lib.generate import checkpoint, generation, imported_responses, kind_trial, models, p_true, seeded_dropout
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Model
-from lib.paths import UserError, first_line
+from lib.paths import MissingSignal, UserError, first_line
 from lib.tasks import answers, prompts
 
 Line = tuple[str, str]  # ok, note or wrong; the result
@@ -68,7 +68,7 @@ class Preflight:
         yield from self.check_prompt()
         yield from self.check_options(p_true.option_tokens(self.lm))
         yield from self.check_context()
-        yield check_dropout(self.lm.model)
+        yield from self.check_kind()
 
     def render_prompt(self, question: str = prompts.EXAMPLE) -> str:
         """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that can render it."""
@@ -157,10 +157,20 @@ class Preflight:
             found.append((self.count_tokens(questions[lengths.index(max(lengths))]), f"of {dataset}"))
         return max(found, default=(self.estimate_prompt(), "estimated"))
 
-
-def check_dropout(network: Any) -> Line:
-    """Check that the network has modules where dropout can be applied."""
-    sites = Counter(type(module).__name__ for module in seeded_dropout.dropout_modules(network))
-    if not sites:
-        return "wrong", f"a {type(network).__name__} has nowhere to drop anything out: c_BALD can't be had"
-    return "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+    def check_kind(self) -> Iterator[Line]:
+        """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""
+        kind, modules = type(self.lm.model).__name__, seeded_dropout.dropout_modules(self.lm.model)
+        try:
+            twin = kind_trial.random_twin(self.lm)
+        except Exception as error:  # of the network's own code
+            yield "note", f"a small {kind} can't be tried: {first_line(error)}"
+            return
+        if why := kind_trial.why_no_cache(twin):
+            yield "wrong", f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}"
+        try:
+            seeded_dropout.assert_dropout_active(twin)
+        except MissingSignal as reason:
+            yield "note", f"{reason}: c_BALD stays empty"
+        else:
+            sites = Counter(type(module).__name__ for module in modules)
+            yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())

@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from transformers import (
     Cache,
     DynamicCache,
+    DynamicLayer,
     EosTokenCriteria,
     GenerationConfig,
     LogitsProcessor,
@@ -71,10 +72,10 @@ class TransformersEngine:
 def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[int]]:
     """Return the token ids of a response to each request of a batch with one `max_new_tokens`.
 
-    `generate` requires padding on the left. We put it after the shared prefix, unless a sliding window would count it.
+    `generate` requires padding on the left. We put it after the shared prefix, if the cache keeps all tokens.
     It also runs until the longest response ends. So it stops when half of the rows have ended, and the others go on.
     """
-    prefix = requests[0].prompt_ids[: 0 if has_sliding_window(lm) else requests[0].shared_tokens]
+    prefix = requests[0].prompt_ids[: requests[0].shared_tokens if keeps_all_tokens(lm) else 0]
     rest = lm.tokenizer.pad({"input_ids": [one.prompt_ids[len(prefix) :] for one in requests]}, return_tensors="pt")
     first = torch.tensor([prefix] * len(requests), dtype=torch.long)
     ids = torch.cat([first, rest.input_ids], 1).to(lm.device)
@@ -191,34 +192,38 @@ def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
 
 @torch.inference_mode()
 def encode_prefix(lm: LanguageModel, ids: Sequence[int], count: int = 1, before: Cache | None = None) -> Cache:
-    """Return the cache of `count` equal rows of tokens, after the rows of `before`; an empty cache without tokens."""
-    cache = DynamicCache(config=lm.model.config) if before is None else select_rows(before, slice(None))
+    """Return the cache of `count` equal rows of tokens, after the row of `before`; an empty cache without tokens."""
+    cache = DynamicCache(config=lm.model.config) if before is None else repeat_row(before, count)
     if ids:
         lm.model(torch.tensor([ids], device=lm.device).expand(count, -1), past_key_values=cache, logits_to_keep=1)
     return cache
 
 
-def select_rows(cache: Cache, rows: Any) -> Cache:
-    """Return a growable cache with these rows of a cache: indices, or a slice, which is not copied.
-
-    `cache` is unchanged.
-    """
+def select_rows(cache: Cache, rows: Sequence[int] | torch.Tensor) -> Cache:
+    """Return a growable cache with these rows of a cache, by the cache's own reordering; `cache` is unchanged."""
     selected = copy.copy(cache)
-    selected.layers = [copy.copy(layer) for layer in cache.layers]
-    selected.batch_select_indices(rows)
+    selected.layers = [copy_layer(layer) for layer in cache.layers]
+    order: Any = torch.as_tensor(rows, dtype=torch.long)
+    selected.reorder_cache(order)
     return selected
+
+
+def copy_layer(layer: Any) -> Any:
+    """Return a copy that shares tensors. Layers of convolutions and of linear attention hold theirs in dictionaries."""
+    copied = copy.copy(layer)
+    vars(copied).update({name: dict(held) for name, held in vars(layer).items() if isinstance(held, dict)})
+    return copied
 
 
 def repeat_row(cache: Cache, count: int) -> Cache:
     """Return a growable cache with the first row of a cache `count` times; `cache` is unchanged."""
-    repeated = select_rows(cache, slice(1))
-    repeated.batch_repeat_interleave(count)
-    return repeated
+    return select_rows(cache, [0] * count)
 
 
-def has_sliding_window(lm: LanguageModel) -> bool:
-    """Whether the model's cache has a sliding window, where padding inside a row would displace needed tokens."""
-    return any(getattr(layer, "is_sliding", False) for layer in DynamicCache(config=lm.model.config).layers)
+def keeps_all_tokens(lm: LanguageModel) -> bool:
+    """Whether the model's cache keeps every token's keys and values. Padding inside a row would displace needed tokens
+    in a sliding window, and would enter the state of a convolution or of linear attention."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=lm.model.config).layers)
 
 
 def truncate_at_eos(row: list[int], eos: Sequence[int]) -> list[int]:

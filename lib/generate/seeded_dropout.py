@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 from lib.generate.models import LanguageModel
-from lib.paths import UserError
+from lib.paths import MissingSignal, UserError, first_line
 from lib.random_streams import stream_seed
 
 MAX_WEIGHTS = 2**24  # attention weights of a pass and layer in memory; longer responses use smaller blocks of queries
@@ -163,10 +163,16 @@ def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 @torch.inference_mode()
 def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
-    """Return the number of dropout modules by class. Raise UserError if two passes are equal, so that dropout has no
-    effect."""
-    with seeded_dropout(lm.model, [(1, 0.5), (2, 0.5)]):
-        logits = lm.model(torch.arange(8, device=lm.device).expand(2, -1), use_cache=False).logits
+    """Return the number of dropout modules by class.
+
+    Raise MissingSignal if two passes are equal, so that dropout has no effect, or if the network can't make them.
+    """
+    kind = type(lm.model).__name__
+    try:
+        with seeded_dropout(lm.model, [(1, 0.5), (2, 0.5)]):
+            logits = lm.model(torch.arange(8, device=lm.device).expand(2, -1), use_cache=False).logits
+    except Exception as error:  # of the network's own code
+        raise MissingSignal(f"passes with dropout fail in a {kind} ({first_line(error):.150})") from error
     if torch.equal(logits[0], logits[1]):
-        raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
+        raise MissingSignal(f"dropout takes no effect anywhere in a {kind}")
     return dict(Counter(type(module).__name__ for module in dropout_modules(lm.model)))

@@ -25,11 +25,14 @@ def provenance_notes(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[st
     """Return notes on how rows were generated, from manifests of generations, verification and dropout.
 
     Each manifest comes with its model's current label. There is a line per device and precision, with models, sources
-    and revisions. Another line names unavailable models and explains their empty cells.
+    and revisions. Other lines name unavailable models, and models without passes, and explain their empty cells.
     """
     models: dict[str, dict[str, None]] = {}
     absent: dict[str, None] = {}
+    missing: dict[str, None] = {}
     for label, facts in manifests:
+        if reason := facts.get("missing"):
+            missing[f"No dropout passes of {label}: {reason}."] = None
         if (loaded := facts.get("loaded")) is None:
             absent[label] = None
             continue
@@ -37,7 +40,7 @@ def provenance_notes(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[st
         how = f"{loaded['device']}, {loaded['dtype']}"
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
     lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
-    return lines + ([f"{MODEL_NOT_AVAILABLE}: {', '.join(absent)}."] if absent else [])
+    return [*lines, *missing] + ([f"{MODEL_NOT_AVAILABLE}: {', '.join(absent)}."] if absent else [])
 
 
 def table_notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[str] = ()) -> list[str]:

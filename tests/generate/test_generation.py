@@ -73,7 +73,7 @@ def test_tokens_and_their_beginning_are_those_of_one_batch(lm):
         assert sampling.sample_batch(model, requests) == sampling.sample_batch(model, plain)
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "sliding"])
+@pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "sliding", *architectures.STATEFUL])
 def test_tokens_are_those_of_a_row_by_itself(name):
     """Rows of a batch end at different times; those that go on keep their cache, their padding and their stream."""
     lm = architectures.load(name)

@@ -13,12 +13,13 @@ from architectures import plain_logits, respond
 from scipy.stats import entropy
 from transformers.models.qwen3.modeling_qwen3 import repeat_kv
 
+from lib import store
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.generate import bald, mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.params import Dropout
-from lib.paths import UserError
+from lib.paths import MissingSignal, UserError
 from lib.random_streams import stream_seed
 from lib.score import confidence
 from lib.tasks import answers
@@ -124,10 +125,16 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
     assert seeded_dropout.assert_dropout_active(any_lm)
 
 
-def test_a_model_without_dropout_is_refused(llama, monkeypatch):
-    monkeypatch.setattr(seeded_dropout, "dropout_modules", lambda model: [])
-    with pytest.raises(UserError, match="dropout takes no effect anywhere"):
-        seeded_dropout.assert_dropout_active(llama)
+def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: tmp_path / kind / f"{pair}.parquet")
+    facts = {"model": {}, "loaded": {}, "inputs": {}, "parameters": {}}
+    ended = pytest.raises(MissingSignal, match="^dropout takes no effect anywhere in a FalconForCausalLM$")
+    with ended, mc_dropout.empty_if_missing("lab", "a__b", ["trajectory", "answer"], **facts):
+        seeded_dropout.assert_dropout_active(architectures.random("falcon"))
+    for kind in ("dropout", "dropout_answer"):
+        path = tmp_path / kind / "a__b.parquet"
+        assert store.read_frame(path).empty
+        assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
 
 
 # ---- masks

@@ -12,7 +12,7 @@ import nbformat
 import psutil
 import pytest
 from clone import until
-from small_project import PAIR, Project, family, with_cell, write
+from small_project import NOTEBOOKS, PAIR, Project, family, with_cell, write, write_notebook
 
 from lib.paths import UserError
 from workflow import locks, run
@@ -152,6 +152,18 @@ def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys):
         assert run.main([]) == 2
         said = capsys.readouterr()
         assert line in said.err and len(said.err.splitlines()) == 1 and said.out == ""
+
+
+def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(copy):
+    """Its frame, written before, serves the notebooks that read it; once it has ended it is up to date."""
+    parameters, *code = NOTEBOOKS["01_generate"]
+    missing = "from lib.paths import UserError\nclass MissingSignal(UserError): ...\nraise MissingSignal('it has none')"
+    write_notebook(copy.root / "notebooks/01_generate.ipynb", parameters, *code, missing, "never = 1 / 0")
+    code, text = copy.run()
+    assert code == 0, text
+    assert "it has none" in copy.read("artifacts/demo/notebooks/01_generate__tiny__easy.ipynb")
+    code, text = copy.run()
+    assert code == 0 and "0 of 3 jobs ran" in text
 
 
 def test_a_refused_command_changes_no_file(copy):
