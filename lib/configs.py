@@ -19,10 +19,11 @@ class Model(Strict):
     # name on the hub, or a folder (from the project's root, or ~/...); empty: no weights, only `responses`
     source: Place = ""
     revision: Name | None = None
-    # file in the source, converted once
+    # file in the source
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")
     sha256: Sha256 | None = None  # of that file
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
+    gpus: Literal["all"] | None = None  # all: its layers are spread over every visible GPU, and its jobs run alone
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     temperature: float = Field(1.0, ge=0.001, le=1000)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -52,7 +53,7 @@ class Model(Strict):
 
     @property
     def place(self) -> Path:
-        """The local folder of its source, or of its converted GGUF file."""
+        """The local folder of its source, or of its GGUF file once that is checked."""
         return MODELS / str(self.sha256) if self.gguf else local_path(self.source)
 
     def responses_to(self, dataset: str) -> Path | None:

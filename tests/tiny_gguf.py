@@ -49,8 +49,13 @@ def order_there(name: str, weight: np.ndarray) -> np.ndarray:
     return weight.reshape(heads, 2, HEAD // 2, WIDTH).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write(path: Path, weights: dict[str, np.ndarray], kind: str = "F32", architecture: str = "llama") -> Path:
-    """A GGUF file of these weights: vectors as F32, matrices as `kind`."""
+END = VOCABULARY.index("<|end|>")
+
+
+def write(
+    path: Path, weights: dict[str, np.ndarray], kind="F32", architecture="llama", end=END, template=TEMPLATE
+) -> Path:
+    """A GGUF file of these weights: vectors as F32, matrices as `kind`. An end token or template may be None."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("a tiny one")
     for add, value in (
@@ -70,11 +75,12 @@ def write(path: Path, weights: dict[str, np.ndarray], kind: str = "F32", archite
         (writer.add_token_types, [1] * (len(VOCABULARY) - 2) + [3, 3]),
         (writer.add_token_merges, MERGES),
         (writer.add_bos_token_id, VOCABULARY.index("<|start|>")),
-        (writer.add_eos_token_id, VOCABULARY.index("<|end|>")),
+        (writer.add_eos_token_id, end),
         (writer.add_add_bos_token, False),
-        (writer.add_chat_template, TEMPLATE),
+        (writer.add_chat_template, template),
     ):
-        add(value)
+        if value is not None:
+            add(value)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, weight in weights.items():
         stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType[kind]

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     spec = params.load_model_config(name)
     if spec.gguf and spec.at_hand:
         yield from weights.describe_weights(spec)
-        if weights.needs_conversion(spec):
+        if weights.is_elsewhere(spec):
             return
     preflight = yield from usable.check_usable(run, name, texts)
     if not preflight:
@@ -150,8 +151,10 @@ def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     """Report memory, and hours for all datasets."""
     lm = preflight.lm
     device = adjust_to_model(device, lm.spec, lm.model)
+    if device.cuda and lm.spec.gpus == "all":
+        device = replace(device, name=f"all {run.gpus} GPUs", memory=device.memory * max(1, run.gpus))
     size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
-    yield check_memory(size, work, device, run.gpus)
+    yield check_memory(size, work, device)
     parts = cost.estimate_hours(size, work, device)
     total = cost.format_hours(cost.sum_hours(parts.values()))
     text = f"estimated {total} hours for {work.rows} questions, at {work.tokens} tokens a response"
@@ -170,15 +173,10 @@ def estimate_work(run: Run, preflight: Any) -> cost.Work:
     return cost.Work.of(run.values, lm.spec, prompt, shared)
 
 
-def check_memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:
-    """Compare the memory that weights and decoding need with the free memory of one or several devices."""
-    from lib.generate import models
-
+def check_memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
+    """Compare the memory that weights and decoding need with the free memory of a device."""
     weights, need = 1.1 * size.weights * device.bytes, cost.needed_memory(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
-    count = models.gpus_needed(size.weights * device.bytes, [device.memory] * max(1, gpus))
-    if device.cuda and count > 1:
-        return "note", f"{text}: too large for one {device.name}; its layers are spread over {count} of the {gpus}"
     if need <= device.memory:
         return "ok", text
     room = int((device.memory - weights) / cost.token_bytes(size, work))

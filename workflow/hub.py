@@ -214,6 +214,16 @@ def download_file(spec: params.Model) -> Path:
         return Path(hf_hub_download(spec.source, str(spec.gguf), revision=spec.revision))
 
 
+def cached_file(spec: params.Model) -> Path | None:
+    """Return a model's GGUF file in the hub's cache; None if it was not downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if is_path(spec.source) or spec.source.count("/") != 1:
+        return None
+    found = try_to_load_from_cache(spec.source, str(spec.gguf), revision=spec.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
 # ---- before all jobs ---------------------------------------------------------------------------------------
 
 

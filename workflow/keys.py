@@ -78,7 +78,7 @@ def describe_content(spec: params.Model | params.Dataset) -> dict:
             content["revision"] = None
     if content.get("dtype") == "float32" and 0 < count_stored_numbers(spec) < SMALL:
         content["dtype"] = "auto"  # in which a small model is loaded in float32, too
-    return {name: value for name, value in content.items() if name not in places}
+    return {name: value for name, value in content.items() if name not in (*places, "gpus")}
 
 
 def count_stored_numbers(spec: params.Model) -> int:

@@ -34,7 +34,7 @@ class Run:
     `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
     `thinking`: models that think. `small`: models that run on the processor everywhere (lib.configs.SMALL), on one
     thread: it is the fastest, and its results do not depend on the machine's cores. They are known once jobs start.
-    `gpus_by_model`: for models too large for one GPU.
+    `spread`: models whose layers are spread over all GPUs.
     `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus_by_notebook` is
     what the profile requests for a job, `gpus` the largest of these, and each job counts the cores of its node."""
 
@@ -47,7 +47,7 @@ class Run:
     thinking: tuple[str, ...] = field(default=(), hash=False)
     small: tuple[str, ...] = field(default=(), hash=False)
     cluster: str = ""
-    gpus_by_model: dict = field(default_factory=dict, hash=False)
+    spread: tuple[str, ...] = field(default=(), hash=False)
     gpus_by_notebook: dict = field(default_factory=dict, hash=False)
 
     @property
@@ -183,7 +183,7 @@ class Job:
         """The number of GPUs that it uses."""
         wanted = self.run.gpus_by_notebook.get(self.notebook.name, self.run.gpus)
         alone = not self.notebook.heavy or self.model in self.run.small
-        return 0 if alone or not wanted else self.run.gpus_by_model.get(self.model, 1)
+        return 0 if alone or not wanted else self.run.gpus if self.model in self.run.spread else 1
 
     @property
     def upstream(self) -> list["Job"]:

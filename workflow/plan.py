@@ -28,6 +28,7 @@ def plan(args: Namespace) -> Run:
         wanted=finding.NEEDS[args.finding] if args.finding else (),
         absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
         thinking=tuple(name for name, spec in specs.items() if spec.thinking),
+        spread=tuple(name for name, spec in specs.items() if spec.gpus == "all"),
     )
     if args.cluster:
         profile = cluster.load_profile(args.cluster)

@@ -160,7 +160,7 @@ def models_of(jobs: list[Job]) -> list[str]:
 def prepare_models(run: Run, jobs: list[Job]) -> bool:
     """Download what the jobs need, and return whether all their models can be loaded. No result of the run changes."""
     models = models_of(jobs)
-    waiting = [name for name in models if weights.needs_conversion(params.load_model_config(name))]
+    waiting = [name for name in models if weights.is_elsewhere(params.load_model_config(name))]
     if report_unusable(run, [name for name in models if name not in waiting]):
         return False
     if models:
@@ -168,7 +168,7 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     extras.install_vllm(run, jobs, say)
     hub.fetch(models, say)
     weights.fetch(models, say)
-    return not report_unusable(run, waiting)  # a GGUF file can be checked only after its conversion
+    return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
 
 def execute(
@@ -183,7 +183,7 @@ def execute(
     others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     hub.save_revisions(run)
-    usable.with_places(run, models_of(jobs)).save()
+    usable.with_small(run, models_of(jobs)).save()
     if any(job.notebook.exports for job in jobs):
         import_early()
     log = ROOT / run.folder / "snakemake.log"

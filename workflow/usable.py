@@ -12,10 +12,11 @@ from typing import Any
 
 from lib import params
 from lib.paths import UserError, first_line
-from workflow import gpus, hub
+from workflow import extras, gpus, hub, weights
 from workflow.pipeline import Run
 
 Line = tuple[str, str]  # level (ok, note or wrong) and text
+MOST_OF_GPU = 0.9  # share of a GPU's memory that weights may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
 
 
@@ -49,6 +50,7 @@ def check_usable(run: Run, name: str, texts: dict[str, list[str]]) -> Generator[
     for responses in imported:
         yield from preflight.check_lengths(responses)
     yield from check_processor(run, preflight.lm.model)
+    yield from check_gpu(run, preflight.lm)
     return preflight
 
 
@@ -57,8 +59,23 @@ def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
     from lib.generate.preflight import Preflight, load_outline
 
     spec = params.load_model_config(name)
-    # the hub's weights may not be downloaded yet, or only in part
-    return Preflight(load_outline(name, spec, config_folder(spec), whole=not hub.is_on_hub(spec)), run.values, texts)
+    folder, named = find_config(spec)
+    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
+    whole = not (hub.is_on_hub(spec) or named)
+    return Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
+
+
+def find_config(spec: params.Model) -> tuple[str, dict[str, str]]:
+    """Return the folder with a model's configuration and tokenizer, and the name of the GGUF file that holds them.
+
+    From the hub only these are downloaded; a GGUF file must be here.
+    """
+    if not spec.gguf:
+        return config_folder(spec), {}
+    file = weights.locate_file(spec)
+    if not file:
+        raise UserError(f"{spec.gguf} of {spec.source} is yet to be fetched")
+    return str(file.parent), {"gguf_file": file.name}
 
 
 def config_folder(spec: params.Model) -> str:
@@ -123,20 +140,28 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
     yield "wrong", f"{weights / 1e9:.2g} billion parameters, and {seen}: {remedy}"
 
 
-def with_places(run: Run, names: list[str]) -> Run:
-    """Return the run with the models among these that run on the processor everywhere, and how many GPUs each needs
-    that is too large for one of this machine's GPUs."""
-    from lib.generate import checkpoint, models
+def check_gpu(run: Run, lm: Any) -> Iterator[Line]:
+    """Report a model that does not fit a GPU, unless its file spreads it over all of them."""
+    from lib.generate import models
 
-    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus > 1 and not run.cluster else []
-    small, spread = [], {}
+    if lm.spec.gpus == "all":
+        if extras.uses_vllm(run):
+            yield "wrong", "vLLM generates on one GPU: leave out `gpus: all` in its file, or use `engine: transformers`"
+        return
+    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus and not run.cluster else []
+    size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize
+    if memory and size > MOST_OF_GPU * max(memory) and models.runs_on_gpu(lm.model):
+        text = f"its weights ({size / 1e9:.2g} GB) do not fit a GPU of {max(memory) / 1e9:.2g} GB"
+        yield "wrong", f"{text}: write `gpus: all` in its file to spread it over all GPUs"
+
+
+def with_small(run: Run, names: list[str]) -> Run:
+    """Return the run with those of these models that run on the processor on every machine."""
+    from lib.generate import checkpoint
+
+    outlines = {}
     for name, spec in ((name, params.load_model_config(name)) for name in names):
-        if not spec.at_hand:
-            continue
-        network = checkpoint.outline_network(config_folder(spec))
-        weights = network.num_parameters() * models.loading_dtype(spec, network).itemsize
-        if checkpoint.is_small(network):
-            small.append(name)
-        elif memory and (count := models.gpus_needed(weights, memory)) > 1:
-            spread[name] = count
-    return replace(run, small=tuple(small), gpus_by_model=spread)
+        if spec.at_hand:
+            folder, named = find_config(spec)
+            outlines[name] = checkpoint.outline_network(checkpoint.read_config(folder, **named))
+    return replace(run, small=tuple(name for name, network in outlines.items() if checkpoint.is_small(network)))

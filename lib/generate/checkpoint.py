@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
 from lib.configs import SMALL
 from lib.paths import UserError
 
+SAID = "That makes 4."
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -21,11 +22,36 @@ def check_lfs_pointers(folder: Path) -> None:
             raise UserError(f"{path.name} is a pointer of git-lfs: `git lfs pull` fetches the file itself")
 
 
+def read_config(source: str, **named: Any) -> Any:
+    """Return the configuration of a checkpoint. `named` is its revision, or `gguf_file`, the name of a file there.
+
+    Raise UserError if a GGUF file's end token is none of its tokens: its tokenizer could not be read.
+    """
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False, **named)
+    end, size = config.eos_token_id, getattr(config, "vocab_size", 0)
+    if "gguf_file" in named and not (isinstance(end, int) and 0 <= end < size):
+        raise UserError(f"its end token {end} is none of the file's {size} tokens")
+    return config
+
+
+def read_tokenizer(source: str, **named: Any) -> Any:
+    """Return the tokenizer of a checkpoint, as `read_config`.
+
+    Raise UserError if a GGUF file names no end token. Its configuration would name another model's.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **named)
+    if "gguf_file" in named and tokenizer.eos_token_id is None:
+        raise UserError("the file names no end token: its responses would never end")
+    return tokenizer
+
+
 def load_network(source: str, **options: Any) -> Any:
-    """Load the network of a checkpoint with transformers' `from_pretrained`.
+    """Load the network of a checkpoint with transformers' `from_pretrained`. The weights of a GGUF file are unpacked.
 
     Raise UserError if the files lack a tensor or contain an unknown one; transformers only logs both.
     """
+    if "gguf_file" in options:
+        options["quantization_config"] = GgufConfig(dequantize=True)
     found: Any = AutoModelForCausalLM.from_pretrained(
         source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
     )
@@ -37,9 +63,8 @@ def load_network(source: str, **options: Any) -> Any:
     return network
 
 
-def outline_network(source: str, revision: str | None = None) -> Any:
+def outline_network(config: Any) -> Any:
     """Return the network of a configuration, without memory for its weights."""
-    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config)
 
@@ -61,7 +86,8 @@ def check_finite_weights(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
 def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[list[int], GenerationConfig]:
     """Return the ids of all end tokens and the model's generation settings; set the padding as well.
 
-    The ids come from these settings, or else from the tokenizer.
+    They are those of these settings, the tokenizer's, and the one that closes an assistant's turn in the chat template:
+    settings often name the end of a document alone, beyond which a response would go on into further turns.
 
     Raises
     ------
@@ -72,14 +98,14 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[
     own = network.generation_config
     if folder and (folder / "generation_config.json").is_file():  # transformers ignores a file that it can't read
         own = GenerationConfig.from_pretrained(folder)
-    named = own.eos_token_id
-    named = tokenizer.eos_token_id if named is None or named == [] else named
-    ends = named if isinstance(named, list) else [] if named is None else [named]
+    named = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]
+    named = [*named, tokenizer.eos_token_id, closing_token(tokenizer)]
+    ends = list(dict.fromkeys(token for token in named if token is not None))
     if not ends:
         raise UserError(
             "it has no end token: its responses would never end; name `eos_token_id` in its generation_config.json"
         )
-    set_padding(tokenizer)
+    set_padding(tokenizer, ends[0])
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     token, index = max(vocabulary.items(), key=lambda pair: pair[1], default=("", None))
     pad = tokenizer.pad_token_id
@@ -92,8 +118,20 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[
     return ends, own
 
 
-def set_padding(tokenizer: Any) -> None:
-    """Pad on the left, as generation requires. Without a padding token, use the end token (it is masked anyway)."""
+def closing_token(tokenizer: Any) -> int | None:
+    """Return the id of the special token right after an assistant's message in the chat template; None without one."""
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": SAID}]
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+    except Exception:  # of a template that knows no such messages
+        return None
+    first = tokenizer(text.rpartition(SAID)[2].lstrip(), add_special_tokens=False).input_ids[:1]
+    special = {token for token, content in tokenizer.added_tokens_decoder.items() if content.special}
+    return next((token for token in first if token in special or token in tokenizer.all_special_ids), None)
+
+
+def set_padding(tokenizer: Any, end: int | None = None) -> None:
+    """Pad on the left, as generation requires. Without a padding token, use an end token (it is masked anyway)."""
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(end)

@@ -1,7 +1,7 @@
 """Language models with their tokenizers and chat templates, at a fixed revision.
 
-They come from the Hugging Face Hub or a local folder, possibly one converted from a GGUF file (gguf_file.py). Only
-safetensors weights and code that ships with transformers are loaded.
+They come from the Hugging Face Hub, a local folder or a GGUF file. Only safetensors or GGUF weights and code that ships
+with transformers are loaded.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import GenerationConfig
 
 from lib.configs import Model
 from lib.generate.checkpoint import (
@@ -23,15 +23,14 @@ from lib.generate.checkpoint import (
     is_small,
     load_network,
     outline_network,
+    read_config,
     read_end_tokens,
+    read_tokenizer,
 )
 from lib.generate.float32_logits import give_float32_logits
 from lib.paths import UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
-
-ALONE_SHARE = 0.9  # share of the free memory of a single GPU that weights may use
-SPREAD_SHARE = 0.6  # the same with several GPUs, which also need memory for caches
 
 
 @dataclass(eq=False)
@@ -80,14 +79,16 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     transformers.utils.logging.disable_progress_bar()
     check_gpu_is_seen()
     source = find_source(spec)
+    named = {"gguf_file": Path(spec.gguf).name} if spec.gguf else {"revision": spec.revision}
     try:
         if folder := local_folder(spec):
             check_lfs_pointers(folder)
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
+        config, tokenizer = read_config(source, **named), read_tokenizer(source, **named)
+        outline = outline_network(config)
         attention = None if spec.attention == "auto" else spec.attention
-        outline = outline_network(source, spec.revision)
-        dtype, devices = loading_dtype(spec, outline), choose_devices(outline, loading_dtype(spec, outline))
-        model = load_network(source, revision=spec.revision, dtype=dtype, attn_implementation=attention, **devices)
+        dtype, devices = loading_dtype(spec, outline), choose_devices(spec, outline)
+        model = load_network(source, **named, dtype=dtype, attn_implementation=attention, **devices)
+        check_all_on_gpu(model, devices)
         check_finite_weights(model.eval().state_dict().items())
         eos, _ = read_end_tokens(model, tokenizer, folder)
     except UserError as error:
@@ -107,18 +108,18 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
 
 
 def local_folder(spec: Model) -> Path | None:
-    """Return the local folder of a model's source, or of its converted GGUF file, if it exists."""
+    """Return the local folder of a model's source, or of its GGUF file, if it exists."""
     return spec.place if os.path.isdir(spec.place) else None  # pathlib raises for a name too long
 
 
 def find_source(spec: Model) -> str:
-    """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF file is not
-    converted yet."""
+    """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF file is not fetched
+    yet."""
     path = local_folder(spec)
     if path is None and spec.gguf:
         raise UserError(
-            f"{spec.gguf} of {spec.source} is not converted yet: `./run_all.sh PROFILE` with a profile (or "
-            "`--add-models`) that names this model fetches and converts it, once"
+            f"{spec.gguf} of {spec.source} is not fetched and checked yet: `./run_all.sh PROFILE` with a profile (or "
+            "`--add-models`) that names this model does so, once"
         )
     if path is None and (is_path(spec.source) or "/" not in spec.source):
         parent = spec.place.parent
@@ -140,14 +141,14 @@ def loading_dtype(spec: Model, network: Any) -> torch.dtype:
 
 
 def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
-    converted = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
+    file = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
     device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
     if (count := len({parameter.device for parameter in model.parameters()})) > 1:
         device = f"{count} x {device}"
     return {
         "source": public_path(spec.source),
         "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
-        **converted,
+        **file,
         "architecture": type(model).__name__,
         "parameters": model.num_parameters(),
         "device": device,
@@ -172,31 +173,21 @@ def check_gpu_is_seen() -> None:
         )
 
 
-def choose_devices(network: Any, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the device options of `from_pretrained` for a network on the visible GPUs; none on the processor.
+def choose_devices(spec: Model, network: Any) -> dict[str, Any]:
+    """Return the device options of `from_pretrained` for a model's network; none on the processor.
 
-    A model too large for one GPU is spread evenly over the fewest that suffice. If all are too small, one is tried
-    anyway: the loading error then names the missing memory.
+    A model whose file says `gpus: all` is spread over all visible GPUs.
     """
     if not runs_on_gpu(network):
         return {}
-    if torch.cuda.device_count() > 1:
-        free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
-        count = gpus_needed(network.num_parameters() * dtype.itemsize, free)
-        if count > 1:
-            return {"device_map": "balanced", "max_memory": {i: int(SPREAD_SHARE * free[i]) for i in range(count)}}
-    return {"device_map": "cuda"}  # without a copy in the host's memory
+    return {"device_map": "auto" if spec.gpus == "all" else "cuda"}  # without a copy in the host's memory
 
 
-def gpus_needed(weights: float, memory: Sequence[float]) -> int:
-    """Return how many GPUs a model needs, from the bytes of its weights and the free bytes of each GPU.
-
-    1 if the weights fit on the first, else the fewest that leave memory for caches; 0 if all together are too small.
-    """
-    if weights <= ALONE_SHARE * memory[0]:
-        return 1
-    enough = (count for count in range(2, len(memory) + 1) if weights <= SPREAD_SHARE * sum(memory[:count]))
-    return next(enough, 0)
+def check_all_on_gpu(model: Any, devices: dict[str, Any]) -> None:
+    """Raise UserError if a part of a model for GPUs is on the processor or on disk, for lack of memory."""
+    places = getattr(model, "hf_device_map", {}) if devices else {}
+    if away := [name for name, place in places.items() if str(place) in ("cpu", "disk")]:
+        raise UserError(f"{len(away)} of its {len(places)} parts do not fit the visible GPUs (the first is {away[0]})")
 
 
 # ---- logits and texts

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, logging
+from transformers import logging
 
 from lib.generate import checkpoint, generation, imported_responses, kind_trial, models, p_true, seeded_dropout
 from lib.generate.imported_responses import ImportedResponses
@@ -23,7 +23,7 @@ Line = tuple[str, str]  # ok, note or wrong; the result
 QUESTION_TOKENS = 60  # how much longer a question is than the example of prompts.py
 
 
-def load_outline(name: str, spec: Model, folder: str, *, whole: bool) -> LanguageModel:
+def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: Any) -> LanguageModel:
     """Load a model without weights: its network is on torch's meta device, `facts` has its own generation settings.
 
     Parameters
@@ -34,6 +34,8 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool) -> Languag
         The folder of its configuration and tokenizer.
     whole
         Whether the folder must have the weights, too. Then their headers must match the network.
+    named
+        `gguf_file`, if they are all in one file of this name.
 
     Raises
     ------
@@ -44,8 +46,8 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool) -> Languag
     logging.disable_progress_bar()
     try:
         checkpoint.check_lfs_pointers(Path(folder))
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        loaded = checkpoint.load_network(folder, device_map="meta") if whole else checkpoint.outline_network(folder)
+        config, tokenizer = checkpoint.read_config(folder, **named), checkpoint.read_tokenizer(folder, **named)
+        loaded = checkpoint.load_network(folder, device_map="meta") if whole else checkpoint.outline_network(config)
         ends, own = checkpoint.read_end_tokens(loaded, tokenizer, Path(folder))
     except UserError:
         raise

@@ -10,7 +10,7 @@ from architectures import assert_alike, load, respond
 from transformers import AutoModelForCausalLM
 
 from lib import params, store
-from lib.generate import batching, checkpoint, mc_dropout, models, p_true
+from lib.generate import batching, checkpoint, mc_dropout, p_true
 from lib.paths import UserError
 from lib.row_cache import measured_facts
 from workflow import cost
@@ -162,16 +162,6 @@ def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch, 
         batching.retry_in_halves_on_oom(lambda part: torch.ones(2) @ torch.ones(3), [1, 2, 3], "x")
 
 
-# ---- a model on several GPUs: how many it takes, and that it says the same
-
-
-@pytest.mark.parametrize("weights, memory, count", [
-    (72e9, [80e9], 1), (73e9, [80e9], 0), (73e9, [80e9] * 4, 2), (140e9, [80e9] * 4, 3), (200e9, [80e9] * 4, 0),
-])  # fmt: skip
-def test_a_model_takes_the_fewest_that_hold_it(weights, memory, count):
-    assert models.gpus_needed(weights, memory) == count
-
-
 def test_numbers_that_a_token_takes_in_the_cache(name):
     """Against the cache that a pass over three tokens leaves."""
     network = load(name).model
@@ -180,13 +170,26 @@ def test_numbers_that_a_token_takes_in_the_cache(name):
     assert held == 3 * cost.cache_numbers_per_token(network)
 
 
-def test_small_and_large_models_on_several_gpus(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+# ---- a model on several GPUs
+
+
+def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu):
+    """A part on the processor or on disk, for lack of memory, is an error before anything is asked."""
     monkeypatch.setattr(checkpoint, "SMALL", 0)
-    network = checkpoint.outline_network(str(models.local_folder(params.load_model_config("tiny-llama"))))
-    for count, free, spread in ((1, 1e3, False), (2, 1e9, False), (2, 4e6, True)):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i, free=free: (free, free))
-        balanced = {"device_map": "balanced", "max_memory": dict.fromkeys((0, 1), int(0.6 * free))}
-        found = models.choose_devices(network, torch.float32)
-        assert found == (balanced if spread else {"device_map": "cuda"}), (count, free)
+    load_weights, asked, placed = AutoModelForCausalLM.from_pretrained, [], []
+
+    def there(*words, device_map, **options):
+        asked.append(device_map)
+        model, info = load_weights(*words, **options)
+        model.hf_device_map = placed.pop()
+        return model, info
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
+    for places in ({"": 0}, {"model.layers.0": 0, "lm_head": 1}):
+        placed.append(places)
+        load("tiny-llama", gpus="all")
+    for place in ("cpu", "disk"):
+        placed.append({"model.layers.0": 0, "lm_head": place})
+        with pytest.raises(UserError, match="1 of its 2 parts do not fit the visible GPUs .the first is lm_head.$"):
+            load("tiny-llama", gpus="all")
+    assert asked == ["auto"] * 4

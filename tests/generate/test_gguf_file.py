@@ -1,50 +1,55 @@
-"""GGUF files as checkpoints: the weights that were written come out, with tokenizer and template, and run."""
+"""GGUF files as models: the weights that were written come out, with tokenizer and template, and run."""
 
 import gguf
 import pytest
 import tiny_gguf
 import torch
-from safetensors.torch import load_file
+from transformers import GgufConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lib import configs
-from lib.generate import gguf_file, models
+from lib.generate import checkpoint, models, preflight
 from lib.paths import UserError
 
 
-def converted(tmp_path, weights, kind):
-    gguf_file.convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf", weights, kind), tmp_path / "checkpoint")
-    return tmp_path / "checkpoint"
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    """The model of a file in its folder of verified files; the file is written by the test."""
+    monkeypatch.setattr(configs, "MODELS", tmp_path / "models")
+    (tmp_path / "models" / "0" / "x").parent.mkdir(parents=True)
+
+    def of(file=None, **more):
+        told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
+        made = configs.Model(**told | more)
+        if file:
+            made.place.mkdir(exist_ok=True)
+            (made.place / "tiny.gguf").symlink_to(file)
+        return made
+
+    return of
 
 
-@pytest.mark.parametrize(
-    "kind, dtype", [("F32", "float32"), ("F16", "float32"), ("Q8_0", "bfloat16"), ("Q4_0", "bfloat16")]
-)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_was_written_comes_out(tmp_path, kind, dtype, tied):
-    """Plain numbers exactly; quantised ones as the package gguf reads them, rounded to bfloat16."""
+def test_what_was_written_comes_out(tmp_path, spec, kind, tied, dtype):
+    """Plain numbers exactly; quantised ones as the package gguf reads them; in the precision of the model's file."""
     weights, stored = tiny_gguf.weights_of(tiny_gguf.network(tied)), gguf.GGMLQuantizationType[kind]
-    kept = load_file(converted(tmp_path, weights, kind) / "model.safetensors")
+    lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", weights, kind), dtype=dtype))
+    kept = dict(lm.model.named_parameters())
     assert kept.keys() == weights.keys()
     for name, weight in weights.items():
         if weight.ndim > 1:
             weight = gguf.quants.dequantize(gguf.quants.quantize(weight, stored), stored)
-        expected = torch.tensor(weight).to(getattr(torch, dtype))
-        assert kept[name].dtype == expected.dtype and torch.equal(kept[name], expected), name
+        assert torch.equal(kept[name], torch.tensor(weight).to(getattr(torch, dtype))), name
 
 
-def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
+def test_it_is_a_model_like_any_other(tmp_path, spec):
     """Against the Llama whose weights it holds."""
+    with pytest.raises(UserError, match="^tiny.gguf of someone/tiny is not fetched and checked yet: `./run_all.sh"):
+        models.load_language_model("tiny", spec())
     reference = tiny_gguf.network(tied=False)
-    file = tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.weights_of(reference))
-    sha256 = tiny_gguf.sha256(file)
-    spec = configs.Model(label="Tiny", source="someone/tiny", revision="abc", gguf="tiny.gguf", sha256=sha256)
-    monkeypatch.setattr(configs, "MODELS", tmp_path / "models")
-    with pytest.raises(UserError, match="^tiny.gguf of someone/tiny is not converted yet: `./run_all.sh PROFILE`"):
-        models.load_language_model("tiny", spec)
-    (tmp_path / "models").mkdir()
-    gguf_file.convert_gguf(file, spec.place)
-    lm = models.load_language_model("tiny", spec)
-    facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": sha256}
+    lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", tiny_gguf.weights_of(reference))))
+    facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64, "dtype": "float32"}
     assert {name: lm.facts[name] for name in facts} == facts
     text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
     ids = models.encode(lm, text)
@@ -56,8 +61,39 @@ def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
     torch.testing.assert_close(found.cpu(), expected)
 
 
-def test_what_cannot_be_read_is_said_in_one_line_and_nothing_is_left(tmp_path):
+def test_it_says_what_its_checkpoint_says(tmp_path, spec):
+    """Ids, log-probabilities, template and end tokens are those of an ordinary folder with the same weights."""
+    file = tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.weights_of(tiny_gguf.network()), "Q8_0")
+    lm, folder = models.load_language_model("tiny", spec(file, dtype="bfloat16")), tmp_path / "folder"
+    unpacked = {"dtype": torch.bfloat16, "quantization_config": GgufConfig(dequantize=True)}
+    LlamaForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, **unpacked).save_pretrained(folder)
+    PreTrainedTokenizerFast.from_pretrained(tmp_path, gguf_file=file.name).save_pretrained(folder)
+    plain = configs.Model(label="Plain", source=str(folder), dtype="bfloat16")
+    other = models.load_language_model("plain", plain)
+    assert (lm.eos, lm.tokenizer.chat_template) == (other.eos, other.tokenizer.chat_template)
+    for row in range(10):
+        message = [{"role": "user", "content": f"What is {row} + {row}?"}]
+        ids = [models.encode(each, models.apply_chat_template(each, message)) for each in (lm, other)]
+        assert ids[0] == ids[1]
+        with torch.inference_mode():
+            logits = [each.model(torch.tensor([ids[0]])).logits for each in (lm, other)]
+        assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("end, line", [
+    (9999, f"its end token 9999 is none of the file's {len(tiny_gguf.VOCABULARY)} tokens"),
+    (len(tiny_gguf.VOCABULARY), "is none of the file's"), (None, "the file names no end token"),
+])  # fmt: skip
+def test_an_impossible_end_token_is_one_line_before_any_tensor_is_read(tmp_path, spec, monkeypatch, end, line):
+    file = tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.weights_of(tiny_gguf.network()), end=end)
+    monkeypatch.setattr(checkpoint, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
+    with pytest.raises(UserError, match=f"{line}[^\n]*$"):
+        preflight.load_outline("tiny", spec(), str(tmp_path), whole=False, gguf_file="tiny.gguf")
+    with pytest.raises(UserError, match=f"{line}[^\n]*$"):
+        models.load_language_model("tiny", spec(file))
+
+
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path, spec):
     (tmp_path / "not.gguf").write_bytes(b"no such thing" * 10)
-    with pytest.raises(UserError, match="^not.gguf can't be read as GGUF[^\n]*$"):
-        gguf_file.convert_gguf(tmp_path / "not.gguf", tmp_path / "checkpoint")
-    assert [path.name for path in tmp_path.iterdir()] == ["not.gguf"]
+    with pytest.raises(UserError, match=r"^model 'tiny' .someone/tiny. can't be loaded: [^\n]*$"):
+        models.load_language_model("tiny", spec(tmp_path / "not.gguf"))

@@ -19,6 +19,8 @@ TINY = ROOT / "demo" / "models" / "tiny-llama"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 5\n"
 
 
+EVERY = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
 # ---- ways to change the folder of a checkpoint
 
 
@@ -57,6 +59,7 @@ def without_end(place):
     for name in ("generation_config.json", "config.json"):
         edit(place, name, eos_token_id=None)
     edit(place, "tokenizer_config.json", eos_token=None)
+    put(place, "chat_template.jinja", EVERY)  # which closes no turn
 
 
 NORM = "model.norm.weight"
@@ -76,7 +79,6 @@ NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
     (lambda place: edit(place, "tokenizer_config.json", pad_token="<no>"), "its padding token '<no>' (820) is none"),
     (zebra, "its token 'zebra' (5000) is none of the network's 820 tokens"),
 ]  # fmt: skip
-EVERY = "{% for m in messages %}{{ m.content }}{% endfor %}"
 TEMPLATES = [  # said by `check`
     ("", "no chat template"),
     ("{# nothing #}", "writes nothing"),
@@ -111,6 +113,32 @@ def looked_at(spec):
 def test_an_unchanged_copy_is_a_model(tmp_path, change):
     spec = changed(tmp_path, change)
     assert not looked_at(spec) and models.load_language_model("mine", spec).eos == [816]
+
+
+DOCUMENT = {"eos_token_id": 815}  # <|end_of_text|>, which ends a document and no turn
+CLOSES = "{% for m in messages %}<|start_header_id|>{{ m.role }} {{ m.content | trim }} <|eot_id|>\n{% endfor %}"
+
+
+@pytest.mark.parametrize("changed_files, ends", [
+    ({}, [816]),
+    ({"generation_config.json": DOCUMENT, "config.json": DOCUMENT}, [815, 816]),
+    ({"generation_config.json": DOCUMENT, "tokenizer_config.json": {"eos_token": "<|end_of_text|>"}}, [815, 816]),
+    ({"generation_config.json": {"eos_token_id": [816, 815]}}, [816, 815]),
+    ({"generation_config.json": DOCUMENT, "tokenizer_config.json": {"eos_token": "<|end_of_text|>"},
+      "chat_template.jinja": CLOSES}, [815, 816]),
+    ({"generation_config.json": DOCUMENT, "tokenizer_config.json": {"eos_token": "<|end_of_text|>"},
+      "chat_template.jinja": EVERY}, [815]),
+    ({"generation_config.json": DOCUMENT, "tokenizer_config.json": {"eos_token": "<|end_of_text|>"},
+      "chat_template.jinja": "{{ raise_exception('no assistant') }}"}, [815]),
+])  # fmt: skip
+def test_end_tokens_are_the_settings_the_tokenizers_and_the_one_that_closes_a_turn(tmp_path, changed_files, ends):
+    def change(place):
+        for name, new in changed_files.items():
+            put(place, name, new) if isinstance(new, str) else edit(place, name, **new)
+
+    spec = changed(tmp_path, change)
+    assert models.load_language_model("mine", spec).eos == ends
+    assert preflight.load_outline("mine", spec, spec.source, whole=True).eos == ends
 
 
 def test_weights_that_are_still_to_be_fetched_are_not_missed(tmp_path):

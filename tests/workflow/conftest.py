@@ -30,7 +30,7 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: [])
-    monkeypatch.setattr(usable, "with_places", lambda run, names: run)
+    monkeypatch.setattr(usable, "with_small", lambda run, names: run)
     return project
 
 

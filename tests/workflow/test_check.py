@@ -91,14 +91,14 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch
     assert usable.find_unusable(run_of(), ["tiny-llama"]) == []
 
 
-def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch):
-    """A GGUF file says what it holds when it is converted; the other models are looked at before any fetching."""
+def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
+    """A GGUF file says what it holds once it is here; the other models are looked at before any fetching."""
     steps = []
-    monkeypatch.setattr(run.weights, "needs_conversion", lambda spec: True)
-    monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
+    monkeypatch.setattr(run.weights, "is_elsewhere", lambda spec: True)
+    monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("fetched", names)))
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
     assert run.main(["demo"]) == 2
-    assert steps == [("asked", []), ("converted", ["tiny"]), ("asked", ["tiny"])]
+    assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]
 
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):

@@ -24,10 +24,10 @@ def run(monkeypatch):
 
 
 def test_they_take_no_gpu_and_one_thread(run, monkeypatch):
-    placed = usable.with_places(run, run.values["models"])
+    placed = usable.with_small(run, run.values["models"])
     assert {(job.gpus, job.threads) for job in placed.jobs if job.model} == {(0, 1)}
     monkeypatch.setattr(checkpoint, "SMALL", 900_000)  # between the two
-    placed = usable.with_places(run, run.values["models"])
+    placed = usable.with_small(run, run.values["models"])
     assert {(job.model, job.gpus) for job in placed.jobs if job.model} == {("tiny-llama", 1), ("tiny-qwen", 0)}
 
 
@@ -35,7 +35,7 @@ def test_check_estimates_on_the_processor_for_them(run, monkeypatch):
     measured = replace(CARD, cuda=False, name="CPU", bytes=4)
     monkeypatch.setattr(device, "measure_device", lambda threads, small: measured if small else CARD)
     spec = params.load_model_config("tiny-llama").model_copy(update={"dtype": "auto"})
-    network = checkpoint.outline_network(str(spec.place))
+    network = checkpoint.outline_network(checkpoint.read_config(str(spec.place)))
     assert check.adjust_to_model(CARD, spec, network) == measured
     monkeypatch.setattr(checkpoint, "SMALL", 1000)
     assert check.adjust_to_model(CARD, spec, network) == CARD

@@ -1,7 +1,6 @@
-"""GGUF files on their way to a checkpoint: where they are had from, what is refused, and that it is done once."""
+"""GGUF files on their way to the jobs: where they are had from, what is refused, and what `check` reads of them."""
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -9,12 +8,13 @@ import pytest
 import test_hub
 import tiny_gguf
 from huggingface_hub import errors
-from small_project import ROOT, write
+from small_project import write
 
 from lib import params
-from lib.generate import gguf_file
+from lib.generate import checkpoint
 from lib.paths import UserError
-from workflow import weights
+from workflow import usable, weights
+from workflow.pipeline import Run
 
 
 @pytest.fixture
@@ -40,19 +40,16 @@ def here(inside, monkeypatch):
     return SimpleNamespace(project=inside, **facts)
 
 
-def test_from_a_file_to_a_checkpoint_once(here):
-    """By one of two starts, though a conversion was killed before; the next does nothing."""
-    write(gguf_file.partial_folder_of(here.place) / "config.json", "{")
-    with ThreadPoolExecutor(2) as starts:
-        list(starts.map(lambda _: weights.fetch(["small"], here.said.append), range(2)))
-    assert all(line.startswith("converting small (") and here.sha256[:12] in line for line in here.said)
-    assert here.kept() == {here.sha256}, "nothing of the way there is left"
-    texts = [path.read_text() for path in here.place.iterdir() if path.suffix != ".safetensors"]
-    assert not any(place in text for text in texts for place in (str(here.project.root), str(ROOT), "/tmp"))
-    here.served.unlink()
-    here.said.clear()
-    weights.fetch(["small"], here.said.append)
-    assert not here.said
+def test_a_verified_file_is_linked_for_the_jobs(here):
+    """At each start; and no file of other bytes, though one was verified there before."""
+    for _ in range(2):
+        weights.fetch(["small"], here.said.append)
+    link = here.place / "small.gguf"
+    assert not here.said and here.kept() == {here.sha256} and [*here.place.iterdir()] == [link]
+    assert link.samefile(here.served) and tiny_gguf.sha256(link) == here.sha256
+    write(here.served, "other bytes")
+    with pytest.raises(UserError, match=f"expected {here.sha256}: it is not used"):
+        weights.fetch(["small"], here.said.append)
 
 
 class Hub(test_hub.Hub):
@@ -110,27 +107,52 @@ def test_a_folder_that_holds_the_file(here, monkeypatch):
 
 
 def test_a_full_disk_is_said_before(here, monkeypatch):
+    here.served.unlink()
+    Hub(monkeypatch, here.file)
     monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
-    with pytest.raises(UserError, match="^the conversion of small.gguf needs .* GB: the disk .* has 0.0 GB free"):
+    with pytest.raises(UserError, match="^the download of weights needs .* GB: the disk .* has 0.0 GB free"):
         here.obtain()
 
 
-def test_a_conversion_that_is_killed_says_so(here, monkeypatch):
-    monkeypatch.setattr(weights.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=-9))
-    with pytest.raises(UserError, match="was killed by signal 9, most likely for lack of memory"):
-        weights.fetch(["small"], print)
+def lines(spec) -> list[str]:
+    return [" ".join(line) for line in weights.describe_weights(spec)]
 
 
 def test_what_check_says(here, monkeypatch):
-    def said() -> list[str]:
-        return [" ".join(line) for line in weights.describe_weights(params.load_model_config("small"))]
-
     Hub(monkeypatch, here.file)
+    spec = params.load_model_config("small")
+    assert not weights.is_elsewhere(spec)
+    (found,) = lines(spec)
+    assert found.startswith("ok small.gguf of someone/small-GGUF, ") and "of the right sha256" in found
     here.served.unlink()
     monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
-    found, room = said()
-    assert found.startswith("note small.gguf of someone/small-GGUF, ")
-    assert " GB on the hub, is not converted yet" in found
-    assert room.startswith("wrong the conversion of small.gguf needs")
-    here.place.mkdir(parents=True)
-    assert said() == [f"ok small.gguf is converted, in artifacts/.models/{here.sha256[:12]}.../"]
+    assert weights.is_elsewhere(spec)
+    found, room = lines(spec)
+    assert (
+        found.startswith("note small.gguf of someone/small-GGUF, ") and " GB on the hub, is yet to be fetched" in found
+    )
+    assert "are looked at after that, before the first job" in found
+    assert room.startswith("wrong the download of weights needs")
+
+
+def check_here(here, **told) -> list[str]:
+    """The lines of `check` that are wrong of the model, whose file is written anew."""
+    here.served.unlink()
+    tiny_gguf.write(here.served, tiny_gguf.weights_of(tiny_gguf.network()), **told)
+    sha256 = tiny_gguf.sha256(here.served)
+    text = f"label: Small\nsource: someone/small-GGUF\ngguf: small.gguf\nsha256: {sha256}\nsystem_prompt: false\n"
+    write(here.project.root / "params/models/small.yaml", text)
+    values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
+    found = usable.explain_errors(usable.check_usable(Run("demo", values), "small", {}))
+    return [text for level, text in found if level == "wrong"]
+
+
+@pytest.mark.parametrize("told, line", [
+    ({"template": None}, "its tokenizer has no chat template"), ({"end": 9999}, "its end token 9999 is none of"),
+    ({"end": None}, "the file names no end token"),
+])  # fmt: skip
+def test_a_file_at_hand_is_looked_at_before_a_tensor_is_read(here, monkeypatch, told, line):
+    """Its tokenizer, template and end tokens; and by the run as by `check`, before the first job."""
+    monkeypatch.setattr(checkpoint, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
+    found = check_here(here, **told)
+    assert line in found[0] and all("\n" not in text for text in found)
