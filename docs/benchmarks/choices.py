@@ -9,8 +9,8 @@ from contextlib import suppress
 import pandas as pd
 
 from lib import params
-from lib.analysis.robustness import alternative_choices, change_choice
 from lib.analysis.run_signals import RunSignals
+from lib.paper.sensitivity import alternative_choices, change_choice
 from lib.params import Reading
 from lib.paths import UserError
 

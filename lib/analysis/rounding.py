@@ -16,7 +16,7 @@ import pandas as pd
 from lib.analysis.dropout_statistics import BALD_TERMS
 from lib.analysis.printed_numbers import printed_numbers
 from lib.analysis.results import Results
-from lib.analysis.run_signals import Frames, RunSignals, memoize, score_at_selected_rate
+from lib.analysis.run_signals import Frames, RunSignals, score_at_selected_rate
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.fitting import CalibrationData, ScoredSplit
 from lib.score.bootstrap import RESAMPLED
@@ -51,7 +51,7 @@ def add_noise_to_signals(signals: RunSignals, rng: np.random.Generator) -> RunSi
         pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
         for pair, splits in signals.sets.items()
     }
-    return replace(signals, **parts, sets=sets, call=memoize())
+    return replace(signals, **parts, sets=sets)
 
 
 def _add_noise_to_arrays(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.Generator) -> pd.Series:

@@ -1,6 +1,6 @@
 """The stored model outputs of a run, interpreted under its choices, and the frames computed from them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,12 +8,11 @@ import pandas as pd
 
 from lib import run_names, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
-from lib.analysis.calibration_statistics import describe_calibration_split, summarize_curves
+from lib.analysis.calibration_statistics import describe_calibration_split
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
-from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
-from lib.params import Reading, Subsampling
+from lib.params import Reading
 from lib.score.bootstrap import estimate_metrics
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
@@ -25,27 +24,6 @@ SIGNAL_KINDS = ("generations", "verification", "dropout")  # stored model output
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 Frames = dict[str, pd.DataFrame]
-Caller = Callable[..., Any]  # calls a function with arguments
-
-
-def memoize() -> Caller:
-    """Return a function that calls others once per set of arguments, compared by identity except for a reading.
-
-    A frame that equals an earlier result of the same function is that result, so calls with it are known, too.
-    """
-    known: dict[tuple, tuple[tuple, Any]] = {}
-
-    def call(function: Callable[..., Any], *arguments: Any) -> Any:
-        key = (function, *(part if isinstance(part, Reading) else id(part) for part in arguments))
-        if key not in known:
-            new = function(*arguments)
-            if isinstance(new, pd.DataFrame):
-                earlier = (old for (did, *_), (_, old) in known.items() if did is function)
-                new = next((old for old in earlier if old.equals(new)), new)
-            known[key] = arguments, new  # keeps the arguments alive, so their ids stay unique
-        return known[key][1]
-
-    return call
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +31,7 @@ class RunSignals:
     """The signals of a run, interpreted under its choices.
 
     `responses` are from `interpret_responses`, `sets` are the calibration and evaluation rows of calibrators, and
-    `confidence` has every estimator. `call` is from `memoize`.
+    `confidence` has every estimator.
     """
 
     generations: pd.DataFrame = field(repr=False)
@@ -63,7 +41,6 @@ class RunSignals:
     responses: pd.DataFrame = field(repr=False)
     sets: DataByPair = field(repr=False)
     confidence: pd.DataFrame = field(repr=False)
-    call: Caller = field(default_factory=memoize, repr=False)
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
@@ -79,46 +56,29 @@ class RunSignals:
 
     @classmethod
     def from_frames(
-        cls,
-        generations: pd.DataFrame,
-        verification: pd.DataFrame,
-        dropout: pd.DataFrame,
-        reading: Reading,
-        call: Caller | None = None,
+        cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
     ) -> "RunSignals":
-        """Interpret these frames under the choices; `call` is shared with signals under other choices."""
-        call = call or memoize()
-        responses = call(interpret_responses, generations, reading)
-        sets = call(calibration_data, generations, call(drop_response_logprobs, responses)) if len(responses) else {}
-        how = restrict_reading(reading, "options", "phi", "fit_on_tuning_rows")
-        confidence = call(score_at_selected_rate, responses, verification, dropout, how)
-        return cls(generations, verification, dropout, reading, responses, sets, confidence, call)
+        """Interpret these frames under the choices."""
+        responses = interpret_responses(generations, reading)
+        sets = calibration_data(generations, responses) if len(responses) else {}
+        confidence = score_at_selected_rate(responses, verification, dropout, reading)
+        return cls(generations, verification, dropout, reading, responses, sets, confidence)
 
-    @property
-    def answer_responses(self) -> pd.DataFrame:
-        """The responses without what only the sequence estimators read."""
-        return self.call(drop_response_logprobs, self.responses)
-
-    @property
-    def metric_reading(self) -> Reading:
-        """The choices that matter for measuring passes."""
-        return restrict_reading(self.reading, "phi", "bins")
-
-    def raw_frames(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS)) -> Frames:
+    def raw_frames(
+        self, n_bins_ablation: Sequence[int] = (10, 20, 30), metrics: Sequence[str] = tuple(METRICS)
+    ) -> Frames:
         """Return the frames of the tables of raw confidence, without intervals."""
         n_bins = self.reading.bins
         raw, shared = evaluate(self.confidence, n_bins, names=metrics), self.ece_on_shared_rows()
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
-            "dropout_grid_search": self.call(
-                evaluate_rate_grid, self.answer_responses, self.dropout, self.metric_reading, metrics
-            ),
+            "dropout_grid_search": evaluate_rate_grid(self.responses, self.dropout, self.reading, metrics),
         }
         tokens = verification_statistics.token_reduction(self.verification)
         mass = verification_statistics.option_mass(self.verification, self.reading.options)
         frames["insitu_ptrue"] = pd.concat([frames["result_estimation"], tokens, mass], ignore_index=True)
-        if single_pass.any():
+        if single_pass.any() and n_bins_ablation:
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
             frames["bin_ablation"] = ablate_bins(chosen, n_bins_ablation, measured)
         return frames
@@ -140,17 +100,11 @@ class RunSignals:
     def calibration_frames(self, metrics: Sequence[str] = ("ece",)) -> Frames:
         """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and
         07 store a run's."""
-        fitted, n_bins = self.call(fit_answers, self.sets), self.reading.bins
-        calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, fitted)
+        fitted, n_bins = fit_answers(self.sets), self.reading.bins
+        calibrated, learned, _ = calibrate(self.confidence, self.sets, fitted)
         results = pd.concat([estimate_metrics(calibrated, n_bins, metrics), learned], ignore_index=True)
-        transferred = self.call(transfer, self.sets, fitted, n_bins)
+        transferred = transfer(self.sets, fitted, n_bins)
         return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
-
-    def learning_frames(self, model: str, drawn: Subsampling) -> Frames:
-        """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
-        how = drawn, ("uniform",), self.reading.bins, self.call
-        curves = self.call(learning_curves, self.call(select_model, self.sets, model), *how)
-        return {"learning": summarize_curves(curves)}
 
     def response_frames(self) -> Frames:
         """Return, for every pair, the statistics of responses that the paper shows as pictures or in words.
@@ -159,26 +113,26 @@ class RunSignals:
         """
         answered = self.responses[self.responses.split == "evaluation"].groupby(PAIR, sort=False).parsed
         return {
-            "running_mean": self.call(apply_by_pair, token_statistics.running_mean_curves, self.responses),
-            "tokens": self.call(token_statistics.summarize_answer_tokens, self.responses),
-            "positions": self.call(token_statistics.position_curves, self.responses),
+            "running_mean": apply_by_pair(token_statistics.running_mean_curves, self.responses),
+            "tokens": token_statistics.summarize_answer_tokens(self.responses),
+            "positions": token_statistics.position_curves(self.responses),
             "answered": answered.agg(rows="size", parsed="sum").reset_index(),
-            "calibration_rows": self.call(describe_calibration_split, self.sets),
-            "verification": self.call(verification_statistics.verification_costs, self.verification, self.generations),
+            "calibration_rows": describe_calibration_split(self.sets),
+            "verification": verification_statistics.verification_costs(self.verification, self.generations),
         }
 
     def pass_frames(self, counts: Sequence[int] = ()) -> Frames:
         """Return the statistics of the passes, on rows with a parsed answer; `counts`: as in
         `dropout_statistics.ece_by_number_of_passes`."""
-        kept = self.call(dropout_statistics.keep_parsed_answers, self.dropout, self.answer_responses)
-        selected = self.call(rows_at_selected_rate, kept)
+        kept = dropout_statistics.keep_parsed_answers(self.dropout, self.responses)
+        selected = rows_at_selected_rate(kept)
         if selected.empty:  # without a parsed answer there are no statistics of passes
             return dict.fromkeys(("entropies", "passes", "by_passes"), selected)
-        passes = self.answer_responses, self.dropout, self.metric_reading
+        passes = self.responses, self.dropout, self.reading
         return {
-            "entropies": self.call(apply_by_pair, dropout_statistics.entropy_curves, selected),
-            "passes": self.call(dropout_statistics.summarize_passes, selected),
-            "by_passes": self.call(dropout_statistics.ece_by_number_of_passes, *passes, counts),
+            "entropies": apply_by_pair(dropout_statistics.entropy_curves, selected),
+            "passes": dropout_statistics.summarize_passes(selected),
+            "by_passes": dropout_statistics.ece_by_number_of_passes(*passes, counts),
         }
 
     def score_frames(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
@@ -194,21 +148,6 @@ def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[
     """Yield the pairs that have a frame of this kind, each with its manifest."""
     for pair in store.find_pairs(run, kind, pairs):
         yield pair, store.read_manifest(store.find_frame(run, kind, pair))
-
-
-def restrict_reading(reading: Reading, *names: str) -> Reading:
-    """Return these choices of a reading, with defaults for the others."""
-    return Reading(**{name: getattr(reading, name) for name in names})
-
-
-def drop_response_logprobs(responses: pd.DataFrame) -> pd.DataFrame:
-    """Return responses without the log-probabilities that only the sequence estimators read."""
-    return responses.assign(response=None)
-
-
-def select_model(sets: DataByPair, model: str) -> DataByPair:
-    """Return the sets of one model."""
-    return {pair: rows for pair, rows in sets.items() if pair[0] == model}
 
 
 def score_at_selected_rate(

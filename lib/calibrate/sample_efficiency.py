@@ -1,8 +1,7 @@
 """Finding 4 on Ans Avg: calibrators fitted on fewer rows, with or without oversampling of incorrect answers
 (`fig:calibration_analysis` (c))."""
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -41,7 +40,6 @@ def learning_curves(
     drawn: Subsampling,
     sampling: Sequence[str] = ("uniform",),
     n_bins: int = 10,
-    call: Callable[..., pd.DataFrame] = operator.call,
 ) -> pd.DataFrame:
     """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
 
@@ -56,8 +54,6 @@ def learning_curves(
         Entries of SAMPLING.
     n_bins
         As for `ece`.
-    call : callable
-        Calls `scores_by_draw` with its arguments, or returns what it gave for them before.
 
     Returns
     -------
@@ -67,7 +63,7 @@ def learning_curves(
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
-        for (*key, one_class), scores in call(scores_by_draw, pair, dataset, drawn, sampling).items():
+        for (*key, one_class), scores in scores_by_draw(pair, dataset, drawn, sampling).items():
             rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)

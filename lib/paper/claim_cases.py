@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.results import Results, tidy_numbers
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.store import PAIR
 
 CELL = [*PAIR, "estimator"]
@@ -82,8 +82,12 @@ def pivot_values(rows: pd.DataFrame, columns: str, values: str = "value", index:
 
 
 def rows_of_table(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
-    """Return the rows of a table with a metric, as `tidy_numbers` does. Raise MissingFrame if the table is missing."""
-    return tidy_numbers({table: results.frame(table, metric=metric)})
+    """Return the rows of a table with a metric; words that do not apply (`method` of a raw score) are "". Raise
+    MissingFrame if the table is missing."""
+    rows = results.frame(table, metric=metric).reindex(columns=[*NUMBER_KEY, *QUANTITIES])
+    words = ("estimator", "method", "source_model", "source_dataset")
+    types = dict.fromkeys(QUANTITIES, float) | dict.fromkeys(words, object)
+    return rows.astype(types).fillna(dict.fromkeys(words, ""))
 
 
 def raw_errors(results: Results, *estimators: str, metric: str = "ece") -> pd.DataFrame:

@@ -1,22 +1,19 @@
-"""The claims on the paper's own numbers, counted by hand; its numbers beside those of a run; and the sensitivity."""
+"""The claims on the paper's own numbers, counted by hand, and its numbers beside those of a run."""
 
 import re
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 from latex import paper as paper_text
 
 from lib import params, store
-from lib.analysis import robustness, run_results, run_signals
+from lib.analysis import run_results, run_signals
 from lib.paper import comparison, exhibits, footnotes, reference
 from lib.paper.claim_cases import QUANTIFIERS
 from lib.paper.claims import CLAIMS, FINDINGS
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import judge_all
-from lib.score.interpretation import interpret_responses
 
 # Counted by hand from the printed tables (exceptions among them). The figures of the paper's own claims, too: 35 of 45
 # cells, and median gains of 79% and 57%.
@@ -154,58 +151,6 @@ def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says()
     """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
     first, second = np.random.default_rng(0).normal(size=(2, 200_000))
     assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.EXPECTED_CAPTURE_RATE
-
-
-# ---- sensitivity
-
-
-def analysis(draws):
-    """All results under some choices, with learning curves of few draws."""
-    labels = run_results.results_without_frames(DEMO.models, DEMO.datasets)
-    drawn = params.Subsampling(calibration_sizes=[5, 50], draws=draws)
-    return partial(robustness.analyze, labels=labels, n_bins_ablation=(10, 20, 30), model="tiny-llama", drawn=drawn)
-
-
-def again(shipped, chosen):
-    """The findings judged again under other choices."""
-    return robustness.judge_alternatives(shipped, analysis(4), judge_all, chosen)
-
-
-def test_sensitivity(shipped):
-    found = again(shipped, [("missing", "zero"), ("grader", "exact"), ("phi", "top_p")])
-    assert set(found[found.name != ""].choice) == {"phi: top_p"}
-    assert list(found[found.choice == "grader: exact"].finding) == [robustness.CHANGES_NOTHING]
-    assert "SeqAnsOverlap" not in set(found.name), "no intervals are there"
-    assert {"BaldBelowPTrue", "EasyToHard", "IsotonicReduces", "FiveReliable", "FiftySuffice"} <= set(found.name)
-    turned = found[found.flips]
-    assert len(turned) == len(robustness.list_flipped_claims(found)) > 0
-    assert not robustness.list_flipped_claims(found[~found.flips]).finding.item().startswith("ECE")
-
-
-OTHER_CHOICES = ("phi", "top_k"), ("options", "True/False"), ("fit_on_tuning_rows", False)
-SLOW = [pytest.param(choice, marks=pytest.mark.slow) for choice in OTHER_CHOICES]
-
-
-@pytest.mark.parametrize("choice", [("include_thinking", False), *SLOW])
-def test_what_a_choice_does_not_touch_is_taken_from_before(shipped, choice):
-    """And is what it would be if all were made anew."""
-    other = robustness.change_choice(shipped, *choice)
-    kept = (other.generations, other.verification, other.dropout, other.reading)
-    before, quick = (analysis(2)(some).frames for some in (shipped, other))
-    anew = analysis(2)(run_signals.RunSignals.from_frames(*kept)).frames
-    assert quick.keys() == anew.keys() and quick["learning"].equals(before["learning"])
-    assert any(quick[name] is before[name] for name in quick)
-    for name in quick:
-        pd.testing.assert_frame_equal(quick[name], anew[name], obj=name)
-
-
-def test_a_choice_may_leave_no_response(shipped):
-    """As with `missing: drop` where no model ever writes an answer: nothing is judged, and nothing fails."""
-    silent = shipped.generations.assign(answer=None)
-    none = replace(shipped, generations=silent, responses=interpret_responses(silent, shipped.reading))
-    found = again(none, [("missing", "drop")])
-    assert set(found.finding) == {"(leaves no response to judge)"}
-    assert "none turns" in set(robustness.list_flipped_claims(found).finding)
 
 
 # ---- a run that lacks answers or passes

@@ -1,0 +1,89 @@
+"""Sensitivity of the claims: their verdicts on raw and calibrated errors under other choices, one at a time.
+
+No model is run again, and the dropout rate remains the selected one. Claims that need intervals, passes or positions
+are left out.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, get_args
+
+import pandas as pd
+
+from lib.analysis.results import Results
+from lib.analysis.run_signals import RunSignals
+from lib.paper.claim_cases import Claim
+from lib.paper.claims import CLAIMS
+from lib.paper.verdicts import Verdict, judge_all
+from lib.params import Reading
+from lib.paths import UserError
+
+SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
+CHOICES = {  # that move results and need no model, and what each decides
+    "missing": "a response without an answer",
+    "logprobs_from": "whose probabilities are read",
+    "include_thinking": "the thinking block is part of the response",
+    "options": "the words whose mass P(True) compares",
+    "phi": "from BALD to confidence",
+    "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
+    "grader": "what counts as right",
+    "bins": "the bins of ECE and MCE",
+}
+BINS = (10, 20, 30)  # the paper's
+
+
+def alternative_choices(now: Reading) -> Iterator[tuple[str, Any]]:
+    """Yield each of CHOICES with every value except the current one (`now`)."""
+    for name in CHOICES:
+        kind = Reading.model_fields[name].annotation
+        values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
+        yield from ((name, value) for value in values if value != getattr(now, name))
+
+
+def describe_choice(name: str, value: Any, now: Any) -> str:
+    """Describe a choice for the reader: its meaning, the other value, and that of this run."""
+    said = {True: "yes", False: "no"} if isinstance(value, bool) else {}
+    return f"{CHOICES[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
+
+
+def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
+    """Return the signals under another choice. Raise UserError if no response is left."""
+    reading = signals.reading.model_copy(update={name: value})
+    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading)
+    if other.responses.empty:
+        raise UserError("(leaves no response to judge)")
+    return other
+
+
+def judge_errors(signals: RunSignals, labels: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
+    """Judge claims of the paper on the raw and calibrated errors of a run; `labels`: its results without frames."""
+    frames = signals.raw_frames((), ("acc", "ece", "auroc")) | signals.calibration_frames()
+    return judge_all(replace(labels, frames=frames), (claim for claim in claims if claim.kind == "claim"))
+
+
+def judge_alternatives(signals: RunSignals, labels: Results) -> pd.DataFrame:
+    """Judge the claims again under every alternative choice.
+
+    Return a row for every choice and claim that can be judged here: the choice, its description (`words`), the claim's
+    quotation (`finding`) and name, its counts here and `then`, and whether the verdict `flips`.
+    """
+    before = {name: verdict for name, verdict in judge_errors(signals, labels).items() if verdict.held is not None}
+    records: list[tuple] = []
+    for name, value in alternative_choices(signals.reading):
+        choice = f"{name}: {value}", describe_choice(name, value, getattr(signals.reading, name))
+        try:
+            after = judge_errors(change_choice(signals, name, value), labels, [old.claim for old in before.values()])
+        except UserError as error:  # such as options that are not single tokens of the model
+            records.append((*choice, str(error), "", "", "", False))
+            continue
+        for claim, new in after.items():
+            old, flips = before[claim], new.held not in (None, before[claim].held)
+            records.append((*choice, old.claim.quote, claim, old.said, new.said or new.reason, flips))
+    return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
+
+
+def list_changed_verdicts(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the claims whose verdict changes, for the reader, from the output of `judge_alternatives`."""
+    changed = records[records.flips].drop(columns=["choice", "name", "flips"]).rename(columns={"words": "choice"})
+    none = {"choice": "any of them", "finding": "none changes", "here": "", "then": ""}
+    return changed if len(changed) else pd.DataFrame([none])

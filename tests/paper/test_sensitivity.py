@@ -1,0 +1,60 @@
+"""Verdicts under other choices: which are tried, what turns, and what the reader is told."""
+
+import pytest
+
+from lib import params, store
+from lib.analysis import run_results, run_signals
+from lib.paper import sensitivity
+from lib.params import Reading
+
+PAIR = ["tiny-llama"], ["demo-medium"]
+LABELS = run_results.results_without_frames(*PAIR)
+
+
+@pytest.fixture(scope="module")
+def unanswered(shipped):
+    """Wrong responses without an answer, whose last number is nearly certain."""
+    rows = shipped.generations.query("model in @PAIR[0] and dataset in @PAIR[1]").groupby("split").head(40)
+    rows = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
+    first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
+    return run_signals.RunSignals.from_frames(rows, first, shipped.dropout.head(0), Reading())
+
+
+def test_each_value_of_the_eight_choices_but_the_runs_own():
+    tried = list(sensitivity.alternative_choices(Reading(missing="zero", include_thinking=False, bins=20)))
+    assert {("missing", "drop"), ("missing", "last_number"), ("include_thinking", True), ("fit_on_tuning_rows", False),
+            ("options", "True/False"), ("phi", "top_k"), ("phi", "top_p"), ("logprobs_from", "sampling"),
+            ("grader", "exact"), ("bins", 10), ("bins", 30)} <= set(tried)  # fmt: skip
+    assert {name for name, _ in tried} == set(sensitivity.CHOICES) and len(sensitivity.CHOICES) == 8
+    assert not {("missing", "zero"), ("include_thinking", False), ("bins", 20), ("grader", "numeric")} & set(tried)
+
+
+def test_a_verdict_that_turns_is_said_with_both_counts(unanswered):
+    """The sequence has the lower error beside a last number that is nearly 1, and the higher beside 0."""
+    found = sensitivity.judge_alternatives(unanswered, LABELS)
+    (turned,) = found.query("choice == 'missing: zero' and name == 'SeqAvgBelowAnswer'").itertuples()
+    assert (turned.here, turned.then, turned.flips) == ("1 of 1 pairs", "0 of 1 pairs", True)
+    assert turned.words == "a response without an answer (missing): zero, not last_number"
+    shown = sensitivity.list_changed_verdicts(found)
+    assert turned.finding in set(shown.finding) and len(shown) == found.flips.sum()
+    assert not found.query("choice == 'grader: exact'").flips.any(), "no answer is right under any grader"
+    assert {"SeqAnsOverlap", "MeansDiverge", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
+
+
+def test_a_choice_may_leave_no_response(unanswered):
+    found = sensitivity.judge_alternatives(unanswered, LABELS).query("choice == 'missing: drop'")
+    assert found.finding.tolist() == ["(leaves no response to judge)"] and not found.flips.any()
+    assert sensitivity.list_changed_verdicts(found).finding.tolist() == ["none changes"]
+
+
+@pytest.mark.slow
+def test_it_is_what_a_run_with_that_choice_says(shipped):
+    """The whole demo, whose own results under another choice are computed on their own."""
+    demo = params.load_profile("demo")
+    labels = run_results.results_without_frames(demo.models, demo.datasets)
+    found = sensitivity.judge_alternatives(shipped, labels)
+    other = run_signals.RunSignals.of("shipped", demo.models, demo.datasets, Reading(phi="top_k"))
+    verdicts = sensitivity.judge_errors(other, labels)
+    rows = found[found.choice == "phi: top_k"].set_index("name")
+    assert rows.then.to_dict() == {name: verdicts[name].said or verdicts[name].reason for name in rows.index}
+    assert found.flips.any() and not found.flips.all()
