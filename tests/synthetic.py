@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from scipy.special import log_softmax
 
+from lib.analysis.results import Results
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate import scoring
 from lib.params import Reading
@@ -138,6 +139,8 @@ def write_responses(generations, path, tokenizer=None):
     return path
 
 
-def own_labels(frame):
-    """Models and datasets of a frame by their names, {name: label} each."""
-    return [{name: name for name in frame[column].unique()} for column in PAIR]
+def results_of(**frames):
+    """Results of these frames, whose models and datasets are labeled by their names."""
+    first = next(iter(frames.values()))
+    models, datasets = ({name: name for name in first[column].unique()} for column in PAIR)
+    return Results(models, datasets, models, (models, datasets), [], frames, "Demo models.")

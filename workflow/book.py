@@ -20,7 +20,7 @@ from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments.formatters import HtmlFormatter
 
-from lib.paper.exhibits import captions
+from lib.paper.captions import captions
 from lib.paths import ROOT, UserError, visible
 from workflow.export import marked_outputs, parameters_of
 from workflow.pipeline import Run, command_of

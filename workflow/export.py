@@ -20,7 +20,7 @@ from pathlib import Path
 import nbformat
 from nbconvert.exporters import Exporter
 
-from lib.paper.exhibits import EXHIBITS, captions
+from lib.paper.captions import CAPTIONS, captions
 from lib.paper.latex import escape
 from lib.paths import UserError, nearest, write_atomically
 from workflow.files import write_json
@@ -29,9 +29,9 @@ from workflow.pipeline import PUBLISHED
 TEXT = {"text/latex": ".tex"}
 FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
          "rep": {"application/json": ""}}  # fmt: skip
-TARGETS = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.notebook == "08_tables")
+TARGETS = (*captions(), *(f"rep_{name}" for name in ("ablation", "findings", "microscope", "notes", "numbers")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
-OF_PUBLISHED = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.published)
+OF_PUBLISHED = (*(name for name in CAPTIONS if name.startswith("tab_")), "rep_findings")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 

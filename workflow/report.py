@@ -17,9 +17,9 @@ import jinja2
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
+from lib.paper.captions import captions
 from lib.paper.claims import FINDINGS
-from lib.paper.comparison import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE, STABLE
-from lib.paper.exhibits import captions
+from lib.paper.comparison import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
@@ -37,12 +37,10 @@ def report_page(
     parameters: Mapping[str, Any], outputs: Mapping[str, dict], places: Mapping[str, str] | None = None
 ) -> str:
     """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
-    findings, ablation, choices, views, costs, stability, numbers = (
+    findings, ablation, choices, views, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
-        for name in ("findings", "ablation", "sensitivity", "microscope", "costs", "stability", "numbers")
+        for name in ("findings", "ablation", "sensitivity", "microscope", "notes", "numbers")
     )
-    stable = {(row["table"], row["key"]): row["moves"] for row in stability}
-    numbers = [row | {"moves": stable.get((row["table"], row["key"]), STABLE)} for row in numbers]
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [exhibit_section(name, outputs[name], numbers) for name in captions() if name in outputs]
@@ -63,18 +61,15 @@ def report_page(
         counts=count_verdicts(by_kind["claim"], sides),
         sections=sections,
         there={part["id"] for part in sections} | ({"rep_ablation"} if ablation else set()),
-        total=len(numbers),
         held=comparable,
         foreign=sorted(foreign),
         expected=EXPECTED_CAPTURE_RATE,
-        tried=bool(stable),
-        moving=sum(row["moves"] != STABLE for row in numbers),
         robust="rep_sensitivity" in outputs,
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
         tried_choices=count_changed_verdicts(choices).items(),
         ablation=ablation,
-        costs=costs,
+        notes=[row["note"] for row in notes],
         number=format_value,
         places=places or {},
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there

@@ -11,14 +11,16 @@ from dataclasses import replace
 import pandas as pd
 
 from lib import params
-from lib.analysis import rounding, run_comparison
+from lib.analysis import run_comparison
 from lib.analysis.results import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.run_signals import RunSignals
-from lib.paper import footnotes
-from lib.paper.exhibits import TABLES
+from lib.paper.captions import TABLES
+from lib.paper.comparison import printed_numbers
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
+
+OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 
 
 def verify(run: Run, say: Callable[[str], None]) -> int:
@@ -33,7 +35,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     file = f"{run.figures}/verify.csv"
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    made = replace(here, frames={**here.frames, **rounding.recompute_frames(ours, bins)})
+    made = replace(here, frames={**here.frames, **run_comparison.recompute_frames(ours, bins)})
     wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
     differing = run_comparison.list_differing_numbers(table, file)
     for line in [*matched.summary, *describe_other_passes(matched), *differing, *wrong]:
@@ -46,16 +48,15 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
 def results_of(run: Run, signals: RunSignals) -> Results:
     """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 10."""
     names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "resamples",
-             "seed")  # fmt: skip
-    results = results_of_run(run.name, signals, **{name: run.values[name] for name in names})
-    return replace(results, notes=footnotes.notes_of_run(run.name, run.values["title"], signals, results))
+             "seed", "title")  # fmt: skip
+    return results_of_run(run.name, signals, **{name: run.values[name] for name in names})
 
 
 def compare_runs(here: Results, matched: run_comparison.MatchedRows, bins: Sequence[int]) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
-    frames = rounding.recompute_frames(matched.ours, bins)
-    ours = rounding.printed_numbers(replace(here, frames={**here.frames, **frames}))
-    return run_comparison.compare_numbers(ours, rounding.measure_noise_effect(here, matched.theirs, bins))
+    both = (run_comparison.recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
+    ours, theirs = (printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both)
+    return run_comparison.compare_numbers(ours, theirs)
 
 
 def describe_other_passes(matched: run_comparison.MatchedRows) -> list[str]:
@@ -72,18 +73,18 @@ def describe_other_passes(matched: run_comparison.MatchedRows) -> list[str]:
 def list_differing_tables(here: Results, folder: str) -> list[str]:
     """Return one line per table file that is missing or differs from the table of the results."""
     lines = []
-    for exhibit in TABLES:
-        name = f"{folder}/{exhibit.name}.tex"
+    for target, build in TABLES.items():
+        name = f"{folder}/{target}.tex"
         if not (ROOT / name).is_file():
             lines.append(f"{name} is missing")
-        elif (ROOT / name).read_bytes() != exhibit.build(here).latex.encode():
+        elif (ROOT / name).read_bytes() != build(here).latex.encode():
             lines.append(f"{name} is NOT what the run's results give")
     return lines
 
 
 def list_differing_results(here: Results, made: Results) -> list[str]:
     """Return one line per table whose saved results differ from those computed from the signals."""
-    kept, anew = (rounding.printed_numbers(results).set_index(["table", "key"]).value for results in (here, made))
-    same = (kept - anew).abs() <= run_comparison.LEAST_TOLERANCE
+    kept, anew = (printed_numbers(results).set_index(["table", "key"]).value for results in (here, made))
+    same = (kept - anew).abs() <= OWN_TOLERANCE
     wrong = (~same)[~same].groupby("table", sort=False).size()
     return [f"{table}: {count} saved numbers are NOT what the run's signals give" for table, count in wrong.items()]

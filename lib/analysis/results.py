@@ -38,7 +38,7 @@ class Results:
     transfer_labels: tuple[Mapping[str, str], Mapping[str, str]]
     settings: Sequence[Any]
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
-    notes: Sequence[str] = ()
+    title: str = ""  # printed below every table
     questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
@@ -98,6 +98,11 @@ def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     ]
     tidy = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=NUMBER_COLUMNS).astype(types)
     return tidy.fillna(dict.fromkeys(words, ""))
+
+
+def as_sentence(title: str) -> str:
+    """Return a run's title as it is printed below its tables."""
+    return f"{title.strip().rstrip('.')}." if title.strip() else ""
 
 
 def find_hardest_dataset(frame: pd.DataFrame) -> str:

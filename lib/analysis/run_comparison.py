@@ -1,7 +1,8 @@
 """Compare two runs of the same models on the same questions, up to rounding.
 
 CPUs round differently, and occasionally another token is sampled. So responses that diverged are counted and excluded
-from both runs. The remaining numbers may differ by as much as noise changes them.
+from both runs. The remaining numbers may differ by TOLERANCE, but for those after isotonic regression, which jump where
+two close scores swap.
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lib.analysis.run_signals import RunSignals
+from lib.analysis.run_signals import Frames, RunSignals
 from lib.paths import UserError
+from lib.score.bootstrap import RESAMPLED
+from lib.score.metrics import METRICS
 from lib.store import KEYS, PAIR
 
 LEAST_MATCHED = 0.97  # minimum share of identical responses
-TIMES_NOISE = 3  # a number may differ by this multiple of its largest change in ten noisy draws,
-LEAST_TOLERANCE = 1e-4  # or by a tenth of the last printed digit
-STEP_METHOD = "isotonic"  # results of this method jump if two close scores swap, too rarely to appear in few draws
+TOLERANCE = 0.002  # of a number, between machines
+UNSTABLE_METHOD = "isotonic"  # numbers of this method may differ by more
 LISTED_NUMBERS = 20  # at most
 
 
@@ -89,39 +91,38 @@ def list_differing_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
     ]
 
 
+def recompute_frames(signals: RunSignals, n_bins_ablation: Sequence[int]) -> Frames:
+    """Return the frames of every table that depends on log-probabilities, without intervals."""
+    frames = signals.raw_frames(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
+    frames |= signals.calibration_frames(RESAMPLED)
+    return frames | {"result_estimation_full": frames["result_calibration"]}
+
+
 def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per number of the tables.
 
-    Columns: table, key, here, shipped, difference, tolerance, moves (under noise), within, and `reads`, whether its
-    printed form differs.
+    Columns: table, key, here, shipped, difference, within, and `reads`, whether its printed form differs.
 
     Parameters
     ----------
-    ours
-        The run's numbers, from `lib.analysis.printed_numbers.printed_numbers`.
-    theirs
-        The shipped numbers with their change under noise, from `lib.analysis.rounding.measure_noise_effect`.
+    ours, theirs
+        The numbers of a run and of the shipped one, from `lib.paper.comparison.printed_numbers`.
     """
-    ours, theirs = (side.rename(columns={"value": name}) for side, name in ((ours, "here"), (theirs, "shipped")))
-    table = ours[["table", "key", "here", "text"]].merge(
-        theirs[["table", "key", "shipped", "text", "moves"]], on=["table", "key"], how="outer", suffixes=("", "_theirs")
-    )
-    table = table.fillna({"moves": 0.0})
+    ours, theirs = (side[["table", "key", "value", "text"]] for side in (ours, theirs))
+    table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("", "_theirs"))
+    table = table.rename(columns={"value": "here", "value_theirs": "shipped"})
     gap, reads = (table.here - table.shipped).abs(), table.text != table.text_theirs
-    steps = table.moves.where(table.key.str.contains(STEP_METHOD))  # the largest of the same metric in its table
-    far = steps.groupby([table.table, table.key.str.split("/").str[3]]).transform("max").where(steps.notna()).fillna(0)
-    tolerance = np.maximum(np.maximum(TIMES_NOISE * table.moves, LEAST_TOLERANCE), far)
-    table = table.drop(columns=["text", "text_theirs"])
-    within = gap <= tolerance  # false for a missing number
-    return table.assign(difference=gap, tolerance=tolerance, within=within, reads=reads)
+    unstable = table.key.str.contains(UNSTABLE_METHOD)
+    within = (gap <= TOLERANCE) | (unstable & gap.notna())  # false for a missing number
+    return table.drop(columns=["text", "text_theirs"]).assign(difference=gap, within=within, reads=reads)
 
 
 def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
     """Return a line for each number whose printed form differs or that differs by too much, largest excess first."""
     shown = table[table.reads | ~table.within].sort_values(["within", "difference"], ascending=[True, False])
     lines = [
-        f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped, differs by {row.difference:.2g}, "
-        f"{'within' if row.within else 'MORE than'} what rounding moves ({row.tolerance:.2g})"
+        f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped, differs by {row.difference:.2g}"
+        + ("" if row.within else f", MORE than {TOLERANCE}")
         for row in shown.head(LISTED_NUMBERS).itertuples()
     ]
     more = len(shown) - LISTED_NUMBERS
@@ -141,7 +142,9 @@ def judge_reproduction(table: pd.DataFrame, matched: MatchedRows, wrong: Sequenc
     if wrong:
         return False, f"NOT the same: {len(wrong)} of the run's tables are not what its signals give"
     if beyond:
-        return False, f"NOT the same: {beyond} of {len(table)} numbers differ by more than rounding moves them"
+        return False, f"NOT the same: {beyond} of {len(table)} numbers differ by more than {TOLERANCE}"
+    far = int((table.difference > TOLERANCE).sum())
     rows = f"{matched.rows - matched.other} of {matched.rows} responses alike"
-    how = f"{read} read otherwise, by no more than rounding moves them" if read else "all read alike"
+    how = f"{read} read otherwise, by at most {TOLERANCE}" if read else "all read alike"
+    how += f" ({far} by more, after isotonic regression)" if far else ""
     return True, f"the same: {len(table)} numbers, {how}; {rows}"

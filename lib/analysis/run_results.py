@@ -7,7 +7,7 @@ from dataclasses import replace
 from lib import params, run_names, store
 from lib.analysis import ablation_statistics, answer_dropout, costs
 from lib.analysis.calibration_statistics import summarize_curves
-from lib.analysis.results import Results
+from lib.analysis.results import Results, as_sentence
 from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
 from lib.params import Reading
 from lib.paths import UserError
@@ -50,9 +50,12 @@ def results_of_run(
     n_bins_ablation: Sequence[int] = (10, 20, 30),
     resamples: int = 5000,
     seed: int = 0,
+    title: str = "",
     **shown: Sequence[str],
 ) -> Results:
     """Return all results of a run, with intervals over the `resamples` of 05; `shown`: as `results_without_frames`.
+
+    The title is by default the run's name.
 
     Raise UserError if frames of 05 to 07 or 10 are missing.
     """
@@ -60,13 +63,14 @@ def results_of_run(
     frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)
     frames |= load_ablation(*pairs, signals.reading)
     frames |= answer_dropout.compare_dropout_scopes(*pairs, signals, *drawn)
-    frames |= costs.costs_of_run(*pairs, signals, frames)
+    frames |= costs.costs_of_run(signals, frames)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
         name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
         for name in datasets
     }
-    return replace(results_without_frames(models, datasets, **shown), frames=frames, questions=questions)
+    title = as_sentence(title or ("" if run == "paper" else f"Run {run}"))
+    return replace(results_without_frames(models, datasets, **shown), frames=frames, questions=questions, title=title)
 
 
 def partial_results(

@@ -10,8 +10,8 @@ from matplotlib.ticker import LogLocator
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
 from lib.paper.beyond_paper import ALL_ESTIMATORS, estimators_shown
+from lib.paper.cells import Frame
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, in_paper_style, make_panels
-from lib.paper.layout import Frame
 from lib.store import PAIR
 
 ESTIMATOR_MARKERS = dict(

@@ -1,26 +1,23 @@
-"""The paper's tables of calibration and transfer, built from tidy frames. Bold is computed.
+"""The paper's tables of calibration and transfer. Each is a function of all results of a run, or of the paper; bold is
+computed.
 
 Each method of `calibrators.METHODS` adds a group of columns, a block of rows, or a column. Temperature scaling is under
-the heading Platt, as in the paper. Builders have the arguments of those in `tables`.
+the heading Platt, as in the paper.
 """
 
-import itertools
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from itertools import groupby, permutations
 
 import pandas as pd
 
-from lib.analysis.printed_numbers import ERRORS, format_two_digits
+from lib.analysis.results import Results
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.transfer import SOURCE
-from lib.paper.booktabs import Cell, Stack, Table
+from lib.paper import cells
+from lib.paper.booktabs import Table
+from lib.paper.cells import Frame, Lines
+from lib.paper.frame_labels import family_labels
 from lib.paper.latex import escape
-from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_column, is_lowest
-from lib.paper.number_cells import DASH, format_3dp, improvement_cell, interval_cell, number_cell
-from lib.score.estimators import Estimator
+from lib.score.estimators import in_columns
 from lib.score.metrics import METRICS
 from lib.store import PAIR
 
@@ -29,194 +26,137 @@ METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"} 
 # ---- calibration
 
 
-def result_calibration(frame: Frame, models: Labels, datasets: Labels, notes: Notes = (), full: bool = False) -> Table:
-    """Build `tab:result_calibration`: ECE after each method, and its fitted parameters.
+def result_calibration(results: Results, full: bool = False) -> Table:
+    """Return `tab:result_calibration`: ECE after each method, and its fitted parameters.
 
-    `frame` is the concatenated output of `bootstrap` and `calibrate`. The lowest ECE of an estimator is bold; ties go
-    to the largest improvement. `full`: with intervals.
+    The lowest ECE of an estimator is bold; ties go to the largest improvement as printed. `full`: with intervals.
     """
-    layout = Layout(frame, models, datasets, [*notes, *calibrator_notes(frame)])
-    columns = calibrated_columns(layout)
-
-    def cell(*numbers: Any) -> Cell:
-        if numbers[0].metric != "ece":
-            return parameters_cell(numbers, full)
-        return interval_cell(numbers[0], (r"\calci", r"\bestcalci")) if full else improvement_cell(numbers[0])
-
-    groups = itertools.groupby(columns, lambda column: column.key["method"])
-    specification = " | ".join(["ll", *("c" * len(list(group)) for _, group in groups)])
-    return layout.by_pair(columns, specification, cell=cell, bold=mark_best_method)
-
-
-def result_calibration_full(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
-    """Build `tab:result_calibration_full`: `result_calibration` with intervals."""
-    return result_calibration(frame, models, datasets, notes, full=True)
+    frame = results.frames["result_calibration_full" if full else "result_calibration"]
+    rows, columns = cells.pair_lines(results), calibrated_columns(frame)
+    numbers = cells.place(frame, rows, columns)
+    errors, gains = numbers.metric == "ece", cells.format_gains(numbers)
+    improved = numbers.text.where(numbers.relative.isna(), numbers.text + " (" + gains + ")")
+    shown = cells.format_intervals(numbers, r"\calci") if full else improved
+    numbers["text"] = shown.where(errors, parameter_texts(numbers, full))
+    best = percent_improved(numbers).fillna(0).where(cells.lowest(numbers, errors, "row", "estimator"))
+    numbers["bold"] = best == best.groupby([numbers.row, numbers.estimator]).transform("max")
+    groups = ["c" * len(list(group)) for _, group in groupby(columns, lambda column: column[1]["method"])]
+    return cells.set_table(numbers, rows, columns, spec=" | ".join(["ll", *groups]), title=results.title)
 
 
-def calibrated_columns(layout: Layout) -> list[Header]:
+def result_calibration_full(results: Results) -> Table:
+    """Return `tab:result_calibration_full`: `result_calibration` with intervals."""
+    return result_calibration(results, full=True)
+
+
+def calibrated_columns(frame: Frame) -> Lines:
     """Return the columns by method: ECE of each estimator, preceded once by its fitted parameters.
 
     The table shows estimators for which some method uses more than the confidence (answer tokens, a margin), or all if
     there are none. The parameters of `ans` belong to both estimators of the answer's tokens.
     """
-    errors = layout.frame[layout.frame["metric"] == "ece"]
-    fitted = set(zip(errors["method"], errors["estimator"], strict=True))
-    learned = layout.frame[~layout.frame["metric"].isin([*METRICS, ""])]
-    parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda s: tuple(s.unique())).to_dict()
+    errors, learned = frame[frame.metric == "ece"], frame[~frame.metric.isin([*METRICS, ""])]
+    fitted = set(zip(errors["method"], errors.estimator, strict=True))
+    parameters = learned.groupby(["method", "estimator"]).metric.agg(lambda names: tuple(names.unique())).to_dict()
     beyond = [name for name, method in METHODS.items() if "confidence" not in method.takes]
-    chosen = [e for e in layout.estimators if any((name, e.name) in fitted for name in beyond)] or layout.estimators
-    columns = []
+    shown = in_columns(frame.estimator.unique())
+    shown = [e for e in shown if any((method, e.name) in fitted for method in beyond)] or shown
+    columns: Lines = []
     for method, how in METHODS.items():
-        group = Cell(METHOD_HEADINGS.get(method, how.label))
-        for e in (e for e in chosen if (method, e.name) in fitted):
+        heading = METHOD_HEADINGS.get(method, how.label)
+        for e in (e for e in shown if (method, e.name) in fitted):
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
             if names := parameters.pop((method, learner), None):
-                columns.append(
-                    Header((group, parameter_heading(names)), {"method": method, "estimator": learner, "metric": names})
-                )
-            columns.append(estimator_column(e, "ece", (group,), method=method))
+                symbols = f"${names[0]}$" if len(names) == 1 else f"$({','.join(names)})$"
+                columns.append(((heading, symbols), {"method": method, "estimator": learner, "metric": names}))
+            columns.append(((heading, e.label), {"method": method, "estimator": e.name, "metric": "ece"}))
     return columns
 
 
-def parameter_heading(names: Sequence[str]) -> Cell:
-    """Return t, or (a, b)."""
-    text, latex, html = ", ".join(names), ",".join(names), ", ".join(f"<i>{name}</i>" for name in names)
-    if len(names) > 1:
-        text, latex, html = f"({text})", f"({latex})", f"({html})"
-    return Cell(text, latex=f"${latex}$", html=html)
+def parameter_texts(numbers: Frame, full: bool) -> pd.Series:
+    """Return the fitted parameters of a cell with its first number: 0.53, or (0.61, -1.20), as a formula if intervals
+    are formulas (`full`)."""
+
+    def join(texts: pd.Series) -> str:
+        if len(texts) == 1 or cells.DASH in set(texts):
+            return min(texts)  # the dash comes first
+        return f"$({','.join(texts)})$" if full else f"({', '.join(texts)})"
+
+    where = ["row", "column"]
+    texts = numbers[where].assign(text=cells.format_values(numbers.value, cells.format_two_digits))
+    return texts.groupby(where).text.transform(join).mask(texts.duplicated(where), "")
 
 
-def parameters_cell(numbers: Sequence[Any], full: bool) -> Cell:
-    """Return the fitted parameters: 0.53, or (0.61, -1.20), as a formula if intervals are formulas (`full`)."""
-    cells = [number_cell(one, format_two_digits) for one in numbers]
-    if DASH in cells or len(cells) == 1:
-        return DASH if DASH in cells else cells[0]
-    text = f"({', '.join(cell.text for cell in cells)})"
-    return Cell(text, latex=f"${text.replace(' ', '')}$" if full else None, key=cells[0].key)
-
-
-def percent_improved(shown: Frame) -> pd.Series:
+def percent_improved(numbers: Frame) -> pd.Series:
     """Return the relative improvement as printed."""
-    return (100 * shown["relative"]).round()
+    return (100 * numbers.relative).round()
 
 
-def mark_best_method(shown: Frame) -> pd.Series:
-    """Mark the lowest ECE of each estimator of a row; ties go to the largest improvement as printed."""
-    lowest = is_lowest(shown, shown["metric"] == "ece", "row", "estimator")
-    gains = percent_improved(shown).fillna(0).where(lowest)
-    return gains == gains.groupby([shown["row"], shown["estimator"]]).transform("max")
-
-
-def calibrator_notes(frame: Frame) -> list[str]:
-    """Return a line for each pair and reason of a calibrator, with its estimators."""
-    odd = frame[~frame["metric"].isin(METRICS) & (frame["reason"] != "")]
-    groups = odd.groupby(["model", "dataset", "reason"], sort=False)["estimator"]
-    return [
-        f"{model} on {dataset}, {', '.join(names.unique())}: {reason}." for (model, dataset, reason), names in groups
-    ]
-
-
-def result_isotonic(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Stack:
-    """Build `tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement.
+def result_isotonic(results: Results) -> Table:
+    """Return `tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement.
 
     The largest improvement of a pair as printed, over both parts, is bold.
     """
-    layout = Layout(frame[frame["method"] == "isotonic"], models, datasets, notes)
-
-    def columns(some: list[Estimator]) -> list[Header]:
-        return [estimator_column(e, "ece", method="isotonic") for e in some]
-
-    def largest(shown: Frame) -> pd.Series:
-        return percent_improved(shown) == percent_improved(shown).groupby(shown["row"]).transform("max")
-
-    cell = partial(interval_cell, commands=(r"\isoCI", r"\isoBestCI"))
-    return layout.stack(columns, cell=cell, bold=largest)
+    frame = results.frames["result_isotonic"].query("method == 'isotonic'")
+    shown = in_columns(frame.estimator.unique())
+    groups = [e.group for e in shown]
+    parts = {caption: groups.index(group) for caption, group in cells.PARTS.items() if group in groups}
+    fixed = {"metric": "ece", "method": "isotonic"}
+    rows, columns = cells.pair_lines(results), cells.lines(fixed, estimator={e.name: e.label for e in shown})
+    numbers = cells.place(frame, rows, columns)
+    numbers["text"] = cells.format_intervals(numbers, r"\isoCI")
+    numbers["bold"] = percent_improved(numbers) == percent_improved(numbers).groupby(numbers.row).transform("max")
+    return cells.set_table(numbers, rows, columns, title=results.title, parts=parts)
 
 
 # ---- transfer
 
 
-def family_labels(models: Mapping[str, str]) -> dict[str, str]:
-    """Return model labels shortened to their first letters (Llama-3.1-8B: Llama), if these are unique."""
-    labels = dict(models)
-    cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
-    return cut if len(set(cut.values())) == len(cut) > 1 else labels
-
-
-def transfer_layout(frame: Frame, models: Labels, datasets: Labels, notes: Notes) -> Layout:
-    """Return the layout of transfer results, all of one estimator, with models named by their families."""
-    return Layout(frame.assign(estimator=""), family_labels(models), datasets, notes)
-
-
-def calibration_transfer_full(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
-    """Build `tab:calibration_transfer_full` from the output of `transfer`: sources in rows, targets in columns.
+def calibration_transfer_full(results: Results) -> Table:
+    """Return `tab:calibration_transfer_full`: sources in rows, targets in columns.
 
     Cells whose source is the target are bold.
     """
-    layout = transfer_layout(frame, models, datasets, notes)
-    there = frame.query("method == '' and metric == 'ece'").dropna(subset="value").set_index(PAIR).index
-    kept = [pair for pair in layout.pairs if tuple(pair.key.values()) in there]
-    pairs = {" / ".join(map(str, pair.labels)): pair.key for pair in kept}
-    rows = [Header(("Uncalibrated", DASH), {"method": "", **dict.fromkeys(SOURCE, "")})]
-    rows += [
-        Header((how.label, label), {"method": method, **dict(zip(SOURCE, key.values(), strict=True))})
-        for method, how in METHODS.items()
-        for label, key in pairs.items()
-    ]
-    columns = [
-        Header((label, METRICS[metric].label), {**key, "estimator": "", "metric": metric})
-        for label, key in pairs.items()
-        for metric in ERRORS
-    ]
-
-    def own(shown: Frame) -> Any:
-        return (shown[PAIR].to_numpy() == shown[SOURCE].to_numpy()).all(axis=1)
-
-    corner = ("Calibration", Cell("Source \\ Target", latex=r"Source $\backslash$ Target"))
-    return layout.build(rows, columns, corner, bold=own)
+    frame = results.frames["calibration_transfer_full"].assign(estimator="")
+    models, datasets = family_labels(results.transfer_labels[0]), results.transfer_labels[1]
+    raw = set(frame.query("method == '' and metric == 'ece'").dropna(subset="value").set_index(PAIR).index)
+    pairs = [(escape(f"{models[m]} / {datasets[d]}"), (m, d)) for m in models for d in datasets if (m, d) in raw]
+    rows: Lines = [(("Uncalibrated", cells.DASH), {"method": "", **dict.fromkeys(SOURCE, "")})]
+    for method, how in METHODS.items():
+        rows += [
+            ((how.label, label), {"method": method} | dict(zip(SOURCE, pair, strict=True))) for label, pair in pairs
+        ]
+    columns: Lines = []
+    for label, pair in pairs:
+        fixed = {"estimator": "", **dict(zip(PAIR, pair, strict=True))}
+        columns += [((label, *metric), key) for metric, key in cells.lines(fixed, metric=cells.ERRORS)]
+    numbers = cells.place(frame, rows, columns)
+    numbers["bold"] = (numbers[PAIR].to_numpy() == numbers[SOURCE].to_numpy()).all(axis=1) & numbers.value.notna()
+    names = ("Calibration", r"Source $\backslash$ Target")
+    return cells.set_table(numbers, rows, columns, names, title=results.title)
 
 
-def calibration_transfer_summary(
-    frame: Frame, models: Labels, datasets: Labels, notes: Notes = (), hard: str = ""
-) -> Table:
-    """Build `tab:calibration_transfer_summary`: change of ECE, first across datasets, then between models.
+def calibration_transfer_summary(results: Results) -> Table:
+    """Return `tab:calibration_transfer_summary`: change of ECE, first across datasets, then between models.
 
-    Improvements on the dataset `hard` (`find_hardest_dataset`: the one with the lowest accuracy) are bold.
+    Improvements on the dataset with the lowest accuracy are bold.
     """
-    layout = transfer_layout(frame, models, datasets, notes)
-    rows = [
-        transfer_row(layout, "across", (model, source), (model, target))
-        for model in layout.models
-        for source, target in itertools.permutations(layout.datasets, 2)
-    ]
-    rows += [
-        transfer_row(layout, "between", (source, dataset), (target, dataset))
-        for dataset in layout.datasets
-        for source, target in itertools.permutations(layout.models, 2)
-    ]
-    change = {"estimator": "", "metric": "delta_ece"}
-    columns = [Header((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
-
-    def cell(one: Any) -> Cell:
-        cell = number_cell(one, signed_change)
-        if cell is DASH:
-            return cell
-        if cell.text[0] == "-" and one.dataset == hard:
-            return replace(cell, latex=rf"$\bm{{{cell.text}}}$", html=f"<b>{cell.text}</b>")
-        return replace(cell, latex=f"${cell.text}$")
-
-    latex = r"Calibration Source $\rightarrow$ Evaluation Target"
-    title = Cell(latex.replace(r"$\rightarrow$", "\u2192"), latex=latex)
-    return layout.build(rows, columns, (None, title), "l" + "r" * len(METHODS), cell)
+    models, datasets = family_labels(results.transfer_labels[0]), results.transfer_labels[1]
+    moves = [("across", (m, a), (m, b)) for m in models for a, b in permutations(datasets, 2)]
+    moves += [("between", (a, d), (b, d)) for d in datasets for a, b in permutations(models, 2)]
+    rows: Lines = []
+    for block, *ends in moves:
+        label = r" $\rightarrow$ ".join(escape(f"{models[model]}: {datasets[dataset]}") for model, dataset in ends)
+        rows.append(((block, label), dict(zip((*SOURCE, *PAIR), (*ends[0], *ends[1]), strict=True))))
+    methods = {name: how.label for name, how in METHODS.items()}
+    columns = cells.lines({"estimator": "", "metric": "delta_ece"}, method=methods)
+    numbers = cells.place(results.frames["calibration_transfer_summary"].assign(estimator=""), rows, columns)
+    numbers["text"] = cells.format_values(numbers.value, lambda change: f"${format_signed(change)}$")
+    numbers["bold"] = numbers.text.str.startswith("$-") & (numbers.dataset == results.hardest_dataset)
+    names = (None, r"Calibration Source $\rightarrow$ Evaluation Target")
+    return cells.set_table(numbers, rows, columns, names, "l" + "r" * len(METHODS), results.title)
 
 
-def transfer_row(layout: Layout, block: str, *ends: tuple[str, str]) -> Header:
-    """Return the row of a source and a target, with a label such as Llama: GSM8K -> Llama: GSMHard."""
-    words = [f"{layout.models[model]}: {layout.datasets[dataset]}" for model, dataset in ends]
-    label = Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
-    return Header((block, label), dict(zip((*SOURCE, *PAIR), itertools.chain(*ends), strict=True)))
-
-
-def signed_change(value: float) -> str:
+def format_signed(value: float) -> str:
     """Return three decimals with a sign: +.012, -.209."""
-    return f"{'+' if round(value, 3) >= 0 else '-'}{format_3dp(abs(value))}"
+    return f"{'+' if round(value, 3) >= 0 else '-'}{cells.format_3dp(abs(value))}"

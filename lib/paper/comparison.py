@@ -6,39 +6,24 @@ not compared.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from lib.analysis.printed_numbers import format_key_part, printed_numbers
-from lib.analysis.results import Results
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
+from lib.paper.captions import CAPTIONS, TABLES
+from lib.paper.cells import format_key_part
 from lib.paper.reference import paper_facts
-from lib.paper.verdicts import VERDICT_WORDS, Verdict, frame_as_html
+from lib.paper.report_records import ReportRecords
+from lib.paper.verdicts import VERDICT_WORDS, Verdict
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
 # Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
 EXPECTED_CAPTURE_RATE = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
-
-
-@dataclass(frozen=True)
-class ReportRecords:
-    """Records for the report, and a short form for the reader of the notebook."""
-
-    records: pd.DataFrame
-    shown: pd.DataFrame = field(repr=False)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        records = json.loads(self.records.to_json(orient="records", double_precision=15))
-        return {
-            "text/html": frame_as_html(self.shown, na_rep=""),
-            "text/plain": self.shown.to_string(),
-            "application/json": records,
-        }
 
 
 # ---- claims
@@ -66,7 +51,6 @@ def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None
 
 # ---- numbers
 
-UNSTABLE, STABLE = "moves under rounding", "no"
 NOT_COMPARABLE = "not comparable: "  # how such a verdict begins
 WITH_BOUNDS = ["value", "low", "high"]
 PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
@@ -76,6 +60,23 @@ VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
 HALF_DIGIT = 0.0005  # half of the last decimal in the paper
+
+
+def printed_numbers(results: Results) -> pd.DataFrame:
+    """Return the numbers that the paper's tables print.
+
+    Columns: NUMBER_KEY and QUANTITIES, labels of models and datasets (`..._label`), the `key` of each within its table
+    in one word, as in cells, and the `text` of its cell.
+    """
+    shown = {name: build(results).numbers for name, build in TABLES.items() if name in CAPTIONS}
+    parts = [numbers.assign(table=name) for name, numbers in shown.items() if len(numbers)]
+    numbers = pd.concat(parts, ignore_index=True).dropna(subset="value")
+    numbers = numbers.reindex(columns=[*NUMBER_KEY, *QUANTITIES, "key", "text"])
+    words = [name for name in NUMBER_KEY if name not in ("rate", "bins")]
+    numbers[words] = numbers[words].fillna("")
+    labels = {"model": dict(results.models), "dataset": dict(results.datasets)}
+    labels |= {f"source_{name}": known for name, known in labels.items()}
+    return numbers.assign(**{f"{name}_label": numbers[name].replace(known) for name, known in labels.items()})
 
 
 def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
@@ -111,17 +112,6 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     frame = both.assign(**words).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
-
-
-def list_stability(moved: pd.DataFrame) -> ReportRecords:
-    """List for each number, by table and key, whether it is stable under rounding.
-
-    If not: in how many draws its cell changes, and the largest change. `moved` is from `rounding.measure_noise_effect`.
-    """
-    words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STABLE for row in moved.itertuples()]
-    frame = moved[["table", "key"]].assign(moves=words)
-    counts = (frame.moves != STABLE).groupby(frame.table, sort=False).agg(numbers="size", moving="sum")
-    return ReportRecords(frame, counts.rename(columns={"moving": UNSTABLE}).reset_index())
 
 
 def foreign_models(here: Results, paper: Results) -> dict[str, str]:

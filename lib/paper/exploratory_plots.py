@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from lib.paper.figure_style import RESPONSE_STYLES, WIDTH, Canvas, in_paper_style, make_panels
-from lib.paper.tables import label_rows
+from lib.paper.frame_labels import label_rows
 from lib.score.estimators import ESTIMATORS
 
 PANELS_PER_ROW = 3

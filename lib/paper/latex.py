@@ -21,6 +21,7 @@ COMMANDS = {
     r"\isoCI": (4, _SCORE + r"\hspace{0.15em}\ensuremath{(#4)}"),
     r"\isoBestCI": (4, _BEST + r"\hspace{0.15em}\textbf{\ensuremath{(#4)}}"),
 }
+BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -30,6 +31,46 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 def escape(text: str) -> str:
     """Escape a user's words as LaTeX text."""
     return "".join(SPECIAL.get(c, c) for c in visible(" ".join(text.split())))
+
+
+def embolden(latex: str) -> str:
+    """Return a cell in bold: by its command, if it is an interval."""
+    if latex.startswith("$"):
+        return rf"$\bm{{{latex[1:-1]}}}$"
+    command = latex.partition("{")[0]
+    return BEST[command] + latex.removeprefix(command) if command in BEST else rf"\textbf{{{latex}}}"
+
+
+# ---- the same on screen
+
+WORDS = {r"\ptrue": "P(True)", r"c_{\mathrm{BALD}}": "c_BALD", r"\rightarrow": "\u2192", r"\backslash": "\\"}
+UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
+# Escaped characters, the longest first, then formulas, then what marks small capitals and bold:
+PIECE = re.compile(rf"({'|'.join(map(re.escape, sorted(UNESCAPED, key=len)[::-1]))})|\$(.+?)\$|\\text(?:sc|bf){{|}}")
+FORMULA = re.compile(r"(?<!\\)\$(.+?)\$")
+COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
+
+
+def plain(latex: str) -> str:
+    """Return a cell as text: \\scoreci{.1}{.0}{.2} as .1 [.0, .2]. Of formulas only the WORDS are replaced."""
+    if command := COMMAND.fullmatch(latex):
+        value, low, high, *gain = command[1][1:-1].split("}{")
+        latex = f"{value} [{low}, {high}]" + "".join(f" ({part})" for part in gain)
+    return PIECE.sub(lambda piece: UNESCAPED.get(piece[1]) or _plain_formula(piece[2] or ""), latex)
+
+
+def _plain_formula(formula: str) -> str:
+    for latex, word in WORDS.items():
+        formula = formula.replace(latex, word)
+    return formula[4:-1] if re.fullmatch(r"\\bm\{[^{}]*\}", formula) else formula
+
+
+def as_html(latex: str) -> str:
+    """Return a cell as HTML, with formulas for MathJax."""
+    if any(re.search(r"\\[a-z]", _plain_formula(formula)) for formula in FORMULA.findall(latex)):
+        return mathjax(latex)
+    text = html.escape(plain(latex))
+    return f"<b>{text}</b>" if latex.startswith((r"\textbf{", r"$\bm{", *BEST.values())) else text
 
 
 def mathjax(latex: str) -> str:

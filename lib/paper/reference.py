@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.paper import footnotes
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results, as_sentence
 from lib.paths import ARTIFACTS
 
 REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
@@ -67,7 +66,7 @@ def published(title: str = "") -> Results:
         transfer_labels=(_labels(moved.model), _labels(moved.dataset)),
         settings=settings,
         frames=frames,
-        notes=footnotes.table_notes(title),
+        title=as_sentence(title),
     )
 
 

@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from scipy.stats import binomtest
 
 from lib.calibrate.calibrators import METHODS
+from lib.paper.cells import format_3dp
 from lib.paper.figure_style import WIDTH, Canvas, in_paper_style, make_panels, method_styles
-from lib.paper.footnotes import MIN_BIN_COUNT
-from lib.paper.number_cells import format_3dp
+
+MIN_BIN_COUNT = 5  # bins with fewer rows are hollow
 
 
 def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:

@@ -142,6 +142,7 @@ _EXTRA = (  # shown only in their own tables: dropout at the answer only; window
 )
 ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED}
 EXTRAS: dict[str, Estimator] = {e.name: e for e in _EXTRA}
+PAPER_ESTIMATORS = [e.name for e in _DECLARED if e.definition]
 
 
 def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:

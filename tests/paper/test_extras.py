@@ -27,9 +27,9 @@ def test_a_pair_without_passes_says_why(shipped, monkeypatch):
     made = answer_dropout.compare_dropout_scopes(*RUN, shipped)
     lines, others = values(made).value, values(made, ("tiny-qwen", "demo-medium")).value
     assert pd.isna(lines["c_bald_insitu", "ece"]) and lines["c_bald", "ece"] > 0 and others["c_bald_insitu", "ece"] > 0
-    frame = made["dropout_in_situ"]
-    text = beyond_paper.dropout_in_situ_table(frame, *synthetic.own_labels(frame))._repr_html_()
-    assert "&ndash;" in text and "--: no passes at the answer only." in text
+    table = beyond_paper.dropout_in_situ(synthetic.results_of(dropout_in_situ=made["dropout_in_situ"]))
+    assert ">--<" in table._repr_html_()
+    assert "no passes at the answer only" in set(table.numbers.reason[table.numbers.value.isna()])
 
 
 def test_a_small_frame_by_hand():

@@ -1,16 +1,17 @@
-"""Tables made here: bold cells, notes and escaping; and the paper's macros, where its LaTeX is at hand."""
+"""Tables made here: bold cells, missing ones, both languages; and the paper's macros, where its LaTeX is at hand."""
 
+import html
 import re
 
 import pandas as pd
+import pytest
 from latex import PAPER, paper
-from synthetic import own_labels
+from synthetic import results_of
 
-from lib.paper import tables
-from lib.paper.booktabs import Cell
-from lib.paper.exhibits import captions
-from lib.paper.latex import COMMANDS, MACROS, escape
-from lib.score.estimators import ESTIMATORS
+from lib.paper import notes, tables
+from lib.paper.captions import CAPTIONS, TABLES, captions
+from lib.paper.latex import COMMANDS, MACROS, as_html, escape, plain
+from lib.paper.reference import published
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
 
@@ -48,35 +49,50 @@ def results(models=("m",), names=("seq_avg", "seq_joint")):
 
 
 def bold(table):
-    """Of the last label and the cells of each row."""
-    labels = [key[-1] for key in table.cells.index]
-    return [
-        [isinstance(label, Cell) and label.bold, *(cell.bold for cell in row)]
-        for label, row in zip(labels, table.cells.to_numpy(), strict=True)
-    ]
+    """The positions of the bold cells."""
+    (cells,) = table.parts.values()
+    return [(i, j) for i, row in enumerate(cells.to_numpy()) for j, cell in enumerate(row) if "textbf" in cell]
 
 
 def test_bold_goes_by_the_unrounded_value():
     frame = results(names=("seq_avg", "seq_joint", "ans_avg"))
     frame.loc[frame.metric == "ece", "value"] = [0.0530004, 0.0530001, 0.0530002]
-    table = tables.result_estimation(frame, *own_labels(frame))
-    assert bold(table) == [[False] * 4 + [True] + [False] * 3]
+    table = tables.result_estimation(results_of(result_estimation=frame))
+    assert bold(table) == [(0, 3)]
     assert table.latex.count("0.053") == 3 and table.latex.count(r"\textbf{0.053}") == 1
     frame.loc[frame.metric == "ece", "value"] = 0.05  # equal to the last bit: all of them
-    assert sum(bold(tables.result_estimation(frame, *own_labels(frame)))[0]) == 3
+    assert bold(tables.result_estimation(results_of(result_estimation=frame))) == [(0, 1), (0, 3), (0, 5)]
 
 
-def test_what_is_missing_says_why():
+def test_what_is_missing_is_a_dash_and_the_page_says_why():
     frame = results(models=("x", "y"))
     frame["value"] = frame["value"].astype("Float64")
     lost = (frame.model == "x") & (frame.metric == "mce")
     frame.loc[lost, ["value", "reason"]] = [pd.NA, "one class only"]
-    some = frame[~((frame.model == "y") & (frame.metric == "acc"))]
-    table = tables.result_estimation(some, *own_labels(some), notes=["Demo models."])
+    some = results_of(result_estimation=frame[~((frame.model == "y") & (frame.metric == "acc"))])
+    table = tables.result_estimation(some)
     assert "nan" not in table.latex.lower() and "NA" not in table.latex
     assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
-    assert list(table.notes) == ["Demo models.", "--: one class only, not computed."]
-    assert "one class only" in table._repr_html_()
+    assert table.latex.count(r"\textit{") == 1 and r"\multicolumn{7}{l}{\textit{Demo models.}} \\" in table.latex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notes, "TABLES", {"tab_result_estimation": tables.result_estimation})
+        assert notes.explain_empty_cells(some) == ["--: one class only, not computed."]
+
+
+# ---- what is printed is what is compared
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name in CAPTIONS])
+def test_every_number_of_a_table_is_the_one_in_its_cell(name):
+    """Read back from the LaTeX, to its last digit; and its key is where the report looks for a link."""
+    table = TABLES[name](published())
+    shown = pd.concat([*table.parts.values()], axis=1).to_numpy() if len(table.numbers) else []
+    page = table._repr_html_()
+    for one in table.numbers.itertuples():
+        printed = re.findall(r"[+-]?\d*\.\d+|--", shown[one.row][one.column])
+        assert any(abs(float(text) - one.value) < 0.0051 for text in printed if text != "--"), one
+        assert f'data-key="{one.key}"' in page or one.metric == "b"  # the second parameter of a cell
+    assert table.latex.count("0.") == 0 or len(table.numbers) or name in ("tab_estimators", "tab_inference_settings")
 
 
 # ---- both languages
@@ -84,28 +100,25 @@ def test_what_is_missing_says_why():
 
 def test_words_of_others_are_escaped_in_both_languages():
     assert escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
-    frame = results(models=("x", HOSTILE))
-    table = tables.result_estimation(frame, *own_labels(frame), notes=["a < b & c"])
-    assert "<c>" not in table._repr_html_() and "a &lt; b &amp; c" in table._repr_html_()
+    table = tables.result_estimation(results_of(result_estimation=results(models=("x", HOSTILE))))
+    assert "<c>" not in table._repr_html_() and html.escape(HOSTILE.strip()) in table._repr_html_()
     assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
 
 
-def masses(*pairs):
-    """Rows of `verification_statistics.option_mass`: (dataset, estimator, median, share below .5, rows)."""
-    frame = pd.DataFrame(pairs, columns=["dataset", "estimator", "option_mass", "option_mass_low", "n"])
-    return frame.melt(["dataset", "estimator", "n"], var_name="metric").assign(model="m", reason="")
+@pytest.mark.parametrize("latex, text, page", [
+    (r"\scoreci{.104}{.058}{.154}", ".104 [.058, .154]", ".104 [.058, .154]"),
+    (r"\bestcalci{0.1}{0.0}{0.2}{+66\%}", "0.1 [0.0, 0.2] (+66%)", "<b>0.1 [0.0, 0.2] (+66%)</b>"),
+    (r"\textbf{In-situ $\ptrue$}", "In-situ P(True)", "<b>In-situ P(True)</b>"),
+    (r"$\bm{-.209}$", "-.209", "<b>-.209</b>"),
+    (r"A $\rightarrow$ B", "A \u2192 B", "A \u2192 B"),
+    (r"\textsc{Seq Avg}", "Seq Avg", "Seq Avg"),
+    (escape(HOSTILE), HOSTILE.strip(), html.escape(HOSTILE.strip())),
+    (r"\textasciitilde{}\textbf\{x\}", r"~\textbf{x}", r"~\textbf{x}"),
+])  # fmt: skip
+def test_a_cell_on_screen(latex, text, page):
+    assert plain(latex) == text and as_html(latex) == page
 
 
-def test_the_options_mass_stands_below_in_situ_verification():
-    frame = masses(("d", "p_true_insitu", 0.95, 0.1, 100), ("e", "p_true_insitu", 0.4, 0.7, 300),
-                   ("d", "p_true", 1.0, 0.0, 100), ("e", "p_true", 0.99, 0.0, 300))  # fmt: skip
-    table = tables.insitu_ptrue(frame, {"m": "My-Model"}, {"d": "D", "e": "E"}, ["Mine."])
-    in_situ, standard = (ESTIMATORS[name].plain for name in ("p_true_insitu", "p_true"))
-    assert list(table.notes[-2:]) == [
-        f"Probability of both options, {in_situ}: median 0.400 (My-Model on E) to 0.950; "
-        "below .5 in 55.0% of 400 responses (at most 70.0%, My-Model on E).",
-        f"Probability of both options, {standard}: median 0.990 (My-Model on E) to 1.000; "
-        "below .5 in 0.0% of 400 responses.",
-    ]
-    one = tables.insitu_ptrue(masses(("d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
-    assert one.notes[-1].endswith("median 0.300; below .5 in 100.0% of 7 responses.")
+def test_formulas_are_for_mathjax_without_the_papers_macros():
+    page = as_html(r"$\frac{1}{2}\yans$")
+    assert page.startswith('<span class="mathjax_process">') and r"\frac" in page and "yans" not in page

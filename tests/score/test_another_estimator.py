@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit
-from synthetic import own_labels
+from synthetic import results_of
 
 from lib import params
 from lib.analysis import run_signals
@@ -40,11 +40,11 @@ def test_every_kind_is_computed_through_its_row(signals):
 
 
 def test_it_has_its_column_in_every_table(signals):
-    frames, labels = signals.raw_frames(DEMO.n_bins_ablation), own_labels(signals.confidence)
-    shown = tables.result_estimation(frames["result_estimation"], *labels).latex
+    results = results_of(**signals.raw_frames(DEMO.n_bins_ablation))
+    shown = tables.result_estimation(results).latex
     assert all(estimator.label in shown for estimator in MINE)
     single, defined = [e.label for e in MINE if e.group == "single_pass"], tables.estimators().latex
-    assert all(label in tables.bin_ablation(frames["bin_ablation"], *labels).latex for label in single)
+    assert all(label in tables.bin_ablation(results).latex for label in single)
     assert all(f"{e.label} & {e.definition}" in defined for e in MINE)
 
 
@@ -55,7 +55,8 @@ def test_every_calibrator_is_fitted_on_it(signals):
     assert all({"", "isotonic"} <= methods[name] for name in NAMES)
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"
     results = bootstrap(calibrated, resamples=20).results
-    isotonic = calibration_tables.result_isotonic(results, *own_labels(results)).latex
-    full = tables.result_estimation_full(results, *own_labels(results)).latex
+    results = results_of(result_isotonic=results, result_estimation_full=results)
+    isotonic = calibration_tables.result_isotonic(results).latex
+    full = tables.result_estimation_full(results).latex
     assert all(estimator.label in isotonic for estimator in MINE)
     assert all(estimator.label in full for estimator in MINE)

@@ -69,7 +69,7 @@ LIGHT = {"02", "05", "06", "07", "08", "09", "10"}  # notebooks that run no mode
     ("lib/score/estimators.py", "_DECLARED = (", '_DECLARED = (\n    Estimator("mine", "", "", "", "", "", len),', ""),
     ("lib/calibrate/calibrators.py", "METHODS", "METHODS_AND_MINE", ""),
     ("lib/paper/claims.py", "FINDINGS", "FINDINGS_AND_MINE", ""),
-    ("lib/paper/footnotes.py", "def table_notes(", "def mine():\n    pass\n\n\ndef table_notes(", ""),
+    ("lib/paper/calibration_tables.py", "METHOD_HEADINGS", "HEADINGS", ""),
     ("lib/score/bootstrap.py", "def ", "def more_", ""),
     # what decides what a model leaves
     ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),

@@ -15,7 +15,7 @@ from hostile import STRINGS
 
 from lib.paper import comparison, tables
 from lib.paper.claims import CLAIMS
-from lib.paper.comparison import ReportRecords
+from lib.paper.report_records import ReportRecords
 from lib.paper.verdicts import Verdict
 from lib.paths import visible
 from workflow import cli
@@ -104,7 +104,8 @@ WORDS = [visible(" ".join(text.split())) for text in STRINGS]
 def settings():
     """A table whose head holds every one of them."""
     sampling = dict(temperature=1.0, top_p=1.0, top_k=-1, min_p=0.0, system_prompt=True)
-    return tables.inference_settings([SimpleNamespace(label=text, **sampling) for text in STRINGS], STRINGS)
+    models = [SimpleNamespace(label=text, **sampling) for text in STRINGS]
+    return tables.inference_settings(SimpleNamespace(settings=models, title=" ".join(STRINGS)))
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,7 @@ def report(tmp_path_factory):
     found = dict(
         rep_findings=[finding(counted=text, name=f"f{i}", paper_said=text) for i, text in by_text],
         rep_numbers=[row(f"{text}/d/x/ece", model=text, dataset=text, table=table) for text in STRINGS],
+        rep_notes=[{"note": text} for text in STRINGS],
         rep_sensitivity=[turn(words=text, flips=bool(i % 2)) for i, text in by_text],
     )
     outputs = {name: {"application/json": data} for name, data in found.items()}
