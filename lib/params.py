@@ -124,7 +124,7 @@ class Subsampling(Seeded):
 class Profile(Generation, Reading, Verification, Dropout, Saving, BinAblation, Resampling, Subsampling):
     """All parameters of a run, including each choice that the paper leaves open."""
 
-    title: Text = ""  # shown in table notes
+    title: Text = ""  # printed below every table
     models: Names = Field(min_length=1)
     datasets: Names = Field(min_length=1)
     limit: Rows = 0  # rows per split, in random order; 0: all

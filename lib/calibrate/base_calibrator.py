@@ -128,7 +128,7 @@ class Calibrator(BaseEstimator):
 
     @property
     def note(self) -> str:
-        """Anything unusual about the fit, for table notes."""
+        """Anything unusual about the fit, for the column `reason`."""
         if self.saw_one_class_:
             return "one class only"
         return next((note for flag, note in self.flags.items() if getattr(self, flag)), "")

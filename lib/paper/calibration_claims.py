@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from lib.analysis.printed_numbers import PAPER_ESTIMATORS
 from lib.analysis.results import Results
 from lib.paper.claim_cases import (
     CELL,
@@ -18,6 +17,7 @@ from lib.paper.claim_cases import (
     raw_errors,
     rows_of_table,
 )
+from lib.score.estimators import PAPER_ESTIMATORS
 from lib.store import PAIR
 
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]

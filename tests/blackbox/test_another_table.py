@@ -1,4 +1,4 @@
-"""A table of one's own is a builder in tables.py, a line in exhibits.py and a cell in 08: everything else follows."""
+"""A table of one's own is a function in tables.py, a caption and a cell in 08: everything else follows."""
 
 import re
 import subprocess
@@ -11,14 +11,9 @@ import yaml
 from clone import ENV, ROOT, copy_of_project
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")  # its example is the table
-BUILDER, EXHIBIT, PRINTED, CELL = (
+FUNCTION, CAPTION, CELL = (
     re.search(begin, PAGE, flags=re.M | re.S)[0]
-    for begin in (
-        r"^def ranking\(.*?(?=\n\n)",
-        r'^Exhibit\("tab_ranking".*?\n',
-        r'^"ranking": .*?\n',
-        r"^display\(.*?(?=  #)",
-    )
+    for begin in (r"^def ranking\(.*?(?=\n\n)", r'^"tab_ranking": Caption.*?\n', r"^display\(.*?(?=  #)")
 )
 FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
 EXPORT = ["nbconvert", "--to", "workflow.export.PaperExporter", "--output-dir", "figures"]
@@ -34,9 +29,8 @@ def insert(path, text, before=""):
 def figures(tmp_path_factory):
     """What is exported of a copy of the project with the table, by the command that the notebook names."""
     folder = copy_of_project(tmp_path_factory.mktemp("table") / "a project")
-    insert(folder / "lib/paper/tables.py", f"\n\n{BUILDER}\n")
-    insert(folder / "lib/paper/exhibits.py", EXHIBIT, before='    Exhibit("rep_ablation"')
-    insert(folder / "lib/analysis/printed_numbers.py", PRINTED, before='    "result_estimation":')
+    insert(folder / "lib/paper/tables.py", f"\n\n{FUNCTION}\n")
+    insert(folder / "lib/paper/captions.py", CAPTION, before='    "fig_prompt_comparison": ')
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")
@@ -46,11 +40,11 @@ def figures(tmp_path_factory):
     return folder / "figures"
 
 
-def test_it_is_exported_and_set_after_the_papers(figures):
+def test_it_is_exported_and_set_at_its_place(figures):
     assert "demo models" in (figures / "tab_ranking.tex").read_text()
     document = (figures / "results.tex").read_text()
     captions = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
-    assert captions[0] == "Estimators" and "Ranking" in captions[-2:]
+    assert captions[0] == "Estimators" and captions.index("Ranking") == captions.index("Number of bins") + 1
     assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
 
 

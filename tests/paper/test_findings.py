@@ -9,7 +9,7 @@ from latex import paper as paper_text
 
 from lib import params, store
 from lib.analysis import run_results, run_signals
-from lib.paper import comparison, exhibits, footnotes, reference
+from lib.paper import comparison, notes, reference, tables
 from lib.paper.claim_cases import QUANTIFIERS
 from lib.paper.claims import CLAIMS, FINDINGS
 from lib.paper.reference import paper_facts
@@ -175,10 +175,11 @@ def test_a_run_whose_passes_are_to_come_and_one_model_is_silent_shows_the_rest(s
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
     assert results.models_without_answers == {"tiny-qwen"}
     label, dataset = (params.load_model_config("tiny-qwen").label, params.load_dataset_config("demo-hard").label)
-    notes = footnotes.notes_of_run("shipped", "half", signals, results)
-    assert f"No answer of {label} could be read: the findings leave that out." in notes
-    assert f"No parsable answer: 50.0% of 16 responses (at most 100.0%, {label} on {dataset})." in notes
-    shown = str(exhibits.build("tab_result_estimation", results))
+    said = notes.list_notes("shipped", signals, results).records.note.tolist()
+    unread = f"50.0% without a parsable answer (at most 100.0%, {label} on {dataset})"
+    assert any(line.startswith(f"Of 16 responses to evaluation questions are {unread}") for line in said)
+    assert any(line.startswith("--: not computed, ") for line in said) == bool(models)
+    shown = str(tables.result_estimation(results))
     assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
     assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
@@ -187,7 +188,7 @@ def test_a_run_whose_passes_are_to_come_and_one_model_is_silent_shows_the_rest(s
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
     monkeypatch.setattr(store, "find_pairs", lambda *_: [f"{model}__d" for model in models])
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
-    assert footnotes.missing_passes_note("mine", labels, {"d": "D"}) == [
+    assert notes.missing_passes_notes("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
     ]
-    assert footnotes.missing_passes_note("mine", {m: m for m in models}, {"d": "D"}) == []
+    assert notes.missing_passes_notes("mine", {m: m for m in models}, {"d": "D"}) == []

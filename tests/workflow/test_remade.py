@@ -35,7 +35,7 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "02 04 04b 05 06 07 08 09 10": "grader",
     "02 04 05 06 07 08 09 10": "bins missing",
     "02 05 06 07 08 09 10": "include_thinking logprobs_from",
-    "02 05 07 08 10": "title",
+    "08": "title",
     "02 08": "main_figure_dataset main_figure_model",
     "02 08 09": "n_bins_ablation bin_models",
     "03": "standard_prompt ptrue_includes_thinking",
@@ -86,6 +86,19 @@ def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_le
     monkeypatch.setattr(keys, "read_source", lambda read: text(read).replace(old, new) if read == path else text(read))
     numbers = set(changed_by(before, contents()).split())
     assert numbers and numbers - LIGHT == set(remade.split())
+
+
+@pytest.mark.parametrize("path, old", [
+    ("lib/paper/tables.py", "def bin_ablation("), ("lib/paper/calibration_tables.py", "METHOD_HEADINGS"),
+    ("lib/paper/captions.py", "Transfer in short"), ("lib/paper/notes.py", "cut by length"),
+])  # fmt: skip
+def test_an_edit_of_a_table_remakes_the_notebook_that_sets_it_alone(before, monkeypatch, path, old):
+    text = keys.read_source
+    assert old in text(path)
+    monkeypatch.setattr(
+        keys, "read_source", lambda read: text(read).replace(old, f"{old}x") if read == path else text(read)
+    )
+    assert changed_by(before, contents()) == "08"
 
 
 METRICS = "lib/score/metrics.py"

@@ -11,10 +11,10 @@ from clone import SMALL, copy_of_project, edit, start
 from small_project import write
 
 from lib import params
-from lib.analysis import rounding, run_comparison
+from lib.analysis import run_comparison
 from lib.analysis.run_comparison import judge_reproduction, match_rows
 from lib.analysis.run_signals import RunSignals
-from lib.paper.exhibits import TABLES
+from lib.paper.captions import TABLES
 from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run
@@ -34,12 +34,6 @@ def here(theirs):
     """What 08 would print of the shipped signals of one pair of the demo."""
     own = {"models": [MODEL], "transfer_models": [MODEL], "datasets": [DATASET], "transfer_datasets": [DATASET]}
     return verify.results_of(Run("lab", params.load_profile("demo").model_dump(mode="json") | own), theirs)
-
-
-@pytest.fixture(autouse=True)
-def fewer_draws(monkeypatch):
-    moves = rounding.measure_noise_effect
-    monkeypatch.setattr(rounding, "measure_noise_effect", lambda *some: moves(*some, draws=2))
 
 
 def altered(side, **columns):
@@ -76,7 +70,7 @@ def test_a_number_that_differs_by_more_is_named(here, theirs):
     estimators = set(beyond.key.str.split("/").str[2])
     assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
     lines = run_comparison.list_differing_numbers(table, "x.csv")
-    assert "MORE than what rounding moves" in lines[0] and lines[0].split(":")[0].split()[0] in set(beyond.table)
+    assert "MORE than 0.002" in lines[0] and lines[0].split(":")[0].split()[0] in set(beyond.table)
 
 
 def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
@@ -100,12 +94,15 @@ def test_nothing_in_common_is_said(theirs):
         match_rows(others, theirs)
 
 
-def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do():
-    """Isotonic cells that draws of noise left alone move as far as another of their table did, and no further."""
-    keys = [f"{MODEL}/{DATASET}/{name}/ece/isotonic" for name in ("seq_avg", "ans_avg", "p_true")]
-    here = pd.DataFrame({"table": "tab_x", "key": keys, "value": [0.5, 0.5019, 0.504], "text": "0.500"})
-    table = run_comparison.compare_numbers(here, here.assign(value=0.5, moves=[0.002, 0.0, 0.0]))
-    assert table.set_index("key").within.loc[keys].tolist() == [True, True, False]
+def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
+    names = [("seq_avg", ""), ("ans_avg", ""), ("seq_avg", "/isotonic"), ("p_true", "/isotonic")]
+    keys = [f"{MODEL}/{DATASET}/{name}/ece{method}" for name, method in names]
+    shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5, "text": "0.500"})
+    ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan], text=["0.502", "0.502", "0.540", "--"])
+    table = run_comparison.compare_numbers(ours, shipped).set_index("key").loc[keys]
+    assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
+    held, line = judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
+    assert held and "2 read otherwise, by at most 0.002 (1 by more, after isotonic regression)" in line
 
 
 # ---- what the run printed
@@ -113,8 +110,8 @@ def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do():
 
 def test_a_forged_table_is_noticed(here, theirs, monkeypatch, tmp_path):
     monkeypatch.setattr(verify, "ROOT", tmp_path)
-    for exhibit in TABLES:
-        write(tmp_path / f"figures/lab/{exhibit.name}.tex", exhibit.build(here).latex)
+    for name, build in TABLES.items():
+        write(tmp_path / f"figures/lab/{name}.tex", build(here).latex)
     assert verify.list_differing_tables(here, "figures/lab") == []
     path = tmp_path / "figures/lab/tab_result_estimation.tex"
     number = re.search(r"0\.\d{3}", path.read_text()).group()
@@ -124,13 +121,13 @@ def test_a_forged_table_is_noticed(here, theirs, monkeypatch, tmp_path):
         "figures/lab/tab_result_estimation.tex is NOT what the run's results give",
         "figures/lab/tab_selective.tex is missing",
     ]
-    none = pd.DataFrame({"within": [], "reads": []}, dtype=bool)
+    none = pd.DataFrame({"within": [], "reads": [], "difference": []}, dtype=bool)
     line = "NOT the same: 1 of the run's tables are not what its signals give"
     assert judge_reproduction(none, match_rows(theirs, theirs), ["x"]) == (False, line)
 
 
 def test_a_forged_result_of_05_is_noticed(here, theirs):
-    made = rounding.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
+    made = run_comparison.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
     anew = replace(here, frames={**here.frames, **made})
     assert verify.list_differing_results(here, anew) == []
     kept = here.frames["result_isotonic"]
