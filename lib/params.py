@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from lib.configs import Dataset, Model
 from lib.paths import PARAMS, UserError, nearest, read_yaml
@@ -23,7 +23,6 @@ from lib.validation import Bins, Count, Kind, Names, Once, Rows, Seed, Share, St
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
 Demonstration = Literal["one", "few", "none"]
-Scope = Literal["trajectory", "answer"]
 Engine = Literal["transformers", "vllm"]
 
 
@@ -133,7 +132,6 @@ class Profile(Generation, Reading, Verification, Dropout, Saving, BinAblation, R
     on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
     engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel
     # where dropout is active: the whole trajectory, as in the paper; or only the answer tokens
-    dropout_scope: Annotated[list[Scope], BeforeValidator(as_list), Field(min_length=1), Once] = ["trajectory"]
     dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration

@@ -14,7 +14,6 @@ from lib.paths import UserError, nearest
 SECONDS = "_seconds"  # suffix of columns with durations; files store only their means, in the manifest
 TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()
 INTEGERS, NUMBERS = pa.list_(pa.int32()), pa.list_(pa.float32())
-DROPOUT = {"trajectory": "dropout", "answer": "dropout_answer"}  # kind of the passes' frames by dropout scope
 
 
 def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) -> pa.Field:
@@ -92,7 +91,6 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("live", FLAG, "whether the in-situ verdict was taken on the live cache"),
     ]),
     "dropout": pa.schema(PASSES),
-    "dropout_answer": pa.schema(PASSES),
     "ablation": pa.schema([
         *KEY_COLUMNS, *ANSWER,
         column("demonstration", TEXT, "what the prompt showed first: one, few, none"),
@@ -107,7 +105,7 @@ SCHEMAS = {  # by folder below artifacts/<run>/
 }  # fmt: skip
 WRITERS = {  # notebooks by the folder or frame that they write
     "generations": "01_generate", "in_situ": "01_generate", "verification": "03_ptrue_insitu",
-    "dropout": "04_mc_dropout_grid", "dropout_answer": "04_mc_dropout_grid", "ablation": "04b_ablation",
+    "dropout": "04_mc_dropout_grid", "ablation": "04b_ablation",
     "confidence": "02_single_pass", "calibration": "05_calibration", "calibration/curves": "06_sample_efficiency",
     "calibration/transfer": "07_transfer", "selective": "10_selective",
 }  # fmt: skip

@@ -14,7 +14,6 @@ from workflow.device import Device
 TOKENS = {False: 300, True: 4000}  # mean length of a response, without and with thinking
 AFTER_EXAMPLES = 100  # mean length after few-shot examples, which a response imitates
 LONGEST = 1.3, 2  # least and most length of a batch's longest response, in multiples of the mean
-ANSWER = 4  # tokens of an answer
 QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt without the response
 # Least and most seconds to launch a layer. On a GPU, the 32 to 36 layers of an 8B model take about 25 to 40 ms in eager
 # transformers at any batch size. On a CPU, 0.3 ms per layer was measured.
@@ -114,19 +113,11 @@ class Work:
 
 
 def dropout_tokens(values: dict, rows: list[int], prompt: int, shared: int, mean: int) -> float:
-    """Return the passes of 04 in equivalent tokens without dropout: over trajectories, and at the answer alone.
-
-    Trajectory passes cover some rows and the grid of rates. Answer passes encode the text before the answer once.
-    """
-    passes, tokens = values["dropout_passes"], 0.0
+    """Return the passes of 04 over some rows and the grid of rates, in equivalent tokens without dropout."""
     grid = values["n_tuning_examples"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
-    if "trajectory" in values["dropout_scope"]:
-        whole = sum(min(count, values["dropout_limit"] or count) for count in rows)
-        read = prompt - shared * (values["dropout_prefix"] == "shared") + mean
-        tokens += passes * (whole + grid) * read * WITH_DROPOUT
-    if "answer" in values["dropout_scope"]:
-        tokens += sum(rows) * (prompt - shared + mean) + passes * (sum(rows) + grid) * ANSWER
-    return tokens
+    whole = sum(min(count, values["dropout_limit"] or count) for count in rows)
+    read = prompt - shared * (values["dropout_prefix"] == "shared") + mean
+    return values["dropout_passes"] * (whole + grid) * read * WITH_DROPOUT
 
 
 def token_bytes(size: Size, work: Work) -> float:

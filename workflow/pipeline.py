@@ -199,10 +199,7 @@ class Job:
     @property
     def outputs(self) -> list[str]:
         """Files that the notebook must write."""
-        words = self.notebook.by_scope
-        asked = [None, *self.run.values.get("dropout_scope", ["trajectory"])]
-        paths = [path for path in self.notebook.writes if words.get(path.split("/")[0]) in asked]
-        return self.written(self.run.folder, paths)
+        return self.written(self.run.folder, self.notebook.writes)
 
     @property
     def loose(self) -> list[str]:

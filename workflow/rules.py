@@ -1,7 +1,7 @@
 """The rules of the workflow: each row of NOTEBOOKS is a notebook, with its inputs and outputs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,6 @@ class Notebook:
     `data`: files of the project that it reads.
     `exports`: produces what goes into the paper (workflow/export.py). `reports`: shows something in the report.
     `may_lack`: a replay works without its outputs.
-    `by_scope`: folders of `writes` that exist only if the parameter `dropout_scope` lists this word.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
     `decided_by`: modules or functions (`module.py:function`) of lib/score that affect a heavy notebook's outputs.
     `takes`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
@@ -33,7 +32,6 @@ class Notebook:
     exports: bool = False
     reports: bool = False
     may_lack: bool = False
-    by_scope: dict[str, str] = field(default_factory=dict, hash=False)
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
@@ -79,8 +77,7 @@ NOTEBOOKS = (
              takes=("include_thinking", "n_bins_ablation", "bin_models")),
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
     Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
-             writes=(f"dropout/{PAIR}", f"dropout_answer/{PAIR}"), decided_by=RATE,
-             by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
+             writes=(f"dropout/{PAIR}",), decided_by=RATE,
              takes=("grader", "missing", "bins", "dropout_prefix", "max_dropout_tokens",
                     "dropout_top_k", "dropout_top_p", "rows_per_shard")),
     Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,

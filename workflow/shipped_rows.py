@@ -13,10 +13,9 @@ import pandas as pd
 from lib import params, store
 from lib.paths import UserError, nearest
 from lib.row_cache import RowCache, digest_responses, row_key
-from lib.schemas import DROPOUT
 from lib.tasks import datasets
 
-GIVEN = ("model", "loaded", "data", "parameters", "options", "sites", "scope")  # what notebooks give their caches
+GIVEN = ("model", "loaded", "data", "parameters", "options", "sites")  # what notebooks give their caches
 
 
 def main(words: list[str]) -> int:
@@ -47,7 +46,7 @@ def copy_pair(run: str, path: Path) -> list[str]:
     restored = responses.assign(question=[asked[name].question for name in responses.example_id])
     about = {
         "verification": digest_responses(restored.merge(taken, on=store.KEYS)),
-        **dict.fromkeys(DROPOUT.values(), digest_responses(restored)),
+        "dropout": digest_responses(restored),
     }
     for kind, digests in about.items():
         place = path.parents[1] / kind / path.name

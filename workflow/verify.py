@@ -47,8 +47,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
 
 def results_of(run: Run, signals: RunSignals) -> Results:
     """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 10."""
-    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "resamples",
-             "seed", "title")  # fmt: skip
+    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title")
     return results_of_run(run.name, signals, **{name: run.values[name] for name in names})
 
 

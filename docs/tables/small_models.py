@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -16,16 +15,14 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis import ablation_statistics  # noqa: E402
-from lib.analysis.dropout_statistics import evaluate_scopes, split_half_reliability  # noqa: E402
+from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import bootstrap, metrics, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
-from lib.store import KEYS  # noqa: E402
 
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
 PICTURE, PICTURED = ROOT / "figures" / "small.png", ("qwen2.5-coder-1.5b", "gsmhard")
@@ -41,13 +38,11 @@ CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration question
 ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
 DIFFERENCE = "ECE Ans Avg, isotonic, minus that of the constant"
-ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ",
-       "c_bald_insitu": "c_BALD, dropout on the answer only"}  # fmt: skip
+ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ"}
 IN_README = {  # a column each: its head, and the row of docs/small-models.md
     "accuracy": "of these right, evaluation", "ECE: Ans Avg": "ECE Ans Avg", "Seq Avg": "ECE Seq Avg",
     "P(True)": "ECE P(True)", "P(True) in situ": "ECE P(True) in situ", "Ans Avg, isotonic": ISOTONIC["ece"],
     "a constant": CONSTANT, "AUROC: Ans Avg": "AUROC Ans Avg", "Seq Avg ": "AUROC Seq Avg",}  # fmt: skip
-SCOPES = {"trajectory": "whole response", "answer": "answer only"}
 
 
 def three(value: float) -> str:
@@ -60,18 +55,11 @@ def signals() -> RunSignals:
 
 
 @cache
-def passes_in(scope: str) -> pd.DataFrame:
-    """The dropout frames of all pairs in a scope."""
-    return store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
-
-
-@cache
 def results() -> dict[str, dict[tuple[str, str], str]]:
     """What is measured: by pair of a model and a dataset, as the page writes it."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
-    passes = rows_at_selected_rate(passes_in("answer"), READING)
-    scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
+    scores = confidence_frame(responses, signals().verification, None, READING, ECE)
     evaluated = scores[scores.split == "evaluation"]
     for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
         found[f"{split} questions"][tuple(pair)] = str(len(part))
@@ -87,11 +75,12 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         for name, label in ECE.items():
             for pair, value in measured[metric, name].items():
                 found[f"{metric.upper()} {label}"][pair] = three(value)
-    for row in passed().itertuples():
+    passes = rows_at_selected_rate(signals().dropout, READING)
+    passed = metrics.evaluate(confidence_frame(responses, None, passes, READING, ["c_bald"]), READING.bins)
+    for row in passed[passed.metric.isin(["ece", "auroc"])].itertuples():
         pair = row.model, row.dataset
-        found["questions with dropout on the whole response"][pair] = str(row.rows)
-        for metric in ("ece", "auroc"):
-            found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][pair] = three(getattr(row, metric))
+        found["questions with passes with dropout"][pair] = str(row.n)
+        found[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
     for pair, (confidence, correct, constant) in calibrated().items():
         after = proper_scores.proper_measures(confidence, correct, constant)
         found[CONSTANT][pair] = three(metrics.ece(np.full(len(correct), constant), correct))
@@ -103,27 +92,18 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     return found
 
 
-def passed() -> pd.DataFrame:
-    """c_BALD in both scopes on the evaluation questions with dropout on the whole response, by dataset."""
-    made = {scope: passes_in(scope) for scope in SCOPES}
-    whole = made["trajectory"][KEYS].drop_duplicates()
-    made["answer"] = made["answer"].merge(whole, on=KEYS)
-    return evaluate_scopes(signals().generations, signals().responses, made, READING)
-
-
 @cache
 def retest() -> dict[str, dict[tuple[str, str], str]]:
-    """How far c_BALD depends on the draw of its masks: both halves of the passes, by scope."""
+    """How far c_BALD depends on the draw of its masks: both halves of the passes."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for scope, label in SCOPES.items():
-        for row in split_half_reliability(signals().responses, passes_in(scope), READING).itertuples():
-            pair = row.model, row.dataset
-            found[f"{label}: questions"][pair] = str(row.rows)
-            found[f"{label}: correlation of both halves"][pair] = three(row.correlation)
-            found[f"{label}: expected of two draws of ten passes"][pair] = three(row.expected)
-            for metric in ("ece", "auroc"):
-                both = (three(getattr(row, f"{metric}_{half}")) for half in (1, 2))
-                found[f"{label}: {metric.upper()} of each half"][pair] = " ".join(both)
+    for row in split_half_reliability(signals().responses, signals().dropout, READING).itertuples():
+        pair = row.model, row.dataset
+        found["questions"][pair] = str(row.rows)
+        found["correlation of both halves"][pair] = three(row.correlation)
+        found["expected of two draws of ten passes"][pair] = three(row.expected)
+        for metric in ("ece", "auroc"):
+            both = (three(getattr(row, f"{metric}_{half}")) for half in (1, 2))
+            found[f"{metric.upper()} of each half"][pair] = " ".join(both)
     return found
 
 

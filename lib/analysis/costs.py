@@ -3,13 +3,15 @@ Single-pass estimators come with the response; all others process additional tok
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
 from lib.analysis.run_signals import Frames, RunSignals
-from lib.store import PAIR
+from lib.store import KEYS, PAIR
+from lib.tasks.answers import answer_span
 
 RESPONSE_ITSELF = "response"  # instead of an estimator
-EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
+EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald")  # estimators that read more tokens
 
 
 def costs_of_run(signals: RunSignals, frames: Mapping[str, pd.DataFrame]) -> Frames:
@@ -18,14 +20,10 @@ def costs_of_run(signals: RunSignals, frames: Mapping[str, pd.DataFrame]) -> Fra
     The costs are by pair and estimator: mean `tokens` of an evaluation question beyond the response. The row of the
     response has its own tokens and its prompt's.
     """
-    in_situ = frames["dropout_in_situ"]
-    passes = in_situ[in_situ["metric"].isin(["tokens", "once"]) & in_situ["value"].notna()]
-    of_passes = passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum().reset_index().assign(metric="tokens")
     tokens = count_tokens(signals.generations, signals.verification)
-    found = pd.concat(
-        [part[[*PAIR, "estimator", "metric", "value"]] for part in (tokens, of_passes)], ignore_index=True
-    )
-    return {"costs": found, "cost_quality": cost_and_quality(found, frames["result_estimation"], in_situ)}
+    passes = count_tokens_of_passes(signals.generations, signals.dropout)
+    found = pd.concat([tokens, passes], ignore_index=True)[[*PAIR, "estimator", "metric", "value"]]
+    return {"costs": found, "cost_quality": cost_and_quality(found, frames["result_estimation"])}
 
 
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.DataFrame:
@@ -38,11 +36,19 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.Da
     return evaluation["value"].mean().astype(float).reset_index().assign(metric="tokens")
 
 
-def cost_and_quality(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataFrame) -> pd.DataFrame:
+def count_tokens_of_passes(generations: pd.DataFrame, dropout: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean tokens of all passes over a response: each reads prompt and response up to the answer's end."""
+    chosen = dropout[dropout["selected"] & (dropout["split"] == "evaluation")]
+    passes = chosen[KEYS].assign(passes=chosen["predictive"].map(len)).merge(generations, on=KEYS)
+    read = [row.prompt_tokens + answer_span(row)[1] - 1 for row in passes.itertuples()]
+    tokens = passes[PAIR].assign(value=passes["passes"] * np.array(read, dtype=float))
+    return tokens.groupby(PAIR, sort=False).mean().reset_index().assign(estimator="c_bald", metric="tokens")
+
+
+def cost_and_quality(frame: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """Return by pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
-    measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
-    known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # AUROC may be missing for one class
-    measured = measured[known].astype({"value": float})
+    known = results["metric"].isin(["ece", "auroc"]) & results["value"].notna()  # AUROC may be missing for one class
+    measured = results[known].astype({"value": float})
     table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
     table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
     tokens = frame[frame["metric"] == "tokens"].astype({"value": float})

@@ -3,7 +3,7 @@
 Inputs are dropout frames as stored. Rows that a reading omits, or without an answer under it, are excluded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from lib.score import confidence
 from lib.score.estimators import c_bald
 from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
-from lib.tasks.answers import answer_span
 
 BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
 
@@ -134,35 +133,3 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
     return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
-
-
-def evaluate_scopes(
-    generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading
-) -> pd.DataFrame:
-    """Return statistics by pair and scope (`frames`: its passes) at the selected rate.
-
-    Columns: scope, rate, rows, ECE and AUROC of c_BALD, mean tokens of a row over all passes (`tokens`), and tokens
-    encoded once before them (`once`).
-    """
-    parts = []
-    for scope, frame in frames.items():
-        chosen = frame[frame.selected & (frame.split == "evaluation")]
-        for pair, rows in chosen.groupby(PAIR, sort=False):
-            found = evaluate_c_bald(responses, rows, reading).set_index("metric")
-            if found.empty:  # the reading omits all of these rows
-                continue
-            passed = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one")
-            of_pass, once = np.mean([count_tokens_read(row, scope) for _, row in passed.iterrows()], axis=0)
-            rate, tokens = float(rows.rate.iloc[0]), of_pass * len(rows.predictive.iloc[0])
-            parts.append((*pair, scope, rate, found.n["ece"], *found.value[["ece", "auroc"]], tokens, once))
-    return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])
-
-
-def count_tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
-    """Return the tokens of a generations row that a pass reads in a scope, and those encoded once without dropout.
-
-    Both end before the answer's last token. Shared prefixes count for each row.
-    """
-    start, end = answer_span(row)
-    whole, answer = int(row.prompt_tokens) + end - 1, end - start
-    return (answer, whole - answer) if scope == "answer" else (whole, 0)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lib import params, run_names, store
-from lib.analysis import ablation_statistics, answer_dropout, costs
+from lib.analysis import ablation_statistics, costs
 from lib.analysis.calibration_statistics import summarize_curves
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
@@ -48,21 +48,18 @@ def results_of_run(
     datasets: Sequence[str],
     *,
     n_bins_ablation: Sequence[int] = (10, 20, 30),
-    resamples: int = 5000,
-    seed: int = 0,
     title: str = "",
     **shown: Sequence[str],
 ) -> Results:
-    """Return all results of a run, with intervals over the `resamples` of 05; `shown`: as `results_without_frames`.
+    """Return all results of a run; `shown`: as `results_without_frames`.
 
     The title is by default the run's name.
 
     Raise UserError if frames of 05 to 07 or 10 are missing.
     """
-    pairs, drawn = (run, models, datasets), (resamples, seed)
+    pairs = run, models, datasets
     frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)
     frames |= load_ablation(*pairs, signals.reading)
-    frames |= answer_dropout.compare_dropout_scopes(*pairs, signals, *drawn)
     frames |= costs.costs_of_run(signals, frames)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {

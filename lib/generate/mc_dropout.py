@@ -2,9 +2,6 @@
 
 Nothing is generated again. The passes over one response are one batch of equal length. Each pass draws its masks from
 its own stream (`seeded_dropout`), so results are independent of the batch.
-
-In the paper's scope, `trajectory`, dropout acts on all tokens. In the scope `answer`, beyond the paper, it acts only
-where the model reads the answer's tokens. All tokens before are in a cache computed without dropout.
 """
 
 import os
@@ -24,11 +21,9 @@ from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
-from lib.params import Dropout, Scope
+from lib.params import Dropout
 from lib.paths import MissingSignal
 from lib.random_streams import first_places, first_rows, stream_seed
-from lib.row_cache import RowCache
-from lib.schemas import DROPOUT
 from lib.store import KEYS
 from lib.tasks import answers
 
@@ -55,10 +50,8 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
 
 
 @lru_cache(maxsize=1)  # consecutive rows share it
-def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
-    """Return the cache of tokens: one row without dropout, or one row per pass."""
-    if not passes:
-        return encode_prefix(lm, ids)
+def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...]) -> Cache:
+    """Return the cache of tokens, one row per pass."""
     with seeded_dropout(lm.model, passes):
         return encode_prefix(lm, ids, len(passes))
 
@@ -70,16 +63,8 @@ def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     return tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
 
 
-@lru_cache(maxsize=1)  # all rates of a row share it
-def encode_without_dropout(lm: LanguageModel, shared: tuple[int, ...], ids: tuple[int, ...]) -> Cache:
-    """Return the cache of tokens without dropout, one row. The first of them are `shared` by all responses."""
-    return encode_prefix(lm, ids[len(shared) :], before=encode_shared(lm, shared))
-
-
 @torch.inference_mode()
-def pass_logits(
-    lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
-) -> Iterator[torch.Tensor]:
+def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> Iterator[torch.Tensor]:
     """Return the logits of T stochastic passes over one row of a generations frame, at its answer tokens.
 
     Yields
@@ -94,14 +79,12 @@ def pass_logits(
     ids, answer = read_tokens(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
     cache = None
-    if scope == "answer":
-        cache = encode_without_dropout(lm, shared_prefix(lm, row, ids), ids[:-answer])
-    elif settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
+    if settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
         cache = encode_shared(lm, shared, seeded_passes(settings, rate, lm.name, "opening"))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
     def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
-        before = cache and select_rows(cache, [0] * len(batch) if scope == "answer" else batch)
+        before = cache and select_rows(cache, batch)
         rows = new.expand(len(batch), -1)
         with seeded_dropout(lm.model, [passes[i] for i in batch]):
             read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
@@ -115,11 +98,9 @@ def pass_logits(
         yield logits
 
 
-def pass_probabilities(
-    lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
-) -> torch.Tensor:
+def pass_probabilities(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> torch.Tensor:
     """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
-    blocks = pass_logits(lm, row, rate, settings, scope)
+    blocks = pass_logits(lm, row, rate, settings)
     return torch.cat([logits.double().softmax(-1) for logits in blocks], 1).cpu()
 
 
@@ -140,11 +121,7 @@ def tabulate_passes(lm: LanguageModel, p: torch.Tensor, top: int = 3) -> pd.Data
 
 
 def mc_dropout_entropies(
-    lm: LanguageModel,
-    frame: pd.DataFrame,
-    work: Sequence[Work],
-    settings: Dropout,
-    scope: Scope = "trajectory",
+    lm: LanguageModel, frame: pd.DataFrame, work: Sequence[Work], settings: Dropout
 ) -> pd.DataFrame:
     """Run T passes over rows of a generations frame; return a dropout frame without `tuning` and `selected`
     (lib.schemas).
@@ -155,7 +132,7 @@ def mc_dropout_entropies(
     """
     rows, made = {row.example_id: row for row in frame.itertuples(index=False)}, []
     for example_id, rate in work:
-        logits = pass_logits(lm, rows[example_id], rate, settings, scope)
+        logits = pass_logits(lm, rows[example_id], rate, settings)
         keys = {name: getattr(rows[example_id], name) for name in KEYS}
         made.append(keys | {"rate": rate} | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p))
     return pd.DataFrame(made)
@@ -167,58 +144,33 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     return rows.example_id[rows.split == "calibration"].tolist()
 
 
-# ---- a pair's passes, cached
+# ---- a pair's passes
 
 
-def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that rows of a scope depend on; `dropout_prefix` matters only in `trajectory`, if it is
-    shared."""
-    parameters = dict(facts["parameters"])
-    if scope == "answer" or parameters.get("dropout_prefix") == "own":
-        parameters.pop("dropout_prefix", None)
-    return facts | {"parameters": parameters}
-
-
-def grid_work(scope: Scope, rates: Sequence[float], tuning: Sequence[str]) -> list[Work]:
-    """Return the tuning rows at every rate, in the order that encodes least: in `answer`, all rates of a row
-    together."""
-    if scope == "answer":
-        return [(example_id, rate) for example_id in tuning for rate in rates]
+def grid_work(rates: Sequence[float], tuning: Sequence[str]) -> list[Work]:
+    """Return the tuning rows at every rate."""
     return [(example_id, rate) for rate in rates for example_id in tuning]
 
 
-def rest_work(
-    frame: pd.DataFrame, scope: Scope, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int
-) -> list[Work]:
-    """Return the other rows at the selected rate.
-
-    `dropout_limit` (rows per split; 0: all) applies to whole trajectories only. In the scope `answer` a pass covers few
-    tokens, so all rows are included.
-    """
-    places = first_places(frame, dropout_limit if scope == "trajectory" else 0, seed)
+def rest_work(frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int) -> list[Work]:
+    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all)."""
+    places = first_places(frame, dropout_limit, seed)
     return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 
-def open_cache(run: str, pair: str, scope: Scope, facts: dict[str, Any], rows_per_shard: int) -> RowCache:
-    """Return the cache of a pair's passes in a scope, one row for each response and rate."""
-    return RowCache(run, DROPOUT[scope], pair, facts_in_scope(scope, facts) | {"scope": scope}, rows_per_shard)
-
-
 @contextmanager
-def empty_if_missing(run: str, pair: str, scopes: Sequence[Scope], **facts: Any) -> Iterator[None]:
-    """If the body raises MissingSignal, write empty frames with its reason as `missing`, and raise it again."""
+def empty_if_missing(run: str, pair: str, **facts: Any) -> Iterator[None]:
+    """If the body raises MissingSignal, write an empty frame with its reason as `missing`, and raise it again."""
     try:
         yield
     except MissingSignal as reason:
-        told = facts | {"missing": str(reason), "seconds": 0.0, "grid_seconds": 0.0}
-        for scope in scopes:
-            none = schemas.empty_frame(DROPOUT[scope])
-            write_passes(run, pair, scope, 0.0, none.drop(columns="tuning").assign(tuning=True), none, **told)
+        told, none = facts | {"missing": str(reason), "seconds": 0.0}, schemas.empty_frame("dropout")
+        write_passes(run, pair, 0.0, none.drop(columns="tuning").assign(tuning=True), none, **told)
         raise
 
 
 def write_passes(
-    run: str, pair: str, scope: Scope, rate: float, tuned: pd.DataFrame, rest: pd.DataFrame, **facts: Any
+    run: str, pair: str, rate: float, tuned: pd.DataFrame, rest: pd.DataFrame, **facts: Any
 ) -> pd.DataFrame:
     """Write and return a dropout frame: the tuning rows at all rates and the others at the selected `rate`.
 
@@ -226,6 +178,5 @@ def write_passes(
     """
     frame = pd.concat([tuned, rest.assign(tuning=False)], ignore_index=True)
     frame["selected"] = frame.rate == rate
-    place = store.frame_path(run, DROPOUT[scope], pair)
-    store.write_frame(frame, place, **facts_in_scope(scope, facts), scope=scope, rate=rate)
+    store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts, rate=rate)
     return frame

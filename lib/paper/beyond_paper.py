@@ -1,9 +1,8 @@
-"""Tables beyond the paper: dropout at the answer only, tokens, and selective prediction. They do not count in any
+"""Tables beyond the paper: tokens, and selective prediction. They do not count in any
 table, finding or number of the paper."""
 
 import pandas as pd
 
-from lib.analysis.answer_dropout import SCOPES
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.analysis.results import Results
 from lib.paper import cells
@@ -14,26 +13,9 @@ from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ALL_ESTIMATORS = ESTIMATORS | EXTRAS
-DROPOUT_LABELS = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
               "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
 WITH_INTERVALS = ["skill", "auroc", "augrc"]  # raw, shown with intervals
-
-
-def dropout_in_situ(results: Results) -> Table:
-    """Return the table of both forms of c_BALD, with the paired difference of their ECE.
-
-    Columns of each: selected rate, ECE with interval, AUROC, and mean tokens that the passes over a response read.
-    """
-    labels = {name: ALL_ESTIMATORS[name].label for name in SCOPES.values()}
-    difference = (("Difference", "ECE"), {"estimator": "", "metric": "difference"})
-    rows, columns = cells.pair_lines(results), [*cells.lines(estimator=labels, metric=DROPOUT_LABELS), difference]
-    numbers = cells.place(results.frames["dropout_in_situ"], rows, columns)
-    numbers["text"] = cells.format_intervals(numbers, r"\scoreci", cells.format_3dp)
-    for metric, form in {"rate": "{:.2f}", "tokens": "{:.0f}"}.items():
-        numbers["text"] = numbers.text.where(numbers.metric != metric, cells.format_values(numbers.value, form.format))
-    numbers["bold"] = cells.lowest(numbers, numbers.metric == "ece")
-    return cells.set_table(numbers, rows, columns, title=results.title)
 
 
 def costs(results: Results) -> Table:

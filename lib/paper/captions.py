@@ -102,15 +102,6 @@ BEYOND = {  # not in the paper
         "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
         "nothing, and for what the others read beyond it.",
         beyond_paper.costs),
-    "tab_dropout_in_situ": Caption(
-        "Dropout at the answer only (not in the paper)",
-        "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
-        "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
-        beyond_paper.dropout_in_situ),
-    "tab_dropout_in_situ_grid": Caption(
-        "Dropout rates at the answer only (not in the paper)",
-        "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
-        tables.dropout_in_situ_grid),
     "tab_selective": Caption(
         "What the confidence is good for (not in the paper)",
         "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "

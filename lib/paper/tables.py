@@ -89,15 +89,15 @@ def insitu_ptrue(results: Results) -> Table:
 # ---- one setting with several values
 
 
-def dropout_grid_search(results: Results, name: str = "dropout_grid_search", estimator: str = "c_bald") -> Table:
+def dropout_grid_search(results: Results) -> Table:
     """Return `tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate.
 
-    The row of lowest ECE, the selected rate, is bold; ties go to the lower rate. `name` is that of the frame.
+    The row of lowest ECE, the selected rate, is bold; ties go to the lower rate.
     """
-    frame = results.frames[name]
+    frame = results.frames["dropout_grid_search"]
     rates = {rate: f"{rate:.2f}" for rate in sorted(frame.rate.unique())}
     rows = cells.lines(model=results.models, dataset=results.datasets, rate=rates)
-    columns = cells.lines({"estimator": estimator}, metric=cells.ERRORS)
+    columns = cells.lines({"estimator": "c_bald"}, metric=cells.ERRORS)
     numbers = cells.place(frame, rows, columns)
     selected = set(numbers[cells.lowest(numbers, numbers.metric == "ece", *PAIR)].drop_duplicates(PAIR).row)
     numbers["bold"] = numbers.row.isin(selected)
@@ -105,11 +105,6 @@ def dropout_grid_search(results: Results, name: str = "dropout_grid_search", est
         (*pair, rate), key = rows[row]
         rows[row] = (*pair, rf"\textbf{{{rate}}}"), key
     return cells.set_table(numbers, rows, columns, (*cells.PAIR_NAMES, "Dropout rate"), "llcccc", results.title)
-
-
-def dropout_in_situ_grid(results: Results) -> Table:
-    """Return `dropout_grid_search` of dropout at the answer only, which is not in the paper."""
-    return dropout_grid_search(results, "dropout_in_situ_grid", "c_bald_insitu")
 
 
 def bin_ablation(results: Results) -> Table:

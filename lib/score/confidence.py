@@ -27,7 +27,6 @@ def confidence_frame(
     dropout: pd.DataFrame | None = None,
     reading: Reading = Reading(),  # noqa: B008  frozen
     names: Iterable[str] | None = None,
-    dropout_answer: pd.DataFrame | None = None,
     further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Compute the estimators' scores from their signals (`tab:estimators`).
@@ -38,7 +37,7 @@ def confidence_frame(
         From `interpret_responses`.
     verification : DataFrame, optional
         P(True), as stored by 03.
-    dropout, dropout_answer : DataFrame, optional
+    dropout : DataFrame, optional
         Stochastic passes as stored by 04, at one rate per example.
     reading : Reading
         Which options P(True) compares, and which phi turns BALD into confidence.
@@ -56,9 +55,8 @@ def confidence_frame(
     declared = ESTIMATORS | EXTRAS
     wanted = in_declared_order(declared[name] for name in (ESTIMATORS if names is None else names))
     signals = [] if verification is None else [option_log_odds(verification, reading.options)]
-    for name, passes in {"bald": dropout, "answer_bald": dropout_answer}.items():
-        if passes is not None and len(passes):
-            signals.append(bald_signal(name, passes, responses, reading.phi))
+    if dropout is not None and len(dropout):
+        signals.append(bald_signal(dropout, responses, reading.phi))
     signals += [] if further is None else [further]
     known, parts = responses[[*KEYS, "correct"]], []
     merged = (known.merge(found, on=KEYS, validate="one_to_one") for found in signals if len(found))
@@ -147,12 +145,12 @@ def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
     return [normalize_bald(compute_bald(row), sizes[-1]) for row, sizes in zip(rows, dropout[column], strict=True)]
 
 
-def bald_signal(name: str, dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:
-    """Return KEYS and c_BALD's signal as column `name`, None for a response without an answer."""
+def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:
+    """Return KEYS and c_BALD's signal as column `bald`, None for a response without an answer."""
     found = responses[[*KEYS, "answer"]].merge(dropout, on=KEYS, validate="one_to_one")
     scaled = zip(scale_bald(found, phi), found.answer.notna(), strict=True)
     bald = [value if answered else None for value, answered in scaled]
-    return found[KEYS].assign(**{name: pd.Series(bald, dtype=object)})
+    return found[KEYS].assign(bald=pd.Series(bald, dtype=object))
 
 
 def evaluate_rate_grid(
@@ -160,7 +158,6 @@ def evaluate_rate_grid(
     dropout: pd.DataFrame,
     reading: Reading = Reading(),  # noqa: B008  frozen
     names: Iterable[str] = METRICS,
-    estimator: str = "c_bald",
 ) -> pd.DataFrame:
     """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
 
@@ -172,8 +169,6 @@ def evaluate_rate_grid(
         Passes at several rates; only rows marked `tuning` count.
     names : iterable of str
         Metrics.
-    estimator : str
-        Name of the scores.
 
     Returns
     -------
@@ -183,7 +178,6 @@ def evaluate_rate_grid(
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
-        scores["estimator"] = estimator
         results = evaluate(scores, reading.bins, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])

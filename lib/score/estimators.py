@@ -135,7 +135,6 @@ _DECLARED = (
     Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
 )
 _EXTRA = (  # shown only in their own tables: dropout at the answer only; windows and single tokens
-    Estimator("c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald),
     Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean),
     Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin),
     Estimator("ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy),

@@ -49,15 +49,15 @@ def test_transfer(shipped, fitted):
 
 def test_what_the_confidence_is_good_for(shipped, fitted):
     """Of the estimators that the project adds, too."""
-    whole, answer = shipped.dropout, store.load_frames("shipped", "dropout_answer", DEMO.models, DEMO.datasets)[0]
-    chosen, at_answer = (rows_at_selected_rate(passes, shipped.reading) for passes in (whole, answer))
+    passes = shipped.dropout
+    chosen = rows_at_selected_rate(passes, shipped.reading)
     read, tokens = (shipped.responses, shipped.verification), fitting.token_signals(shipped.sets)
-    raw = confidence_frame(*read, chosen, shipped.reading, ESTIMATORS | EXTRAS, at_answer, tokens)
+    raw = confidence_frame(*read, chosen, shipped.reading, ESTIMATORS | EXTRAS, tokens)
     calibrated, *_ = fitting.calibrate(raw, shipped.sets, fitted)
     scores, constants = proper_scores.add_base_rate(raw, calibrated)
     compared = proper_scores.compare_with_base_rate(scores, constants, DEMO.bins, seed=DEMO.seed)
     check_as_shipped(compared, "selective", "scores")
     check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
-    tuned = {"c_bald": whole[whole.tuning.astype(bool)], "c_bald_insitu": answer[answer.tuning.astype(bool)]}
+    tuned = {"c_bald": passes[passes.tuning.astype(bool)]}
     promised = DEMO.target_precisions, DEMO.precision_confidence, DEMO.seed
     check_as_shipped(selective.selective_thresholds(raw, *promised, tuned), "selective", "thresholds")

@@ -134,11 +134,3 @@ def test_what_papermill_was_given_is_checked(wrong, said):
     with pytest.raises(UserError) as error:
         params.Reading.of(variables)
     assert said in str(error.value)
-
-
-def test_where_dropout_acts_is_a_word_or_a_list():
-    def scope(**said):
-        return params.validate(params.Profile, {"models": ["a"], "datasets": ["b"], **said}, "here").dropout_scope
-
-    assert scope() == ["trajectory"] and scope(dropout_scope="answer") == ["answer"]
-    assert scope(dropout_scope=["answer", "trajectory"]) == ["answer", "trajectory"]

@@ -228,9 +228,9 @@ def test_shipped_rows_serve_a_run_that_copies_them(artifacts, capsys):
     options = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["options"]
     rows = ask(kind, frame.example_id.tolist(), digest_responses(generations), options=options, save_texts=True)
     assert_same(rows, kind)
-    for kind, scope in (("dropout", "trajectory"), ("dropout_answer", "answer")):
-        passes = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet")
-        sites = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["sites"]
-        items = list(zip(passes.example_id, passes.rate, strict=True))
-        rows = ask(kind, items, digest_responses(frame), sites=sites, scope=scope)
-        assert_same(rows, kind, ~passes.columns.isin(["tuning", "selected"]))
+    kind = "dropout"
+    passes = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet")
+    sites = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["sites"]
+    items = list(zip(passes.example_id, passes.rate, strict=True))
+    rows = ask(kind, items, digest_responses(frame), sites=sites)
+    assert_same(rows, kind, ~passes.columns.isin(["tuning", "selected"]))

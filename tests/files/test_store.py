@@ -76,8 +76,8 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
 
 
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
-    """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
-    kind, pairs = "dropout_answer", ["m__d", "n__d"]
+    """The run of a model that makes no passes has none, though the demo ships some of the same pair."""
+    kind, pairs = "dropout", ["m__d", "n__d"]
     demo = store.write_frame(row_of(kind), artifacts / "shipped" / "demo" / kind / "m__d.parquet")
     small = store.write_frame(row_of(kind), artifacts / "shipped" / "small" / kind / "n__d.parquet")
     for run in ("traj", "demo", "small", "laboratory"):

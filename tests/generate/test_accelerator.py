@@ -48,16 +48,16 @@ def verification(lm, frame):
     return p_true.verify_responses(lm, frame, params.Verification())
 
 
-def dropout(lm, frame, scope="trajectory", prefix="own"):
+def dropout(lm, frame, prefix="own"):
     work = [(frame.example_id[place], rate) for place, rate in ((0, 0.1), (1, 0.1), (0, 0.2))]
     settings = params.Dropout(dropout_passes=5, dropout_prefix=prefix)
-    return mc_dropout.mc_dropout_entropies(lm, frame, work, settings, scope)
+    return mc_dropout.mc_dropout_entropies(lm, frame, work, settings)
 
 
 def everything(lm):
-    """Responses with their verdicts, both verdicts of 03, and passes in each scope."""
-    frame, modes = responses(lm), (("trajectory", "own"), ("trajectory", "shared"), ("answer", "own"))
-    return [frame, verification(lm, frame), *(dropout(lm, frame, *mode) for mode in modes)]
+    """Responses with their verdicts, both verdicts of 03, and passes with own and shared masks of the beginning."""
+    frame = responses(lm)
+    return [frame, verification(lm, frame), *(dropout(lm, frame, prefix) for prefix in ("own", "shared"))]
 
 
 @pytest.mark.parametrize("dtype, spread", [("float32", False), ("bfloat16", False), ("float32", True)])

@@ -26,7 +26,6 @@ from lib.tasks import answers
 
 PASSES = Dropout(seed=1, dropout_passes=3)
 SHARED = PASSES.model_copy(update={"dropout_prefix": "shared"})
-MODES = [("trajectory", PASSES), ("trajectory", SHARED), ("answer", PASSES)]
 TERMS = ("predictive", "conditional", "half_predictive", "half_conditional")
 generations = partial(respond, dataset="demo-easy", max_new_tokens=40)
 close = partial(np.testing.assert_allclose, rtol=0)
@@ -79,13 +78,13 @@ def parts_of(lm, row):
     return ids, len(ids) - (end - start), end - start
 
 
-def whole(lm, row, rate, settings, scope):
+def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager attention a pass."""
     ids, query, _ = parts_of(lm, row)
     found = []
     for t in range(settings.dropout_passes):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
-        segments = [(0 if scope == "trajectory" else query, len(ids), seed)]
+        segments = [(0, len(ids), seed)]
         if settings is SHARED:
             prefix = len(mc_dropout.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
@@ -129,26 +128,25 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: tmp_path / kind / f"{pair}.parquet")
     facts = {"model": {}, "loaded": {}, "inputs": {}, "parameters": {}}
     ended = pytest.raises(MissingSignal, match="^dropout takes no effect anywhere in a FalconForCausalLM$")
-    with ended, mc_dropout.empty_if_missing("lab", "a__b", ["trajectory", "answer"], **facts):
+    with ended, mc_dropout.empty_if_missing("lab", "a__b", **facts):
         seeded_dropout.assert_dropout_active(architectures.random("falcon"))
-    for kind in ("dropout", "dropout_answer"):
-        path = tmp_path / kind / "a__b.parquet"
-        assert store.read_frame(path).empty
-        assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
+    path = tmp_path / "dropout" / "a__b.parquet"
+    assert store.read_frame(path).empty
+    assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
 
 
 # ---- masks
 
 
-@pytest.mark.parametrize("scope, settings", MODES)
-def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, scope, settings):
+@pytest.mark.parametrize("settings", [PASSES, SHARED])
+def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings):
     """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew; however many run."""
     places = [(0, 0.15), (1, 0.15), (1, 0.4)]
     work = [(frame.example_id[place], rate) for place, rate in places]
     one_by_one = settings.model_copy(update={"max_dropout_tokens": 1})
-    found = pd.concat([mc_dropout_entropies(any_lm, frame, work, each, scope) for each in (settings, one_by_one)])
+    found = pd.concat([mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)])
     assert max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
-    oracle = [whole(any_lm, frame.iloc[place], rate, settings, scope) for place, rate in places]
+    oracle = [whole(any_lm, frame.iloc[place], rate, settings) for place, rate in places]
     for (_, rate), p, row in zip(work * 2, oracle * 2, found.itertuples(), strict=True):
         assert row.rate == rate
         for t in range(3):
@@ -186,23 +184,20 @@ def test_passes_whose_logits_are_not_finite_are_said(llama):
     lm.model.lm_head.register_forward_hook(lambda layer, inputs, logits: logits * float("nan"))
     name = frame.example_id[1]
     with pytest.raises(UserError, match=f"the logits of row {name} are not finite"):
-        mc_dropout_entropies(lm, frame, [(name, 0.1)], PASSES, "trajectory")
+        mc_dropout_entropies(lm, frame, [(name, 0.1)], PASSES)
 
 
-@pytest.mark.parametrize("scope, settings", MODES)
-def test_what_rows_begin_with_is_encoded_once(llama, scope, settings):
-    """Tokens by forward pass: three passes a rate; in the scope `answer`, what comes before it once for both rates."""
-    for encode in (mc_dropout.encode_shared, mc_dropout.encode_without_dropout):
-        encode.cache_clear()
+@pytest.mark.parametrize("settings", [PASSES, SHARED])
+def test_what_rows_begin_with_is_encoded_once(llama, settings):
+    """Tokens by forward pass: three passes a rate."""
+    mc_dropout.encode_shared.cache_clear()
     frame, tokens = generations(llama, 3), []
     with llama.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
-        mc_dropout_entropies(llama, frame, mc_dropout.grid_work(scope, (0.1, 0.2), frame.example_id), settings, scope)
+        mc_dropout_entropies(llama, frame, mc_dropout.grid_work((0.1, 0.2), frame.example_id), settings)
     parts = [parts_of(llama, row) for row in frame.itertuples()]
     prefix = len(mc_dropout.shared_prefix(llama, frame.iloc[0], parts[0][0]))
     read = sum(len(ids) for ids, *_ in parts)
     expected = 2 * 3 * (read - 2 * prefix if settings is SHARED else read)
-    if scope == "answer":
-        expected = prefix + sum(query - prefix for _, query, _ in parts) + 2 * 3 * sum(m for *_, m in parts)
     assert prefix > 10 and sum(tokens) == expected
 
 
@@ -215,11 +210,11 @@ def test_tokens_before_the_question_are_shared(llama):
         assert found == tuple(ids[: len(found)]) and bool(found) == shares
 
 
-@pytest.mark.parametrize("scope, settings", MODES)
-def test_probabilities_have_the_entropies_of_the_frame(llama, scope, settings):
+@pytest.mark.parametrize("settings", [PASSES, SHARED])
+def test_probabilities_have_the_entropies_of_the_frame(llama, settings):
     frame = generations(llama, 1)
-    row = mc_dropout_entropies(llama, frame, [(frame.example_id[0], 0.2)], settings, scope).iloc[0]
-    p = mc_dropout.pass_probabilities(llama, frame.iloc[0], 0.2, settings, scope)
+    row = mc_dropout_entropies(llama, frame, [(frame.example_id[0], 0.2)], settings).iloc[0]
+    p = mc_dropout.pass_probabilities(llama, frame.iloc[0], 0.2, settings)
     assert p.shape[:2] == (3, len(row.predictive[-1])) and torch.allclose(p.sum(-1), torch.ones(()).double())
     for term, found in zip(TERMS, bald_terms(p), strict=False):
         close(found, np.stack(row[term]), atol=1e-6)
@@ -277,13 +272,12 @@ def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(monkeypa
         np.testing.assert_array_equal(np.array(at_once[name]), np.array(parts[name]))
 
 
-@pytest.mark.parametrize("scope", ["trajectory", "answer"])
-def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch, scope):
+def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch):
     """By further forwards over the same masks."""
     row = max(generations(llama, 4).itertuples(), key=lambda row: row.answer_end - row.answer_start)
-    (at_once,) = mc_dropout.pass_logits(llama, row, 0.2, PASSES, scope)
+    (at_once,) = mc_dropout.pass_logits(llama, row, 0.2, PASSES)
     monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * llama.vocab_size)
-    blocks = list(mc_dropout.pass_logits(llama, row, 0.2, PASSES, scope))
+    blocks = list(mc_dropout.pass_logits(llama, row, 0.2, PASSES))
     assert [block.shape[1] for block in blocks] == [1] * (row.answer_end - row.answer_start) != [1]
     torch.testing.assert_close(torch.cat(blocks, 1), at_once, atol=2e-5, rtol=0)
 

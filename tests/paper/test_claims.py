@@ -193,7 +193,7 @@ BY_HAND = {  # by claim: what holds, and what turns it
     "PTrueCostGrows": [(statistics("verification", r2=0.91), True), (statistics("verification", r2=0.9), False)],
     "RateMatters": [
         (by_rate(0.3, 0.1, 0.121), True), (by_rate(0.0, 0.01, 0.02), False),
-        (by_rate(0.3, 0.1, 0.2, estimator="c_bald_insitu"), None)],
+        (by_rate(0.3, 0.1, 0.2, estimator="p_true"), None)],
     "ConditionalStays": [
         (entropies("conditional", 0.9, 1.1, 1.0), True), (entropies("conditional", 0.7, 1.0, 1.0), False),
         (entropies("conditional", 1.3, 1.0, 1.0), False), (entropies("conditional", 4.0, 5.0), True),

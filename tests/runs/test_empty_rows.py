@@ -68,7 +68,7 @@ def keep(frame: pd.DataFrame, folder) -> None:
     parameters = {"save_texts": True, "demonstration": "none"}
     source = store.write_frame(frame, folder / "generations" / f"{pair}.parquet", parameters=parameters)
     lengths = {row.example_id: np.subtract(*answers.answer_span(row)[::-1]) for row in frame.itertuples()}
-    for kind in ("verification", "dropout", "dropout_answer"):
+    for kind in ("verification", "dropout"):
         path = store.SHIPPED / kind / f"{pair}.parquet"
         part, facts = store.read_frame(path), store.read_manifest(path)
         for column in [name for name in part if name in ("predictive", "conditional") or name.startswith("top_")]:

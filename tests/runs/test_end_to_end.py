@@ -13,7 +13,7 @@ from clone import JOBS, counts, run, tables
 from workflow.render import typeset
 
 NUMBER = "tab_result_estimation--tiny-llama_demo-hard_seq_avg_ece"  # a cell's row in the report
-SIGNALS = ("generations", "in_situ", "verification", "dropout", "dropout_answer", "ablation")
+SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")
 
 pytestmark = pytest.mark.slow
 

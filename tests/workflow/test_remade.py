@@ -40,7 +40,7 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "02 08 09": "n_bins_ablation bin_models",
     "03": "standard_prompt ptrue_includes_thinking",
     "04": "dropout_prefix dropout_passes dropout_rates dropout_limit dropout_top_k dropout_top_p n_tuning_examples",
-    "04 05 08 09 10": "dropout_scope phi",
+    "04 05 08 09 10": "phi",
     "04b": "ablation_limit",
     "05 06 08 09 10": "figure_model",
     "05 08": "figure_dataset",
