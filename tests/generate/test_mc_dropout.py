@@ -316,7 +316,7 @@ def test_the_rate_of_lowest_ece_is_selected():
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
-    with pytest.raises(UserError, match="phi: 'top_k' is not a choice; did you mean 'top_p_0.95'"):
+    with pytest.raises(UserError, match="phi is 'top_k'; choose one of 'clip', 'top_p_0.95'"):
         confidence.scale_bald(passes, "top_k")
     one = passes[passes.rate == 0.1]
     read = confidence.confidence_frame(responses.assign(answer=None), dropout=one, names=["c_bald"])
