@@ -66,9 +66,9 @@ def random(name: str, **more: object) -> LanguageModel:
     checkpoint.set_padding(tokenizer)
     config, own = (CONFIGS | STATEFUL | REFUSED | FALCON)[name]
     model = AutoModelForCausalLM.from_config(config(vocab_size=len(tokenizer), **own | more))
-    for module in model.modules():  # the usual initialization is so flat that every error would look small
-        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding, Conv1D)):
-            module.weight.data.mul_(4)
+    layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding, Conv1D))]
+    for weight in {layer.weight for layer in layers}:  # once if it is tied
+        weight.data.mul_(4)  # the usual initialization is so flat that every error would look small
     spec = params.load_model_config("tiny-llama")
     return LanguageModel(name, spec, model.eval(), tokenizer, list(range(300, 315)), {})
 

@@ -59,9 +59,9 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32).eval()
-    for module in network.modules():
-        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
-            module.weight.data.mul_(4)
+    layers = [layer for layer in network.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding))]
+    for weight in {layer.weight for layer in layers}:  # once if it is tied
+        weight.data.mul_(4)
     network.generation_config = GenerationConfig(pad_token_id=0)
     network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
     return replace(lm, model=network)
