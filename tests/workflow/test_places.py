@@ -1,4 +1,4 @@
-"""Small models run on the processor on every machine: what a run and `check` do with them where there is a GPU."""
+"""Where models run: small ones on the processor everywhere, others on one GPU or, if their file says so, on all."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lib import params, store
-from lib.generate import checkpoint
+from lib.generate import checkpoint, preflight
 from workflow import check, device, gpus, keys, usable
 from workflow.device import Device
 from workflow.pipeline import Run
@@ -51,3 +51,31 @@ def test_their_precision_is_in_no_key_of_a_job(run, name, monkeypatch):
     assert keys.key_parts(job)[f"model {name}"] == expected
     monkeypatch.setattr(keys, "SMALL", 1000)
     assert keys.key_parts(job)[f"model {name}"] == expected | {"dtype": "float32"}
+
+
+# ---- models that are too large for one GPU
+
+
+def outline(**changed):
+    spec = params.load_model_config("tiny-llama").model_copy(update=changed)
+    return preflight.load_outline("tiny-llama", spec, str(spec.place), whole=False)
+
+
+def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
+    def lines(**changed):
+        return [f"{level}: {text}" for level, text in usable.check_gpu(run, outline(dtype="float32", **changed))]
+
+    weights = 4 * outline().model.num_parameters()
+    for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.8, 0), (0, weights / 0.95, 1)):
+        monkeypatch.setattr(checkpoint, "SMALL", smallest)
+        monkeypatch.setattr(gpus, "gpu_memory", lambda names, size=size: [size] * len(names))
+        assert len(lines()) == refused and not lines(gpus="all")
+    assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
+                       "spread it over all GPUs"]  # fmt: skip
+    run.values["engine"] = "vllm"
+    assert "vLLM generates on one GPU" in lines(gpus="all")[0]
+
+
+def test_a_model_that_is_spread_runs_alone(run):
+    (job, *_) = replace(run, gpus=4, spread=("tiny-llama",)).jobs
+    assert job.gpus == 4 and {other.gpus for other in run.jobs if other.model} == {1}
