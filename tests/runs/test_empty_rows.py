@@ -36,7 +36,9 @@ def of_kind(kind: str, row: dict) -> dict:
     number = {"last_number": "7", "last_number_start": 0, "last_number_end": 1}
     return {
         "empty": tokens(row, [0]) | NOTHING | {"eos": 1, "finish_reason": "stop"},
-        "thinking": tokens(row, range(start)) | NOTHING | {"eos": 0, "finish_reason": "length", "thinking_end": start},
+        "thinking": tokens(row, range(start))
+        | NOTHING
+        | {"eos": 0, "finish_reason": "length", "thinking_end": start + 1},
         "alone": tokens(row, [start]) | NOTHING | number | {"eos": 0},
         "short": tokens(row, range(start + 1)) | SHORT | {"answer_end": start + 1, "last_number_end": start + 1},
         "unmarked": row | NO_ANSWER,
