@@ -36,9 +36,9 @@ class Part(Strict):
     def of(cls, declared: Mapping[str, Any]) -> Self:
         """Create the part from a notebook's variables of its own keys: `Reading.of(globals())`.
 
-        Raise UserError for an invalid value, or for a wrong parameter among those that papermill was given.
+        Raise UserError for an invalid value, also of the notebook's other parameters.
         """
-        check_injected(declared)
+        check_cells(declared)
         return validate(cls, {name: declared[name] for name in cls.model_fields if name in declared}, "parameters")
 
 
@@ -222,12 +222,19 @@ def check_parameters(values: Mapping[str, Any]) -> None:
     validate(Profile, {"models": ["any"], "datasets": ["any"]} | dict(values), "parameters")
 
 
-def check_injected(declared: Mapping[str, Any]) -> None:
-    """Check the parameters that papermill was given, since it accepts unknown names.
+def check_cells(declared: Mapping[str, Any]) -> None:
+    """Check the parameters of a notebook's first cell, and of the cell that papermill adds, which may hold any name.
 
-    They are in the cell that it adds after the first, which IPython keeps in `In`.
+    IPython keeps the sources of executed cells in `In`. No other variable is looked at.
     """
-    added = next((cell for cell in declared.get("In", [])[2:3] if cell.startswith("# Parameters\n")), "")
-    nodes = [node for node in ast.walk(ast.parse(added)) if isinstance(node, ast.Name)]
-    names = {node.id for node in nodes if isinstance(node.ctx, ast.Store)} - {"run", "model", "dataset"}
+    first, added = [*list(declared.get("In", []))[1:3], "", ""][:2]
+    names = assigned_names(first) & Profile.model_fields.keys() if first.startswith("run = ") else set()
+    if added.startswith("# Parameters\n"):
+        names |= assigned_names(added) - {"run", "model", "dataset"}
     check_parameters({name: declared[name] for name in names if not isinstance(declared[name], ModuleType)})
+
+
+def assigned_names(source: str) -> set[str]:
+    """Return the names that a cell assigns."""
+    names = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}

@@ -20,6 +20,7 @@ def play_cells(notebook, values):
         exec(compile(ast.Module(body, []), notebook.name, "exec"), space)
         if is_parameters(cell):
             space |= {key: value for key, value in values.items() if key in space or key in notebook.takes}
+            space["In"] = ["", "".join(cell["source"])]  # as IPython keeps it
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), notebook.name, "eval"), space))
     for thing in shown:

@@ -1,5 +1,7 @@
 """Parameter files: what is right is read, what is wrong is named with the nearest right thing."""
 
+import re
+
 import pytest
 
 from lib import params
@@ -108,11 +110,19 @@ def test_a_part_reads_its_own_keys_alone():
         "limit": -1,
         "binz": 3,
         "models": params,
-        "In": ["", "bins = 5", "draws = 1"],
+        "In": ["", "bins = 5", "draws = 1", "run = 1; draws = 2"],
     }
     assert params.Reading.of(theirs | {"bins": 5}) == params.Reading(bins=5)
     with pytest.raises(UserError, match="'draws' is <object"):
         params.Subsampling.of(theirs)
+
+
+def test_a_notebooks_first_cell_is_checked():
+    """Also what no part reads; a variable of the reader's own in it is none of ours."""
+    cell = 'run = "lab"\ntarget_precisions = [0.9]\nmine = 3'
+    with pytest.raises(UserError, match=re.escape("'target_precisions.0' is 2.0")):
+        params.Reading.of({"In": ["", cell], "run": "lab", "target_precisions": [2.0], "mine": 3})
+    assert params.Reading.of({"In": ["", cell], "run": "lab", "target_precisions": [0.9], "mine": 3, "draws": None})
 
 
 GIVEN = {"run": "lab", "model": "tiny-llama", "bins": 5, "limit": 0}
