@@ -73,13 +73,6 @@ class Reading(Part):
     bins: Bins = 10
 
 
-class Verification(Part):
-    """How P(True) queries the model."""
-
-    standard_prompt: Literal["template", "as_drawn"] = "template"  # as_drawn: no assistant header, as in the figure
-    ptrue_includes_thinking: bool = False  # thinking text in the standard prompt's proposed answer
-
-
 class Dropout(Seeded):
     """How the stochastic forward passes are run."""
 
@@ -120,7 +113,7 @@ class Subsampling(Seeded):
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
 
 
-class Profile(Generation, Reading, Verification, Dropout, Saving, BinAblation, Resampling, Subsampling):
+class Profile(Generation, Reading, Dropout, Saving, BinAblation, Resampling, Subsampling):
     """All parameters of a run, including each choice that the paper leaves open."""
 
     title: Text = ""  # printed below every table

@@ -91,7 +91,7 @@ class Work:
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
         usual = AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking]
         mean = min(usual, new_tokens)
-        hidden = max(mean - TOKENS[False], 0) * (spec.thinking and not values["ptrue_includes_thinking"])
+        hidden = max(mean - TOKENS[False], 0) * spec.thinking
         return Work(
             rows=sum(rows),
             batch=max(1, values["max_batch_tokens"] // (prompt + new_tokens)),

@@ -88,7 +88,7 @@ def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, s
 
 
 def read(lm: LanguageModel, frame: pd.DataFrame) -> dict:
-    found, verdicts = logits(lm, frame), p_true.verify_responses(lm, frame, params.Verification())
+    found, verdicts = logits(lm, frame), p_true.verify_responses(lm, frame)
     options = pd.DataFrame(verdicts.standard_logits.tolist(), columns=verdicts.spellings[0])
     margin = confidence.option_log_odds(verdicts).standard_margin.to_numpy()
     return {

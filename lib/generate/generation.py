@@ -23,7 +23,7 @@ from lib.generate.response_files import Response
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import response_row, score_responses
 from lib.generate.vllm_engine import VLLMEngine
-from lib.params import Demonstration, Engine, Generation, Verification, load_dataset_config
+from lib.params import Demonstration, Engine, Generation, load_dataset_config
 from lib.paths import UserError, nearest
 from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
@@ -186,7 +186,7 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     )
 
 
-def example_dialogue(lm: LanguageModel, parameters: dict[str, Any], settings: Verification) -> dict[str, str]:
+def example_dialogue(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str, str]:
     """Return the prompt, text and standard prompt for our own example question.
 
     The figures of a run that saves no texts of other people's questions show it. `parameters` are those of its
@@ -194,7 +194,7 @@ def example_dialogue(lm: LanguageModel, parameters: dict[str, Any], settings: Ve
     """
     asked = Generation.of(parameters | {"save_texts": True})
     row = generate_responses(lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked).iloc[0]
-    standard = p_true.standard_prompt(lm, row.question, row.text, settings)
+    standard = p_true.standard_prompt(lm, row.question, row.text)
     return {"prompt": row.prompt, "text": row.text, "standard_prompt": standard}
 
 

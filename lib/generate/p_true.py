@@ -18,7 +18,6 @@ from lib import schemas, store
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix
-from lib.params import Verification
 from lib.paths import UserError
 from lib.tasks import answers, prompts
 
@@ -69,18 +68,14 @@ def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
     return said
 
 
-def standard_prompt(lm: LanguageModel, question: str, text: str, settings: Verification) -> str:
-    """Return the new prompt about a response's `text`, without the thinking unless `ptrue_includes_thinking`.
+def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
+    """Return the new prompt about a response's `text` without its thinking, up to the assistant's turn.
 
-    With `standard_prompt: template`, it ends at the assistant's turn. A thinking block opened by the template is
-    closed, as A or B inside a thought means nothing. With `as_drawn`, it ends with the query's last character, as in
-    the figure.
+    A thinking block opened by the template is closed, as A or B inside a thought means nothing.
     """
-    proposed = text if settings.ptrue_includes_thinking else text[answers.answer_start_char(text, lm.spec.thinking) :]
+    proposed = text[answers.answer_start_char(text, lm.spec.thinking) :]
     messages = prompts.verification_messages(question, proposed.strip(), lm.spec.system_prompt)
     prompt = apply_chat_template(lm, messages, thinking=False)
-    if settings.standard_prompt == "as_drawn":
-        return prompt[: prompt.rindex(prompts.QUERY) + len(prompts.QUERY)]
     bare = prompt.rstrip()
     return bare + f"\n\n{answers.CLOSING_TAG}\n\n" if bare.endswith("<think>") else prompt
 
@@ -172,7 +167,6 @@ def read_in_situ(run: str, pair: str, generations: str) -> pd.DataFrame:
 def verify_responses(
     lm: LanguageModel,
     frame: pd.DataFrame,
-    settings: Verification,
     max_batch_tokens: int = 32768,
     save_texts: bool = True,
 ) -> pd.DataFrame:
@@ -181,7 +175,7 @@ def verify_responses(
     Only the standard one is computed here; the frame contains the in-situ one (IN_SITU_COLUMNS). The standard prompts
     are omitted unless `save_texts`. Raise UserError if a row's logits are not finite.
     """
-    texts = [standard_prompt(lm, *text, settings) for text in zip(frame.question, frame.text, strict=True)]
+    texts = [standard_prompt(lm, *text) for text in zip(frame.question, frame.text, strict=True)]
     ids = [encode(lm, text) for text in texts]
     asked = frame[store.KEYS].assign(
         spellings=[list(option_tokens(lm))] * len(frame),

@@ -45,7 +45,7 @@ def responses(lm, frame=None):
 
 
 def verification(lm, frame):
-    return p_true.verify_responses(lm, frame, params.Verification())
+    return p_true.verify_responses(lm, frame)
 
 
 def dropout(lm, frame, prefix="own"):

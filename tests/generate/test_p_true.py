@@ -16,7 +16,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from lib import params, store
 from lib.generate import checkpoint, generation, models, p_true
 from lib.generate.models import LanguageModel
-from lib.params import Verification
 from lib.paths import UserError
 from lib.score import confidence, estimators
 from lib.tasks import prompts
@@ -35,7 +34,7 @@ def test_the_standard_prompt_is_asked_whole(any_lm):
     """Against a plain forward pass over each prompt by itself."""
     frame = respond(any_lm, 5, "demo-easy", max_new_tokens=30)
     query = len(models.encode(any_lm, prompts.QUERY))
-    for row in p_true.verify_responses(any_lm, frame, Verification(), max_batch_tokens=500).itertuples():
+    for row in p_true.verify_responses(any_lm, frame, max_batch_tokens=500).itertuples():
         ids = models.encode(any_lm, row.standard_prompt)
         logits = plain_logits(any_lm, ids)[-1]
         options = logits[list(p_true.option_tokens(any_lm).values())]
@@ -72,7 +71,7 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
         with pytest.raises(UserError, match=refused):
             generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)
         with pytest.raises(UserError, match=refused):
-            p_true.verify_responses(any_lm, frame, Verification())
+            p_true.verify_responses(any_lm, frame)
 
 
 # ---- the prompts
@@ -119,12 +118,10 @@ def test_prompts_are_the_figures(real, shared):
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
     solved = "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED
-    for form in ("template", "as_drawn"):
-        text = p_true.standard_prompt(real, CAKE, solved, Verification(standard_prompt=form))
-        assert verify[1]["content"] in text and verify[0]["content"] in text
-        assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
-        assert text.endswith(prompts.QUERY) == (form == "as_drawn")
-        assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
+    text = p_true.standard_prompt(real, CAKE, solved)
+    assert verify[1]["content"] in text and verify[0]["content"] in text
+    assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
+    assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
 
 
 def made(*pieces):
@@ -222,12 +219,12 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     told = generation.restore_texts(lm, frame, "demo-easy", prompted)
     one, other = (each.drop(columns="in_situ_seconds") for each in (told, kept))
     pd.testing.assert_frame_equal(one, other, check_like=True, check_dtype=False)
-    whole = p_true.verify_responses(lm, kept, Verification())
-    untold = p_true.verify_responses(lm, told, Verification(), save_texts=False)
+    whole = p_true.verify_responses(lm, kept)
+    untold = p_true.verify_responses(lm, told, save_texts=False)
     assert untold.standard_prompt.isna().all()
     own = ["standard_prompt", "standard_seconds", "in_situ_seconds"]
     pd.testing.assert_frame_equal(whole.drop(columns=own), untold.drop(columns=own))
-    shown = generation.example_dialogue(lm, bare, Verification())
+    shown = generation.example_dialogue(lm, bare)
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
         generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", prompted)

@@ -38,7 +38,6 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "08": "title",
     "02 08": "main_figure_dataset main_figure_model",
     "02 08 09": "n_bins_ablation bin_models",
-    "03": "standard_prompt ptrue_includes_thinking",
     "04": "dropout_prefix dropout_passes dropout_rates dropout_limit dropout_top_k dropout_top_p n_tuning_examples",
     "04 05 08 09 10": "phi",
     "04b": "ablation_limit",
