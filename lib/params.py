@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from lib.configs import Dataset, Model
 from lib.paths import PARAMS, UserError, nearest, read_yaml
@@ -80,8 +80,8 @@ class Dropout(Seeded):
     # masks over the common prefix of all prompts: own per row; or shared by all rows, computed once per rate
     dropout_prefix: Literal["own", "shared"] = "own"
     max_dropout_tokens: Count = 4096  # of all passes in one forward call
-    dropout_top_k: Annotated[list[Tokens], Once] = [10]  # effective supports; phi uses the first
-    dropout_top_p: Annotated[list[Share], Once] = [0.95]
+    dropout_top_k: Tokens = 10  # of the effective supports, by which phi may divide
+    dropout_top_p: Share = 0.95
 
 
 class Saving(Part):
@@ -140,13 +140,6 @@ class Profile(Generation, Reading, Dropout, Saving, BinAblation, Resampling, Sub
     # selective prediction
     target_precisions: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # among accepted answers
     precision_confidence: Share = 0.90  # confidence level (1 - delta) of the precision guarantee
-
-    @model_validator(mode="after")
-    def _supported(self) -> Self:
-        supports = {"top_k": self.dropout_top_k, "top_p": self.dropout_top_p}
-        if not supports.get(self.phi, [self.phi]):
-            raise ValueError(f"'phi' is {self.phi}, whose first value is used, and 'dropout_{self.phi}' names none")
-        return self
 
 
 # ---- reading and checking the files

@@ -110,7 +110,7 @@ def passed(**columns):
     """A dropout frame of one row: three passes over an answer of two tokens."""
     fixed = {"predictive": [[[0.1, 0.2], [0.3, 0.4], [0.5, 0.7]]],
              "conditional": [[[0.1, 0.2], [0.2, 0.2], [0.3, 0.1]]],
-             "top_k_10": [[[10, 10], [11, 14], [12, 20]]], "top_p_0.95": [[[1, 1], [2, 1], [3, 2]]],
+             "top_k": [[[10, 10], [11, 14], [12, 20]]], "top_p": [[[1, 1], [2, 1], [3, 2]]],
              "top_changed": [[False, False]], "correct": [True]}  # fmt: skip
     return keyed(1, **fixed | columns)
 

@@ -88,7 +88,7 @@ def ece_by_number_of_passes(
     Columns: model, dataset, passes, ece.
     """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
-    stacked = [*BALD_TERMS, *filter(None, [confidence.effective_support_column(dropout, reading.phi)])]
+    stacked = [*BALD_TERMS, "top_k", "top_p"]
     most = max(map(len, chosen.predictive), default=1)
     for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
         first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})

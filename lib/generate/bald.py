@@ -4,7 +4,7 @@ Float32 probabilities of 128k tokens sum to 1 only within about 1e-5. Some libra
 which every disagreement vanishes. So we apply a float64 softmax to float32 logits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,8 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return predictive, conditional
 
 
-def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:
-    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column
-    name.
+def effective_supports(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
+    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column.
 
     A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are included.
     """
@@ -41,15 +40,13 @@ def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[fl
     else:
         falling = p.sort(-1, descending=True).values
     before = falling.cumsum(-1) - falling
-    sizes = {f"top_k_{k}": torch.tensor(min(k, p.shape[-1])).expand(p.shape[:-1]) for k in top_k}
-    sizes |= {f"top_p_{q:g}": (before <= q).sum(-1) for q in top_p}
-    least = {name: falling.gather(-1, size.to(p.device)[..., None] - 1) for name, size in sizes.items()}
+    all_k = torch.full(p.shape[:-1], min(top_k, p.shape[-1]), device=p.device)
+    sizes = {"top_k": all_k, "top_p": (before <= top_p).sum(-1)}
+    least = {name: falling.gather(-1, size[..., None] - 1) for name, size in sizes.items()}
     return {name: ((p >= last).cumsum(0) > 0).sum(-1, dtype=torch.int32) for name, last in least.items()}
 
 
-def dropout_columns(
-    logits: Iterable[torch.Tensor], top_k: Sequence[int] = (), top_p: Sequence[float] = ()
-) -> dict[str, Any]:
+def dropout_columns(logits: Iterable[torch.Tensor], top_k: int = 10, top_p: float = 0.95) -> dict[str, Any]:
     """Return the columns of a dropout frame for the passes over one response.
 
     Parameters
@@ -69,7 +66,7 @@ def dropout_columns(
     return {name: values if values.ndim == 1 else list(values) for name, values in joined.items()}
 
 
-def _columns(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:
+def _columns(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
     predictive, conditional = bald_terms(p)
     top, half = p.argmax(-1), len(p) // 2
     halves = p[: 2 * half].unflatten(0, (2 if half else 0, half or 1))

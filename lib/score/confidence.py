@@ -128,21 +128,14 @@ def rows_at_selected_rate(dropout: pd.DataFrame, reading: Reading = Reading()) -
     return rows if reading.fit_on_tuning_rows else rows[~rows.tuning]
 
 
-def effective_support_column(dropout: pd.DataFrame, phi: str) -> str | None:
-    """Return the column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
-    columns = [name for name in dropout if name.startswith("top_") and name != "top_changed"]
-    column = next((name for name in columns if name == phi or name.removeprefix(f"{phi}_")[0].isdigit()), None)
-    if column is None:
-        check_choice("phi", phi, ["clip", *columns])
-    return column
-
-
 def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
-    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged (`clip`) or normalized."""
-    rows, column = dropout.itertuples(index=False), effective_support_column(dropout, phi)
-    if column is None:
-        return [compute_bald(row) for row in rows]
-    return [normalize_bald(compute_bald(row), sizes[-1]) for row, sizes in zip(rows, dropout[column], strict=True)]
+    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged (`clip`) or normalized
+    by the logarithm of an effective support (`top_k`, `top_p`)."""
+    check_choice("phi", phi, ("clip", "top_k", "top_p"))
+    bald = [compute_bald(row) for row in dropout.itertuples(index=False)]
+    if phi == "clip":
+        return bald
+    return [normalize_bald(values, sizes[-1]) for values, sizes in zip(bald, dropout[phi], strict=True)]
 
 
 def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:

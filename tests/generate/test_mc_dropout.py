@@ -264,7 +264,7 @@ def test_bald_is_baals():
 
 
 def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(monkeypatch):
-    logits, more = distributions(tokens=11), {"top_k": (2, 5), "top_p": (0.9,)}
+    logits, more = distributions(tokens=11), {"top_k": 5, "top_p": 0.9}
     at_once = added(logits, **more)
     monkeypatch.setattr(bald, "MAX_PROBABILITIES", 3 * 6 * logits.shape[-1] + 1)
     parts = added(logits, 7, 4, **more)
@@ -282,18 +282,21 @@ def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypat
     torch.testing.assert_close(torch.cat(blocks, 1), at_once, atol=2e-5, rtol=0)
 
 
-def test_effective_supports_are_unions():
+@pytest.mark.parametrize("top_k, top_p", [(1, 0.5), (4, 0.95)])
+def test_effective_supports_are_unions(top_k, top_p):
     logits = distributions(passes=5, tokens=4, vocabulary=30, sharpness=1.5)
-    row = added(logits, top_k=(1, 4, 50), top_p=(0.5, 0.95))
-    assert (np.array(row.top_k_50) == 30).all()
-    p = logits.double().softmax(-1).numpy()
-    for token, (name, size) in product(range(4), (("top_k", 1), ("top_k", 4), ("top_p", 0.5), ("top_p", 0.95))):
+    row, p = added(logits, top_k=top_k, top_p=top_p), logits.double().softmax(-1).numpy()
+    for token, name in product(range(4), ("top_k", "top_p")):
         union = set()
         for t in range(5):
             order = np.argsort(-p[t, token])
             mass = np.cumsum(p[t, token, order])
-            union |= set(order[: size if name == "top_k" else np.argmax(mass > size) + 1])
-            assert row[f"{name}_{size}"][t][token] == len(union), (name, size)
+            union |= set(order[: top_k if name == "top_k" else np.argmax(mass > top_p) + 1])
+            assert row[name][t][token] == len(union), name
+
+
+def test_an_effective_support_is_the_vocabulary_at_most():
+    assert (np.array(added(distributions(vocabulary=30), top_k=50).top_k) == 30).all()
 
 
 # ---- selection and reading
@@ -304,7 +307,7 @@ def kept(values):
     cells = [(rate, f"e{i}", value) for rate, column in values.items() for i, value in enumerate(column)]
     rates, names, last = zip(*cells, strict=True)
     predictive = [[np.zeros(2), np.full(2, value)] for value in last]
-    same = {"conditional": [[np.zeros(2)] * 2] * len(cells), "top_p_0.95": [[np.full(2, 10)] * 2] * len(cells)}
+    same = {"conditional": [[np.zeros(2)] * 2] * len(cells), "top_p": [[np.full(2, 10)] * 2] * len(cells)}
     frame = synthetic.keyed(len(cells), split="calibration", predictive=predictive, **same)
     return frame.assign(rate=rates, example_id=names, tuning=True)
 
@@ -316,8 +319,8 @@ def test_the_rate_of_lowest_ece_is_selected():
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
-    with pytest.raises(UserError, match="phi is 'top_k'; choose one of 'clip', 'top_p_0.95'"):
-        confidence.scale_bald(passes, "top_k")
+    with pytest.raises(UserError, match="phi is 'top_pp'; choose one of 'clip', 'top_k', 'top_p'"):
+        confidence.scale_bald(passes, "top_pp")
     one = passes[passes.rate == 0.1]
     read = confidence.confidence_frame(responses.assign(answer=None), dropout=one, names=["c_bald"])
     assert read.confidence.tolist() == [0.0] * 4
