@@ -36,7 +36,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling scoring seeded_dropout temperatures",
-    "lib/paper": "calibration_claims estimation_claims comparison verdicts claim_cases",
+    "lib/paper": "calibration_claims claim_cases comparison estimation_claims sensitivity verdicts",
     "lib/score": "*",
     "lib/tasks": "answers datasets grading prompts",
     "workflow": "*",
