@@ -81,7 +81,7 @@ NOTEBOOKS = (
              takes=("grader", "missing", "bins", "dropout_prefix", "max_dropout_tokens",
                     "dropout_top_k", "dropout_top_p", "rows_per_shard")),
     Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
-             writes=(f"ablation/{PAIR}",), decided_by=("lib/score/ablation.py",)),
+             writes=(f"ablation/{PAIR}",), decided_by=("lib/score/prompt_ablation.py",)),
     Notebook("05_calibration", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed", "resamples"),
              writes=("calibration/confidence.parquet", "calibration/results.parquet")),
     Notebook("06_sample_efficiency", reads=RESPONSES, data=PAPER, takes=(*READ, "logprobs_from"),
