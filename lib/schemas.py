@@ -30,7 +30,6 @@ KEY_COLUMNS = [
 ANSWER = [
     column("reference", TEXT, "the right answer, a canonical number"),
     column("answer", TEXT, "the answer found, a canonical number; missing where there is none"),
-    column("boxed", TEXT, "the number in its last \\boxed{}, canonical; missing where there is none"),
     column("finish_reason", TEXT, "stop, or length: cut by the limit"),
 ]
 IN_SITU_FIELDS = [
@@ -57,9 +56,6 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("text", TEXT, "the response, decoded; missing where a run keeps no texts, as are the next two"),
         column("prompt", TEXT, "as the model's template writes it"),
         column("question", TEXT, "as published"),
-        column("words", pa.list_(INTEGER), "(w) codes of the question's words, numbers put aside"),
-        column("plain", FLAG, "whether the answer stands alone on its line"),
-        column("last_number", TEXT, "the last number of the text, canonical; missing where there is none"),
         column("prompt_tokens", INTEGER, "tokens; 0 where the model is not at hand (01b_import)"),
         column("token_ids", INTEGERS, "(n) of the response, its end token too; -1 of a token known by its text alone"),
         column("token_logprobs", NUMBERS, "(n) under the model's own distribution, or as a server logged it, nats"),
@@ -70,9 +66,7 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("last_number_end", INTEGER, "as answer_end, of the last number in the text"),
         column("thinking_end", INTEGER, "first token after the thinking; 0 without; past the last if it never ended"),
         column("eos", INTEGER, "1 where the last token ends the response, else 0"),
-        column("seed", INTEGER, "of the example's random stream"),
         column("kept_positions", INTEGERS, "(p) tokens whose logits are kept; none where the model is not at hand"),
-        column("reencoded", INTEGER, "how many of them took a pass of their own"),
         column("chosen_logit", NUMBERS, "(p) of the token that was written"),
         column("top_logits", pa.list_(NUMBERS), "(p, k) the largest, in falling order"),
         column("top_ids", pa.list_(INTEGERS), "(p, k) their token ids"),
@@ -88,11 +82,11 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("standard_logits", NUMBERS, "(s) as in_situ_logits, after the standard prompt"),
         column("standard_logz", NUMBER, "as in_situ_logz"),
         column("standard_seconds", NUMBER, "as in_situ_seconds", optional=True),
-        column("live", FLAG, "whether the in-situ verdict was taken on the live cache"),
     ]),
     "dropout": pa.schema(PASSES),
     "ablation": pa.schema([
         *KEY_COLUMNS, *ANSWER,
+        column("ans_avg", NUMBER, "its Ans Avg; missing where the log-probabilities were not kept"),
         column("demonstration", TEXT, "what the prompt showed first: one, few, none"),
         column("profile", FLAG, "whether that is as the profile asks"),
     ]),

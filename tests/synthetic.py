@@ -15,7 +15,6 @@ from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.store import PAIR
 from lib.tasks import answers
-from lib.tasks.datasets import hash_words
 
 TOP, NODES = 16, 33
 
@@ -42,8 +41,6 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
                 "token_logprobs_sampling": body,
                 "answer_start": 10 if parsed else -1,
                 "answer_end": 10 + m if parsed else -1,
-                "plain": parsed,
-                "last_number": "7" if right else "8",
                 "last_number_end": 10 + m,
                 "answer": ("7" if right else "8") if parsed else None,
                 "kept_positions": np.arange(10, 10 + m),
@@ -54,9 +51,9 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
                 "logits": list(logits),
             }
         )
-    fixed = {"reference": "7", "boxed": None, "last_number_start": 10, "thinking_end": 0, "eos": 0}
+    fixed = {"reference": "7", "last_number_start": 10, "thinking_end": 0, "eos": 0}
     frame = pd.DataFrame(found).assign(model=model, dataset=dataset, finish_reason="stop", **fixed)
-    return frame.assign(words=frame.question.map(hash_words))
+    return frame
 
 
 def run(models=("m", "n"), datasets=("d", "e"), **more):

@@ -14,13 +14,12 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
-from lib.analysis import ablation_statistics  # noqa: E402
 from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.score import bootstrap, metrics, proper_scores  # noqa: E402
+from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 
@@ -138,9 +137,9 @@ def prompts() -> dict[str, dict[tuple[str, str], str]]:
     """The same of the beginnings of the prompt."""
     frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets, may_lack=True)[0]
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for row in ablation_statistics.summarize_ablation(frame).sort_values("demonstration").itertuples():
+    for row in prompt_ablation.summarize_arms(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_limit
-        shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
+        shares = {"`####`": row.parsed, "right": row.accuracy}
         for what, value in shares.items():
             found[f"{row.demonstration}: {what}"][row.model, row.dataset] = three(value)
     return found

@@ -5,13 +5,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lib import params, run_names, store
-from lib.analysis import ablation_statistics, costs
+from lib.analysis import costs
 from lib.analysis.calibration_statistics import summarize_curves
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
 from lib.params import Reading
 from lib.paths import UserError
 from lib.schemas import empty_frame
+from lib.score.prompt_ablation import summarize_arms
 
 STORED_FRAMES = {  # stored frame of 05, 06, 07 or 10: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
@@ -111,5 +112,5 @@ def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], read
     """Return the results of 04b, `ablation`; nothing without 04b."""
     with suppress(UserError):
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        return {"ablation": ablation_statistics.summarize_ablation(frame, reading.grader)}
+        return {"ablation": summarize_arms(frame, reading.grader, reading.bins)}
     return {}

@@ -182,7 +182,6 @@ def verify_responses(
         standard_prompt=texts if save_texts else None,
         standard_tokens=[len(i) for i in ids],
         in_situ_tokens=len(query_ids(lm)),
-        live=True,
     )
     verdicts = encode_and_ask(lm, ids, max_batch_tokens)
     check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())

@@ -20,7 +20,6 @@ from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logit
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.tasks import answers
-from lib.tasks.datasets import hash_words
 
 LOGITS_AT_ONCE = 2**25  # numbers, 134 MB; four times as many on a GPU, where a pass is mostly kernel launches
 Scores = dict[str, Any]  # columns of the generations frame
@@ -163,11 +162,7 @@ def response_row(
         **request.example._asdict(),
         **located,
         **(texts if save_texts else dict.fromkeys(texts)),
-        **answers.find_answers_by_rule(located["text"], thinking),
-        "words": hash_words(request.example.question),
         "prompt_tokens": len(request.prompt_ids),
         "token_ids": np.array(token_ids, np.int32),
-        "seed": request.seed,
-        "reencoded": 0,
         **scores,
     }

@@ -1,19 +1,23 @@
-"""Prompt ablation on a few evaluation questions per model-dataset pair: the paper's example, worked examples or
-none."""
+"""Prompt ablation: the same evaluation questions after the paper's example, after none, and as the run asked them.
+
+The paper describes it in its text (one-shot demonstration) and prints no numbers.
+"""
 
 import hashlib
 from collections.abc import Mapping
-from typing import get_args
 
 import numpy as np
 import pandas as pd
 
 from lib.params import Demonstration
-from lib.store import KEYS
+from lib.score.estimators import ans_avg
+from lib.score.metrics import ece
+from lib.store import KEYS, PAIR
+from lib.tasks.answers import answer_span
 from lib.tasks.datasets import Example
+from lib.tasks.grading import grade
 
-BEGINNINGS: tuple[Demonstration, ...] = get_args(Demonstration)
-ABLATION_COLUMNS = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
+ARMS: tuple[Demonstration, ...] = ("one", "none")  # asked again, unless it is the run's own
 
 
 def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
@@ -35,8 +39,26 @@ def examples_of_rows(generations: pd.DataFrame) -> list[Example]:
 def combine_arms(
     rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Return all answers to each question: those of the run's own `rows` (`profile`) and of each other
-    demonstration."""
-    own = rows[ABLATION_COLUMNS].assign(demonstration=demonstration, profile=True)
-    parts = [frame[ABLATION_COLUMNS].assign(demonstration=other, profile=False) for other, frame in asked_again.items()]
-    return pd.concat([own, *parts], ignore_index=True)
+    """Return all answers to each question: those of the run's own `rows` (`profile`) and of each other arm."""
+    own = describe_answers(rows).assign(demonstration=demonstration, profile=True)
+    others = [describe_answers(rows).assign(demonstration=arm, profile=False) for arm, rows in asked_again.items()]
+    return pd.concat([own, *others], ignore_index=True)
+
+
+def describe_answers(generations: pd.DataFrame) -> pd.DataFrame:
+    """Return the answer to each question with its Ans Avg."""
+    confidence = [ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in generations.itertuples()]
+    return generations[[*KEYS, "reference", "answer", "finish_reason"]].assign(ans_avg=confidence)
+
+
+def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 10) -> pd.DataFrame:
+    """Return by pair and arm: rows, `parsed` (share of answers found), accuracy, and the ECE of Ans Avg.
+
+    The ECE is missing where a frame has no Ans Avg.
+    """
+    right = [grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)]
+    graded = ablation.assign(parsed=ablation.answer.notna(), accuracy=right)
+    by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
+    summary = by.agg(rows=("answer", "size"), parsed=("parsed", "mean"), accuracy=("accuracy", "mean"))
+    errors = by.apply(lambda arm: ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan)
+    return summary.assign(ece=errors).reset_index()

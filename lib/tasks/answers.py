@@ -41,7 +41,6 @@ _NEXT_EQUATION = re.compile(r"\W*(?:[,;.]\s|\s(?:and|or|so)\s)")  # after the re
 _ASIDE = re.compile(r"(?<=[\w%)\]}.,*\0\"'])\s+\(")
 _PARENTHESIS = re.compile(r"[()]")
 _BOX = "\\boxed{"
-_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 Span = tuple[int, int]  # half-open
 
@@ -241,34 +240,9 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     }
 
 
-def find_boxed_answer(text: str) -> str | None:
-    """Return the canonical number in the last \\boxed{} of a text, or None. It is not used as an answer."""
-    boxes = _BOXED.findall(text)
-    return canonical_number(boxes[-1].replace(r"\text{", "").strip("{} ") if boxes else None)
-
-
-def find_answers_by_rule(text: str, thinking: bool) -> dict[str, Any]:
-    """Extract answers under other settings, so that changing them does not need the text.
-
-    Columns: `plain`, whether the answer is alone after `####`; `last_number` outside the thinking and `boxed`,
-    canonical numbers or None.
-    """
-    span = last_number(text, answer_start_char(text, thinking))
-    number = canonical_number(text[slice(*span)] if span else None)
-    return {"plain": is_bare_answer(text, thinking), "last_number": number, "boxed": find_boxed_answer(text)}
-
-
 def has_answer(row: Any) -> bool:
     """Whether a generations row has an extracted answer."""
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
-
-
-def is_bare_answer(text: str, thinking: bool = False) -> bool:
-    """Whether the answer has the requested format: `#### ` and only a number, on one line."""
-    start = answer_start_char(text, thinking)
-    line, span = next(_answer_lines(text, start), None), find_answer(text, start)
-    alone = line and text[: line[0]].rstrip().endswith(MARK)
-    return bool(line and alone and span and text[slice(*span)] == text[slice(*line)].strip())
 
 
 def answer_span(row: Any, answered: bool | None = None) -> Span:

@@ -11,7 +11,6 @@ hub and give the same examples. There are three ways to split:
 
 import hashlib
 import re
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,17 +86,6 @@ def select_examples(
 def find_example(examples: Sequence[Example], example_id: str) -> Example:
     """Return the example with this id, or the first if there is none."""
     return next((example for example in examples if example.example_id == example_id), examples[0])
-
-
-def hash_words(question: str) -> list[int]:
-    """Return the sorted CRC-32 codes of a question's lower-case words, without numbers.
-
-    They show whether two questions are similar, without storing text.
-    """
-    return sorted({zlib.crc32(word.lower().encode()) for word in _WORD.findall(question)})
-
-
-# ---- fields of a row
 
 
 def read_example(dataset: Dataset, row: SourceRow, split: str) -> Example:
