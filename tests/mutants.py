@@ -38,7 +38,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib/generate": "bald batching generation mc_dropout p_true sampling scoring seeded_dropout temperatures",
     "lib/paper": "calibration_claims claim_cases comparison estimation_claims sensitivity verdicts",
     "lib/score": "*",
-    "lib/tasks": "answers datasets grading prompts",
+    "lib/tasks": "answers datasets grading numbers prompts",
     "workflow": "*",
 }
 # keywords that change no number, but how rows are named and ordered, and what is checked
