@@ -76,7 +76,7 @@ def keep(frame: pd.DataFrame, folder) -> None:
         for column in [name for name in part if name in ("predictive", "conditional") or name.startswith("top_")]:
             cut = zip(part[column], part.example_id.map(lengths), strict=True)
             part[column] = [x[:m] if column == "top_changed" else [of_pass[:m] for of_pass in x] for x, m in cut]
-        told = {name: facts[name] for name in ("parameters", "seconds", "grid_seconds", "rate") if name in facts}
+        told = {name: facts[name] for name in ("parameters", "seconds", "rate") if name in facts}
         store.write_frame(part, folder / kind / f"{pair}.parquet", inputs=store.file_checksums([source]), **told)
 
 
