@@ -141,12 +141,13 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
 
 
 def check_gpu(run: Run, lm: Any) -> Iterator[Line]:
-    """Report a model that does not fit a GPU, unless its file spreads it over all of them."""
+    """Report a model that vLLM can't load, or that does not fit a GPU unless its file spreads it over all of them."""
     from lib.generate import models
 
+    if extras.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
+        why = "loads no GGUF file here" if lm.spec.gguf else "generates on one GPU, and its file says `gpus: all`"
+        yield "wrong", f"vLLM {why}: write `engine: transformers` in the profile"
     if lm.spec.gpus == "all":
-        if extras.uses_vllm(run):
-            yield "wrong", "vLLM generates on one GPU: leave out `gpus: all` in its file, or use `engine: transformers`"
         return
     memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus and not run.cluster else []
     size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize

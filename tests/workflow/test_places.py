@@ -73,7 +73,9 @@ def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run
     assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
                        "spread it over all GPUs"]  # fmt: skip
     run.values["engine"] = "vllm"
-    assert "vLLM generates on one GPU" in lines(gpus="all")[0]
+    (line,) = lines(gpus="all")
+    assert line == ("wrong: vLLM generates on one GPU, and its file says `gpus: all`: write `engine: transformers` in "
+                    "the profile")  # fmt: skip
 
 
 def test_a_model_that_is_spread_runs_alone(run):
