@@ -20,7 +20,7 @@ from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments.formatters import HtmlFormatter
 
-from lib.paper.captions import captions
+from lib.paper.captions import CAPTIONS
 from lib.paths import ROOT, UserError, visible
 from workflow.export import marked_outputs, parameters_of
 from workflow.pipeline import Run, command_of
@@ -69,7 +69,7 @@ def make_pages(run: Run) -> dict[str, str]:
     titles = {stem: title_of(stem, nb) for stem, nb in notebooks.items()}
     for stem, nb in notebooks.items():
         pages[f"notebooks/{stem}.html"] = render(titles[stem], up="../", body=body_of(stem, nb, set(notebooks)))
-    places = [(short, target, cells[target]) for target, (short, _) in captions().items() if target in cells]
+    places = [(short, target, cells[target]) for target, (short, _) in CAPTIONS.items() if target in cells]
     pages["index.html"] = render(f"The book of run {run.name}", places=places, notebooks=titles)
     return pages
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import nbformat
 from nbconvert.exporters import Exporter
 
-from lib.paper.captions import CAPTIONS, captions
+from lib.paper.captions import CAPTIONS, OF_PAPER
 from lib.paper.latex import escape
 from lib.paths import UserError, nearest, write_atomically
 from workflow.files import write_json
@@ -29,9 +29,9 @@ from workflow.pipeline import PUBLISHED
 TEXT = {"text/latex": ".tex"}
 FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
          "rep": {"application/json": ""}}  # fmt: skip
-TARGETS = (*captions(), *(f"rep_{name}" for name in ("ablation", "findings", "microscope", "notes", "numbers")))
+TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "microscope", "notes", "numbers")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
-OF_PUBLISHED = (*(name for name in CAPTIONS if name.startswith("tab_")), "rep_findings")
+OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 
@@ -106,7 +106,7 @@ def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
     title = escape(parameters_of(nb).get("title") or "Tables and figures")
     lines = [HEAD, rf"\section*{{{title}}}"]
-    for name, (short, long) in captions().items():
+    for name, (short, long) in CAPTIONS.items():
         caption = escape(short), escape(f"{short}. {long}")
         if f"{name}.tex" in files:
             kind = "figure" if name.startswith("fig_") else "table"

@@ -17,7 +17,7 @@ import jinja2
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
-from lib.paper.captions import captions
+from lib.paper.captions import CAPTIONS
 from lib.paper.claims import FINDINGS
 from lib.paper.comparison import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.microscope import Microscope
@@ -43,7 +43,7 @@ def report_page(
     )
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
-    sections = [exhibit_section(name, outputs[name], numbers) for name in captions() if name in outputs]
+    sections = [exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
     by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "ours")}
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     template = TEMPLATE.read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def count_changed_verdicts(choices: list[dict]) -> dict[str, int]:
 
 def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
     """Return one figure, or one table whose cells link to their numbers next to the paper's."""
-    short, long = captions()[name]
+    short, long = CAPTIONS[name]
     part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
     if "image/png" in data:
         part["image"] = "".join(data["image/png"]).replace("\n", "")

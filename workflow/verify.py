@@ -15,8 +15,7 @@ from lib.analysis import run_comparison
 from lib.analysis.results import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.run_signals import RunSignals
-from lib.paper.captions import TABLES
-from lib.paper.comparison import printed_numbers
+from lib.paper.all_tables import TABLES, printed_numbers
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.paper.captions import CAPTIONS, TABLES
+from lib.analysis.results import Results
+from lib.paper.all_tables import printed_numbers
 from lib.paper.cells import format_key_part
 from lib.paper.reference import paper_facts
 from lib.paper.report_records import ReportRecords
@@ -60,23 +60,6 @@ VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
 HALF_DIGIT = 0.0005  # half of the last decimal in the paper
-
-
-def printed_numbers(results: Results) -> pd.DataFrame:
-    """Return the numbers that the paper's tables print.
-
-    Columns: NUMBER_KEY and QUANTITIES, labels of models and datasets (`..._label`), the `key` of each within its table
-    in one word, as in cells, and the `text` of its cell.
-    """
-    shown = {name: build(results).numbers for name, build in TABLES.items() if name in CAPTIONS}
-    parts = [numbers.assign(table=name) for name, numbers in shown.items() if len(numbers)]
-    numbers = pd.concat(parts, ignore_index=True).dropna(subset="value")
-    numbers = numbers.reindex(columns=[*NUMBER_KEY, *QUANTITIES, "key", "text"])
-    words = [name for name in NUMBER_KEY if name not in ("rate", "bins")]
-    numbers[words] = numbers[words].fillna("")
-    labels = {"model": dict(results.models), "dataset": dict(results.datasets)}
-    labels |= {f"source_{name}": known for name, known in labels.items()}
-    return numbers.assign(**{f"{name}_label": numbers[name].replace(known) for name, known in labels.items()})
 
 
 def compare_with_paper(here: Results, paper: Results) -> ReportRecords:

@@ -8,7 +8,7 @@ import pandas as pd
 from lib import run_names, store
 from lib.analysis.results import Results
 from lib.analysis.run_signals import RunSignals, read_manifests
-from lib.paper.captions import TABLES
+from lib.paper.all_tables import TABLES
 from lib.paper.report_records import ReportRecords
 from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage

@@ -13,7 +13,7 @@ from clone import ENV, ROOT, copy_of_project
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")  # its example is the table
 FUNCTION, CAPTION, CELL = (
     re.search(begin, PAGE, flags=re.M | re.S)[0]
-    for begin in (r"^def ranking\(.*?(?=\n\n)", r'^"tab_ranking": Caption.*?\n', r"^display\(.*?(?=  #)")
+    for begin in (r"^def ranking\(.*?(?=\n\n)", r'^"tab_ranking": .*?\n', r"^display\(.*?(?=  #)")
 )
 FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
 EXPORT = ["nbconvert", "--to", "workflow.export.PaperExporter", "--output-dir", "figures"]

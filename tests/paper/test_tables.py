@@ -9,7 +9,8 @@ from latex import PAPER, paper
 from synthetic import results_of
 
 from lib.paper import notes, tables
-from lib.paper.captions import CAPTIONS, TABLES, captions
+from lib.paper.all_tables import TABLES
+from lib.paper.captions import CAPTIONS, OF_PAPER
 from lib.paper.latex import COMMANDS, MACROS, as_html, escape, plain
 from lib.paper.reference import published
 
@@ -33,7 +34,7 @@ def test_commands_and_macros_are_the_papers():
 def test_captions_are_in_the_order_of_the_paper():
     lines = [line for line in PAPER.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("%")]
     floats = re.findall(r"\\label\{(tab|fig):(\w+)\}", "\n".join(lines))
-    assert list(captions())[: len(floats)] == ["_".join(label) for label in floats]
+    assert list(CAPTIONS)[: len(floats)] == ["_".join(label) for label in floats]
 
 
 # ---- results made here
@@ -82,7 +83,7 @@ def test_what_is_missing_is_a_dash_and_the_page_says_why():
 # ---- what is printed is what is compared
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if name in CAPTIONS])
+@pytest.mark.parametrize("name", [name for name in TABLES if name in OF_PAPER])
 def test_every_number_of_a_table_is_the_one_in_its_cell(name):
     """Read back from the LaTeX, to its last digit; and its key is where the report looks for a link."""
     table = TABLES[name](published())

@@ -14,7 +14,7 @@ from lib import params
 from lib.analysis import run_comparison
 from lib.analysis.run_comparison import judge_reproduction, match_rows
 from lib.analysis.run_signals import RunSignals
-from lib.paper.captions import TABLES
+from lib.paper.all_tables import TABLES
 from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run
