@@ -101,7 +101,7 @@ WRITERS = {  # notebooks by the folder or frame that they write
     "generations": "01_generate", "in_situ": "01_generate", "verification": "03_ptrue_insitu",
     "dropout": "04_mc_dropout_grid", "ablation": "04b_ablation",
     "confidence": "02_single_pass", "calibration": "05_calibration", "calibration/curves": "06_sample_efficiency",
-    "calibration/transfer": "07_transfer", "selective": "10_selective",
+    "calibration/transfer": "07_transfer", "selective": "09_beyond",
 }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from workflow.pipeline import Run, command_of
 from workflow.report import link_numbers, report_page
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
-CARRIERS = ("08_tables", "10_selective")  # the notebooks whose outputs the report shows
+CARRIERS = ("08_tables", "09_beyond")  # the notebooks whose outputs the report shows
 HREF = re.compile(r'<a href="(?!#|https?:)([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 PICTURE = re.compile(r"""<img\b(?:[^>"']|"[^"]*"|'[^']*')*>""", re.IGNORECASE)
 OUTPUT = re.compile(r'<div class="(output_\w+ rendered_html[^"]*)"')

@@ -1,6 +1,6 @@
 """The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
-It uses only what 08_tables and 10_selective export; `outputs` are their data by target. The page loads nothing,
+It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads nothing,
 contains no date, and its template escapes all text of users.
 """
 

@@ -89,11 +89,11 @@ NOTEBOOKS = (
              writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=RESPONSES, data=PAPER, takes=READ,
              writes=("calibration/transfer.parquet",)),
-    Notebook("10_selective", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed"), reports=True,
+    Notebook("09_beyond", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed"), reports=True,
              folders=("calibrators",),
              writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet")),
     Notebook("08_tables", exports=True, reports=True, takes=(*SHOWN, "resamples"), data=PAPER,
-             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "10_selective")),
+             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "09_beyond")),
 )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
 
 
 def results_of(run: Run, signals: RunSignals) -> Results:
-    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 10."""
+    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 09."""
     names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title")
     return results_of_run(run.name, signals, **{name: run.values[name] for name in names})
 

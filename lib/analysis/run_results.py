@@ -1,4 +1,4 @@
-"""The results of a run: frames computed from stored model outputs, and the stored frames of 04b to 07 and 10."""
+"""The results of a run: frames computed from stored model outputs, and the stored frames of 04b to 07 and 09."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from lib.paths import UserError
 from lib.schemas import empty_frame
 from lib.score.prompt_ablation import summarize_arms
 
-STORED_FRAMES = {  # stored frame of 05, 06, 07 or 10: its names in `Results`
+STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
     "calibration/transfer": TRANSFER_TABLES, "calibration/curves": ("learning",),
     **{f"selective/{name}": (f"selective_{name}",) for name in ("scores", "thresholds", "curves")},
@@ -56,7 +56,7 @@ def results_of_run(
 
     The title is by default the run's name.
 
-    Raise UserError if frames of 05 to 07 or 10 are missing.
+    Raise UserError if frames of 05 to 07 or 09 are missing.
     """
     pairs = run, models, datasets
     frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)

@@ -14,9 +14,7 @@ from lib.paper.cells import Frame
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, in_paper_style, make_panels
 from lib.store import PAIR
 
-ESTIMATOR_MARKERS = dict(
-    zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D"), strict=True)
-)
+ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D"), strict=True))
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
 CURVE_LOOK: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}

@@ -27,25 +27,25 @@ def before():
 REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow
     "": "max_batch_tokens on_code_change cpu max_dropout_tokens rows_per_shard",
     "01": "n_temperature_nodes save_texts top_logits",
-    "01 02 03 04 04b 05 06 07 08 10": "datasets models",
+    "01 02 03 04 04b 05 06 07 08 09": "datasets models",
     "01 02 03 04 05 06 07": "example",
     "01 03 04": "limit",
-    "01 03 04 04b 05 06 08 10": "seed",
+    "01 03 04 04b 05 06 08 09": "seed",
     "01 04b": "demonstration engine max_new_tokens",
-    "02 04 04b 05 06 07 08 10": "grader",
-    "02 04 05 06 07 08 10": "bins missing",
-    "02 05 06 07 08 10": "include_thinking logprobs_from",
+    "02 04 04b 05 06 07 08 09": "grader",
+    "02 04 05 06 07 08 09": "bins missing",
+    "02 05 06 07 08 09": "include_thinking logprobs_from",
     "02 08": "n_bins_ablation bin_models main_figure_dataset main_figure_model",
     "04": "dropout_prefix dropout_passes dropout_rates dropout_limit dropout_top_k dropout_top_p n_tuning_examples",
-    "04 05 08 10": "phi",
+    "04 05 08 09": "phi",
     "04b": "ablation_limit",
-    "05 06 08 10": "figure_model",
+    "05 06 08 09": "figure_model",
     "05 08": "figure_dataset",
-    "05 08 10": "resamples options fit_on_tuning_rows",
+    "05 08 09": "resamples options fit_on_tuning_rows",
     "06": "calibration_sizes draws incorrect_fraction",
-    "07 08 10": "transfer_datasets transfer_models",
+    "07 08 09": "transfer_datasets transfer_models",
     "08": "title",
-    "10": "precision_confidence target_precisions",
+    "09": "precision_confidence target_precisions",
 }
 
 
@@ -57,7 +57,7 @@ def test_what_a_parameter_remakes(before, name):
     assert changed_by(before, contents(**{name: value})) == remade
 
 
-LIGHT = {"02", "05", "06", "07", "08", "10"}  # notebooks that run no model
+LIGHT = {"02", "05", "06", "07", "08", "09"}  # notebooks that run no model
 
 
 @pytest.mark.parametrize("path, old, new, remade", [
