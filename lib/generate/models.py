@@ -87,7 +87,8 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         outline = outline_network(config)
         attention = None if spec.attention == "auto" else spec.attention
         dtype, devices = loading_dtype(spec, outline), choose_devices(spec, outline)
-        model = load_network(source, **named, dtype=dtype, attn_implementation=attention, **devices)
+        options = {"config": config, "dtype": dtype, "attn_implementation": attention}
+        model = load_network(source, **named, **options, **devices)
         check_all_on_gpu(model, devices)
         check_finite_weights(model.eval().state_dict().items())
         eos, _ = read_end_tokens(model, tokenizer, folder)
