@@ -40,7 +40,7 @@ FAULTS = (
           '"all": ("every case", lambda count, total: count == total)',
           '"all": ("every case", lambda count, total: count > 0)',
           PUBLISHED, "rep_"),
-    Fault("a cell is cut, not rounded", "lib/paper/cells.py",
+    Fault("a cell has more digits", "lib/paper/cells.py",
           'form: Callable[[float], str] = "{:.3f}".format) -> pd.Series:\n    return',
           'form: Callable[[float], str] = "{:.5}".format) -> pd.Series:\n    return', REPLAY, ".tex: "),
     Fault("the title below a table is forgotten", "lib/paper/calibration_tables.py",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
+RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
 
 
 def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -119,12 +119,6 @@ def mce(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = No
     return reliability_bins(confidence, correct, n_bins, sample_weight).gap.max(axis=-1)
 
 
-def mce_bin_size(confidence: Any, correct: Any, n_bins: int = 10) -> int:
-    """Return the number of rows in the bin with the largest gap, which determines `mce`."""
-    table = reliability_bins(confidence, correct, n_bins)
-    return int(table.count[table.gap.argmax()])
-
-
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the mean squared difference of confidence and outcome."""
     c, y = validate_scores(confidence, correct)
@@ -199,9 +193,8 @@ def evaluate(
     Returns
     -------
     DataFrame
-        model, dataset, estimator ("" for accuracy), metric, value, n (rows), reason, and `of_bin`, the number of rows
-        in
-        the bin of the MCE. A value that cannot be computed is missing (NA), and `reason` explains it.
+        model, dataset, estimator ("" for accuracy), metric, value, n (rows), and reason. A value that cannot be
+        computed is missing (NA), and `reason` explains it.
     """
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
@@ -211,9 +204,8 @@ def evaluate(
                 if metric.scored == bool(estimator):
                     value = metric(*given)
                     reason = metric.reason if np.isnan(value) else ""
-                    of_bin = mce_bin_size(*given) if metric.name == "mce" else None
-                    rows.append((*pair, estimator, metric.name, value, len(group), reason, of_bin))
-    return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64", "of_bin": "Int64"})
+                    rows.append((*pair, estimator, metric.name, value, len(group), reason))
+    return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64"})
 
 
 def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], names: Iterable[str] = METRICS) -> pd.DataFrame:
