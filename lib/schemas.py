@@ -4,8 +4,6 @@ Axes: n tokens of a response (including its end token), m answer tokens, p posit
 c nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
 entropies are in nats."""
 
-from fnmatch import fnmatchcase
-
 import pandas as pd
 import pyarrow as pa
 
@@ -17,7 +15,7 @@ INTEGERS, NUMBERS = pa.list_(pa.int32()), pa.list_(pa.float32())
 
 
 def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) -> pa.Field:
-    """Return a column. A name with * matches all names with that prefix; frames may lack an optional column."""
+    """Return a column. Frames may lack an optional one."""
     return pa.field(name, type_, metadata={"meaning": meaning} | ({"optional": "yes"} if optional else {}))
 
 
@@ -106,52 +104,38 @@ WRITERS = {  # notebooks by the folder or frame that they write
 
 
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """Convert a frame to its stored table; empty columns get their type from the schema. Raise as `check_stored`."""
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    for place, name in enumerate(table.column_names):
-        if table[name].null_count == len(table):
-            table = table.set_column(place, name, pa.nulls(len(table)))
-    schema = check_stored(kind, table.schema, where)
-    return table.cast(schema.with_metadata(table.schema.metadata)) if schema else table
+    """Convert a frame to its stored table, with the types of its schema. Raise as `order_columns`, or for a type."""
+    schema = order_columns(kind, list(frame), where) if kind in SCHEMAS else None
+    try:
+        return pa.Table.from_pandas(frame, schema, preserve_index=False)
+    except pa.ArrowException as error:
+        raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
 
 
-def check_stored(kind: str, stored: pa.Schema, where: str) -> pa.Schema | None:
-    """Return the schema of a kind in the column order of `stored`, or None if the kind has no schema.
+def check_stored(kind: str, stored: pa.Schema, where: str) -> None:
+    """Check the columns of a stored frame, if its kind has a schema. Raise as `order_columns`, or for a type."""
+    if kind in SCHEMAS:
+        for described, field in zip(order_columns(kind, stored.names, where), stored, strict=True):
+            if field.type != described.type:
+                raise UserError(f"{where}: column '{field.name}' is {field.type}, not {described.type}")
 
-    Raise UserError, with `where` as the frame's name, for a missing, unknown or wrongly typed column.
+
+def order_columns(kind: str, names: list[str], where: str) -> pa.Schema:
+    """Return the schema of a kind in the order of `names`.
+
+    Raise UserError, with `where` as the frame's name, for a missing or unknown column.
     """
-    if kind not in SCHEMAS:
-        return None
     described = {field.name: field for field in SCHEMAS[kind]}
     for name, field in described.items():
-        if b"optional" not in field.metadata and name not in stored.names:
+        if b"optional" not in field.metadata and name not in names:
             raise UserError(f"{where} has no column '{name}'; it is not what {WRITERS[kind]} writes: run that again")
-    fields = []
-    for name, type_ in zip(stored.names, stored.types, strict=True):
-        found = next((field for pattern, field in described.items() if fnmatchcase(name, pattern)), None)
-        if found is None:
+    for name in names:
+        if name not in described:
             hint = nearest(name, described)
             raise UserError(f"{where} has a column '{name}' that lib/schemas.py does not describe; {hint}")
-        if not same_type(type_, found.type):
-            raise UserError(f"{where}: column '{name}' is {type_}, not {found.type}")
-        fields.append(found.with_name(name))
-    return pa.schema(fields)
-
-
-def same_type(stored: pa.DataType, described: pa.DataType) -> bool:
-    """Whether types agree up to the width of numbers. A column of only missing values matches any type."""
-    if pa.types.is_list(stored) and pa.types.is_list(described):
-        return same_type(stored.value_type, described.value_type)
-    families = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        lambda kind: str(kind).endswith("string"),
-    )
-    return pa.types.is_null(stored) or any(family(stored) and family(described) for family in families)
+    return pa.schema([described[name] for name in names])
 
 
 def empty_frame(kind: str) -> pd.DataFrame:
     """Return a frame of a kind without rows."""
-    fields = [field for field in SCHEMAS[kind] if not field.name.endswith("*")]
-    return pa.schema(fields).empty_table().to_pandas()
+    return SCHEMAS[kind].empty_table().to_pandas()
