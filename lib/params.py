@@ -124,8 +124,7 @@ class Profile(Generation, Reading, Dropout, Saving, BinAblation, Resampling, Sub
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
     on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
     engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel
-    # where dropout is active: the whole trajectory, as in the paper; or only the answer tokens
-    dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
+    dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]  # the grid of 04
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
     # tables and figures
