@@ -425,8 +425,8 @@ PIECES = [
 @pytest.mark.parametrize("piece", PIECES)
 def test_degenerate_loops_take_linear_time(piece):
     text = "#### " + piece * 20000 + "x"
-    began = time.perf_counter()
+    began = time.process_time()
     answers.last_number(text)
     answers.runs_on(text)
     answers.canonical_number(text[slice(*(answers.find_answer(text) or (0, 0)))])
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
