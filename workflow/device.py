@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import psutil
@@ -22,6 +23,7 @@ class Device:
     bytes: int
 
 
+@cache
 def measure_device(threads: int, small: bool = False) -> Device:
     """Measure the GPU, else `threads` threads of the CPU (also used later), by a copy and a matrix product.
 
@@ -59,7 +61,8 @@ def adjust_to_model(device: Device, spec: params.Model, network: Any) -> Device:
     from lib.generate import models
 
     if models.is_small(network):
-        device = measure_device(threads=1, small=True) if device.cuda else device
+        measured = measure_device(threads=1, small=True)
+        device = measured if device.cuda else replace(measured, memory=device.memory)
     dtype = models.loading_dtype(spec, network)
     if device.cuda or dtype == torch.float32:
         return device

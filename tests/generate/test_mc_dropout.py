@@ -18,6 +18,7 @@ from lib.analysis.dropout_statistics import entropy_curves
 from lib.generate import bald, mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
+from lib.paper import notes
 from lib.params import Dropout
 from lib.paths import MissingSignal, UserError
 from lib.random_streams import stream_seed
@@ -126,13 +127,19 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
 
 def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: tmp_path / kind / f"{pair}.parquet")
-    facts = {"model": {}, "loaded": {}, "inputs": {}, "parameters": {}}
+    loaded = {"revision": None, "source": "x", "device": "cpu", "dtype": "float32"}
+    facts = {"model": {}, "loaded": loaded, "inputs": {}, "parameters": {}}
     ended = pytest.raises(MissingSignal, match="^dropout takes no effect anywhere in a FalconForCausalLM$")
     with ended, mc_dropout.empty_if_missing("lab", "a__b", **facts):
         seeded_dropout.assert_dropout_active(architectures.random("falcon"))
     path = tmp_path / "dropout" / "a__b.parquet"
     assert store.read_frame(path).empty
     assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
+    monkeypatch.setattr(store, "find_frame", store.frame_path)
+    monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
+    monkeypatch.setattr(notes.run_names, "models_at_hand", lambda names: names)
+    said = notes.missing_passes_notes("lab", {"a": "Falcon-7B"}, {"b": "B"})
+    assert said == ["No dropout passes of Falcon-7B: dropout takes no effect anywhere in a FalconForCausalLM."]
 
 
 # ---- masks
