@@ -124,6 +124,8 @@ def test_what_check_says(here, monkeypatch):
     assert not weights.is_elsewhere(spec)
     (found,) = lines(spec)
     assert found.startswith("ok small.gguf of someone/small-GGUF, ") and "of the right sha256" in found
+    folder, named = usable.find_config(spec)
+    assert checkpoint.is_small(checkpoint.outline_network(checkpoint.read_config(folder, **named)))
     here.served.unlink()
     monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
     assert weights.is_elsewhere(spec)
