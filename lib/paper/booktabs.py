@@ -18,8 +18,6 @@ from lib.paper.latex import as_html, escape, plain, preamble
 Keys = Mapping[tuple[int, int], str]
 TABLE = "border-collapse:collapse;white-space:nowrap;border-top:2px solid;border-bottom:2px solid"
 
-CELL = "padding:2px 8px;text-align:left"
-
 
 class Span(NamedTuple):
     """A cell that may span rows or columns; the positions that it covers are None. `key` names its number."""
@@ -176,5 +174,6 @@ def _html_row(line: Line) -> str:
     cells = ""
     for text, rows, columns, key in filter(None, line.spans):
         about = f' data-key="{html.escape(key)}"' if key else ""
-        cells += f'<td rowspan="{rows}" colspan="{columns}"{about} style="{CELL}">{as_html(text)}</td>'
+        style = f"padding:2px 8px;text-align:{'center' if columns > 1 else 'left'}"
+        cells += f'<td rowspan="{rows}" colspan="{columns}"{about} style="{style}">{as_html(text)}</td>'
     return f'<tr style="background:none{";border-top:1px solid" * bool(line.rule)}">{cells}</tr>\n'
