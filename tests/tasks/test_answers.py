@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from lib.paths import ROOT, UserError
-from lib.tasks import answers, grading
+from lib.tasks import answers, grading, numbers
 
 PLAIN = ["Llama-3.1-8B-Instruct", "Qwen3-8B"]
 THINKING = ["DeepSeek-R1-Distill-Llama-8B", "Qwen3-8B"]
@@ -135,7 +135,7 @@ def test_answer_is_found():
     for text, shown, value in FOUND:
         span = answers.find_answer(text)
         assert span is not None and text[slice(*span)] == shown, text
-        assert answers.format_number(answers.parse_number(shown)) == value, text
+        assert numbers.format_number(numbers.parse_number(shown)) == value, text
     lacking = [*NO_ANSWER, *(f"#### {text}" for text in PARTS)]
     assert [text for text in lacking if answers.find_answer(text) is not None] == []
 
@@ -189,8 +189,8 @@ GRADES = [  # answer, reference, and the graders that accept it
 
 def test_numbers_are_parsed():
     for text, value in NUMBERS.items():
-        assert answers.format_number(answers.parse_number(text)) == value
-    assert [text for text in NO_NUMBER if answers.parse_number(text) is not None] == []
+        assert numbers.format_number(numbers.parse_number(text)) == value
+    assert [text for text in NO_NUMBER if numbers.parse_number(text) is not None] == []
 
 
 def test_grades():
@@ -335,7 +335,7 @@ GOES_ON = st.sampled_from(
 def value_of(text):
     """The value of the answer in a text, as a fraction rounded to 50 digits; None without one."""
     span = answers.find_answer(text)
-    return None if span is None else f"{Fraction(answers.parse_number(text[slice(*span)])).limit_denominator(10**20)}"
+    return None if span is None else f"{Fraction(numbers.parse_number(text[slice(*span)])).limit_denominator(10**20)}"
 
 
 @settings(max_examples=600, deadline=None)
@@ -378,9 +378,9 @@ def test_any_text(text, start):
         span = find(text, start)
         if span is not None:
             assert start <= span[0] < span[1] <= len(text)
-            number = answers.parse_number(text[slice(*span)])
-            assert answers.parse_number(answers.format_number(number)) == number
-            assert grading.grade(text[slice(*span)], answers.format_number(number), "exact")
+            number = numbers.parse_number(text[slice(*span)])
+            assert numbers.parse_number(numbers.format_number(number)) == number
+            assert grading.grade(text[slice(*span)], numbers.format_number(number), "exact")
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
 
 
@@ -428,5 +428,5 @@ def test_degenerate_loops_take_linear_time(piece):
     began = time.process_time()
     answers.last_number(text)
     answers.runs_on(text)
-    answers.canonical_number(text[slice(*(answers.find_answer(text) or (0, 0)))])
+    numbers.canonical_number(text[slice(*(answers.find_answer(text) or (0, 0)))])
     assert time.process_time() - began < 5
