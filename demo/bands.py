@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.analysis import rounding, run_results, run_signals
+from lib.analysis import run_signals
 from lib.generate import generation, mc_dropout, models
 from lib.score import confidence, estimators, metrics
 
@@ -63,13 +63,6 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
     }
 
 
-def moved_cells(run: str, signals: run_signals.RunSignals) -> pd.DataFrame:
-    """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
-    moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
-    here = run_results.results_of_run(run, signals, DEMO.models, DEMO.datasets, **moved)
-    return rounding.measure_noise_effect(here, signals, DEMO.n_bins_ablation)
-
-
 def main(run: str) -> None:
     torch.set_num_threads(1)
     signals = run_signals.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
@@ -90,9 +83,6 @@ def main(run: str) -> None:
             columns[(name, dataset)] = of_scores(*parts) | shown
     with pd.option_context("display.width", 160, "display.max_columns", 10, "display.max_rows", 99):
         print(pd.DataFrame(columns).astype(float).round(3).to_string())
-    moved = moved_cells(run, signals)
-    ever, each = (moved.moved > 0).mean(), (moved.moved / moved.draws).mean()
-    print(f"{len(moved)} numbers; rounding moves {ever:.1%} in any of {moved.draws[0]} draws, {each:.1%} in each")
 
 
 if __name__ == "__main__":
