@@ -47,8 +47,10 @@ def pivot_labeled(
 ) -> pd.DataFrame:
     """Return values of a tidy frame with labels, three decimals, in the order of the run."""
     labeled = label_rows(frame, models, datasets).astype(dict.fromkeys(values, float))
+    if len(values) == 1:
+        return labeled.pivot(index=index, columns=columns, values=values[0]).round(3)
     wide = labeled.pivot(index=index, columns=columns, values=list(values)).round(3)
-    return wide[values[0]] if len(values) == 1 else wide.reorder_levels([*range(1, wide.columns.nlevels), 0], axis=1)
+    return wide.reorder_levels([*range(1, wide.columns.nlevels), 0], axis=1)
 
 
 def family_labels(models: Mapping[str, str]) -> dict[str, str]:

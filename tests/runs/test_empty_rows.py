@@ -18,10 +18,10 @@ from lib.tasks import answers
 
 MODEL, DATASETS = "tiny-llama", ("demo-easy", "demo-medium")
 PER_TOKEN = ["kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"]
-NO_ANSWER = {"answer": None, "plain": False, "answer_start": -1, "answer_end": -1}
-NO_NUMBER = {"last_number": None, "last_number_start": -1, "last_number_end": -1}
-NOTHING = NO_ANSWER | NO_NUMBER | {"text": "", "boxed": None}
-SHORT = {"eos": 0, "answer": "7", "last_number": "7"}
+NO_ANSWER = {"answer": None, "answer_start": -1, "answer_end": -1}
+NO_NUMBER = {"last_number_start": -1, "last_number_end": -1}
+NOTHING = NO_ANSWER | NO_NUMBER | {"text": ""}
+SHORT = {"eos": 0, "answer": "7"}
 EXAMPLES = [("empty", "last_number"), ("thinking", "last_number"), ("", "zero"), ("", "drop")]
 KINDS = ("empty", "thinking", "alone", "short", "unmarked")
 WALK = {"models": [MODEL], "datasets": list(DATASETS), "calibration_sizes": [5, 20], "main_figure_dataset": DATASETS[0],
@@ -33,7 +33,7 @@ FEW = {"model": MODEL, "dataset": DATASETS[0], "limit": 3, "dropout_passes": 2, 
 def of_kind(kind: str, row: dict) -> dict:
     """A generations row of an answer at its end as if the model had written less."""
     start = row["answer_start"]
-    number = {"last_number": "7", "last_number_start": 0, "last_number_end": 1}
+    number = {"last_number_start": 0, "last_number_end": 1}
     return {
         "empty": tokens(row, [0]) | NOTHING | {"eos": 1, "finish_reason": "stop"},
         "thinking": tokens(row, range(start))
@@ -103,7 +103,7 @@ def test_each_is_shown_token_by_token(missing):
         one = responses[responses.example_id == ids[-1]].iloc[0]
         (view,) = microscope.token_page(frame, one, ({MODEL: "Tiny"}, {DATASETS[0]: "Easy"}), {}).views
         row = running_example.rows_of_example(frame, one).iloc[0]
-        assert len(view["tokens"]) + len(view["thinking"]) == max(1, len(row.token_ids) - row.eos), kind
+        assert len(view["tokens"]) == max(1, len(row.token_ids) - row.eos), kind
         assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
 
 
@@ -147,4 +147,4 @@ def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_taken_and_said(fol
     silent = frame.assign(**NO_ANSWER)
     keep(frame.where(frame.split == "evaluation", silent).astype(frame.dtypes), folder)
     space = walk(["04"], monkeypatch, folder, **FEW, missing="drop")["04"]
-    assert space["rates"] == {"trajectory": 0.1, "answer": 0.1}
+    assert space["rate"] == 0.1

@@ -15,7 +15,7 @@ LLAMA = Size(weights=8_030_000_000, layers=32, cell=2 * 32 * 8 * 128 * 2)
 PASSED = {
     "rescore": 11_111 * 4400,
     "verify": 11_111 * (35 + 150 + 300),  # of the response without its thinking
-    "dropout": 10 * (11_111 + 3 * 100 * 2) * 4400 * 1.5 + 11_111 * 4400 + 10 * (11_111 + 600) * 4,
+    "dropout": 10 * (11_111 + 3 * 100 * 2) * 4400 * 1.5,
 }
 PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168, passed=PASSED)
 
