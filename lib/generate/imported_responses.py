@@ -52,10 +52,9 @@ class ImportedResponses:
         imported = cls(spec, dataset, examples, {name: Response(name) for name, *_ in examples} | given)
         count, asked = len(examples), [imported.responses[name] for name, *_ in examples]
         if asked and all(response.empty for response in asked):
-            hint = nearest(asked[0].example_id, [name for name, response in given.items() if not response.empty])
-            raise UserError(
-                f"{where} has no response to {count} of {count} questions, the first '{asked[0].example_id}'; {hint}"
-            )
+            first, there = asked[0].example_id, [name for name, response in given.items() if not response.empty]
+            hint = f"; {nearest(first, there)}" if there else imported.describe_reasons()
+            raise UserError(f"{where} has no response to {count} of {count} questions, the first '{first}'{hint}")
         if silent := [] if spec.at_hand else [one for one in asked if not (one.empty or one.pieces)]:
             raise UserError(
                 f"{silent[0].where}: {len(silent)} of {count} responses, the first to '{silent[0].example_id}', have "
@@ -74,6 +73,12 @@ class ImportedResponses:
         """The run's questions that become rows without an answer."""
         return [name for name, *_ in self.examples if self.responses[name].empty]
 
+    def describe_reasons(self) -> str:
+        """Describe why questions have no response, in parentheses; empty if nothing is known."""
+        reasons = Counter(self.responses[name].ending for name in self.unanswered)
+        told = ", ".join(f"{reasons[reason]} {reason}" for reason in LOST if reasons[reason])
+        return f" ({told})" if told else ""
+
     def find_reservations(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Return the example_ids of the responses with each of RESERVATIONS."""
         found: dict[str, list[str]] = {}
@@ -91,9 +96,7 @@ class ImportedResponses:
         answered = f"{len(self.examples) - len(without)} of {said}" if without else said
         lines = [f"{public_path(str(self.spec.responses).format(dataset=self.dataset))} answers {answered}"]
         if without:
-            reasons = Counter(self.responses[name].ending for name in without)
-            told = ", ".join(f"{reasons[reason]} {reason}" for reason in LOST if reasons[reason])
-            first = f"{len(without)} without a response{f' ({told})' if told else ''}, the first '{without[0]}'"
+            first = f"{len(without)} without a response{self.describe_reasons()}, the first '{without[0]}'"
             lines.append(f"{first}: rows without an answer, which count as wrong")
         for kind, names in self.find_reservations(name for name, *_ in self.examples).items():
             of = f"{len(names)} of {len(self.examples) - len(without)} responses, the first to '{names[0]}'"
@@ -155,7 +158,8 @@ def find_too_long(lm: LanguageModel, responses: Mapping[str, Response], requests
 def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
     """Return the tokens of a response, encoded with the model's tokenizer if it has only text.
 
-    A complete response without an end token gets one. Raise UserError for an id outside the vocabulary.
+    Its end tokens and padding become one end token. A complete response without an end token gets one. Raise UserError
+    for an id outside the vocabulary.
     """
     ids, last = list(response.token_ids or encode(lm, response.text)), lm.vocab_size - 1
     if wrong := [token for token in ids if not 0 <= token <= last]:
@@ -163,9 +167,13 @@ def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
             f"the response to '{response.example_id}' holds the token id {wrong[0]}, and the vocabulary of model "
             f"'{lm.name}' ends at {last}: drawn by another model?"
         )
-    if not ids or (response.finish_reason == "stop" and ids[-1] not in lm.eos):
-        ids.append(lm.eos[0])
-    return ids
+    body = len(ids)
+    while body and ids[body - 1] in {*lm.eos, lm.tokenizer.pad_token_id}:
+        body -= 1
+    ends = [token for token in ids[body:] if token in lm.eos]
+    if not (ends or body) or response.finish_reason == "stop":
+        ends.append(lm.eos[0])
+    return ids[:body] + ends[:1]
 
 
 # ---- without the model

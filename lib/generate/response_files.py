@@ -6,9 +6,11 @@ with its number and the remedy, because half of a response would silently have a
 """
 
 import codecs
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -23,21 +25,26 @@ from lib.validation import Strict, validate
 
 END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
 RAW_MARK = re.compile("[\u0120\u010a\u2581]|<0x[0-9A-F]{2}>")  # vocabularies write a blank or line break like this
+ASCII = re.compile("([\x00-\x7f])")
 HALF = "\ufffd"  # a token that is part of a character decodes to it
 ENTRY = '{"token": ..., "logprob": ...}'
 
 # what a response is, by the finish reason of OpenAI, vLLM, SGLang, TGI, llama.cpp, Ollama, Anthropic, Gemini, Cohere
 ENDINGS = {
-    "stop": "stop eos eos_token end_turn stop_sequence stop_token stop_word word complete endoftext finish",
-    "length": "length limit max_tokens max_length max_output_tokens model_length model_context_window_exceeded",
-    "unfinished": "unfinished abort aborted cancelled error timeout other insufficient_system_resource",
+    "stop": "stop eos eos_token eos_id end_id end_turn stop_sequence stop_string stop_str stop_token stop_word "
+    "stop_words word complete endoftext finish",
+    "length": "length limit max_tokens max_length max_output_tokens max_new_tokens token_limit model_length "
+    "model_context_window_exceeded repetition",
+    "unfinished": "unfinished not_finished abort aborted cancelled error timeout timed_out time_limit other "
+    "unspecified insufficient_system_resource",
     "withheld": "withheld content_filter content_filtered safety recitation refusal blocklist prohibited_content spii "
     "guardrail_intervened error_toxic",
     "tool call": "tool_calls tool_call tool_use function_call malformed_function_call",
     "failed": "failed",
 }
-KINDS = {name: kind for kind, names in ENDINGS.items() for name in names.split()}
+KINDS = {name.replace("_", ""): kind for kind, names in ENDINGS.items() for name in names.split()}
 LOST = ("withheld", "tool call", "failed")  # then there is no response, even if part of it remains
+PARTS = ("thinking", "reasoning", "error", "refusal", "tool_calls")  # fields that may not be ignored
 # below the least probability of float32, log-probabilities are a server's marks: -100, -9999
 LEAST = float(np.log(np.finfo(np.float32).tiny))
 RESERVATIONS = {  # responses that are read, but
@@ -71,11 +78,10 @@ class Response:
     @property
     def reservations(self) -> list[str]:
         """What is unusual about it, keys of RESERVATIONS."""
-        unfinished, sentinel = self.ending == "unfinished", min(self.logprobs, default=0.0) < LEAST
         found = {
-            "unfinished": unfinished and not self.empty,
+            "unfinished": self.ending == "unfinished" and not self.empty,
             "cut at a stop string": self.dropped,
-            "sentinels": sentinel,
+            "sentinels": min(self.logprobs, default=0.0) < LEAST,
         }
         return [name for name, there in found.items() if there]
 
@@ -112,7 +118,7 @@ def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Re
     if not isinstance(raw, dict):
         raise UserError(f'{where} must be an object: {{"example_id": ..., "text": ...}}')
     try:
-        line = validate(ResponseLine, unwrap_batch(raw) if "custom_id" in raw else raw, where)
+        line = validate(ResponseLine, unwrap_batch(raw) if "custom_id" in raw else drop_unread(raw), where)
         response = build_response(line, where)
     except UserError:
         raise
@@ -158,7 +164,7 @@ def wrap_tokens(value: Any) -> Any:
     parts = {"reasoning_content" if name == "reasoning" else name: part for name, part in value.items()}
     parts = {name: part for name, part in parts.items() if part is not None}
     if "token_logprobs" in parts or "tokens" in parts:
-        raise ValueError("holds arrays of /v1/completions: ask /v1/chat/completions")
+        raise ValueError(f"holds arrays, as of /v1/completions: ask /v1/chat/completions, or write [{ENTRY}, ...]")
     if other := sorted(parts.keys() - LoggedTokens.model_fields.keys()):
         raise ValueError(f"holds '{other[0]}', which is not read: write [{ENTRY}, ...]")
     for part in parts.values():
@@ -169,9 +175,10 @@ def wrap_tokens(value: Any) -> Any:
 
 
 def name_ending(value: Any) -> str:
-    """Return what a finish reason means, a key of ENDINGS. SGLang wraps it; it is null in an unfinished stream."""
+    """Return what a finish reason means, a key of ENDINGS. SGLang wraps it; it is empty in an unfinished stream."""
     name = value.get("type", value) if isinstance(value, dict) else value
-    kind = "unfinished" if name is None else KINDS.get(str(name).rpartition(".")[2].lower())
+    plain = str(name).rpartition(".")[2].lower().removeprefix("finish_reason_")
+    kind = "unfinished" if name in (None, "") else KINDS.get(re.sub(r"[_\W]", "", plain))
     if kind is None:
         raise ValueError(f"can't be {name!r:.60}: write stop, length, content_filter, tool_calls or null instead")
     return kind
@@ -189,15 +196,26 @@ class ResponseLine(Strict):
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
 
 
+def drop_unread(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a line without its other fields, unless one may be a part of the response, or misspelled."""
+    if raw.get("text") is None and not raw.get("token_ids") and not raw.get("logprobs"):
+        return raw
+    known = ResponseLine.model_fields
+    doubtful = [name for name, value in raw.items() if value and difflib.get_close_matches(name, [*known, *PARTS])]
+    return {name: value for name, value in raw.items() if name in known or name in doubtful}
+
+
 def unwrap_batch(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a batch line in our own form. A failed request gives no response."""
     line, answer = {"example_id": raw["custom_id"]}, raw.get("response")
     if "response" not in raw and not raw.get("error"):
         raise ValueError("has a 'custom_id' and no 'response': is this the file of requests?")
-    if raw.get("error") or not isinstance(answer, dict) or answer.get("status_code") != 200:
+    answer = answer if isinstance(answer, dict) else {}
+    body = answer.get("body", answer)
+    if raw.get("error") or not body or answer.get("status_code") not in (200, None):
         return line | {"finish_reason": "failed"}
     try:
-        (choice,) = answer["body"]["choices"]
+        (choice,) = [body["choices"]] if isinstance(body["choices"], dict) else body["choices"]  # SGLang writes one
         message, reason = choice["message"], choice.get("finish_reason")
         reason = "tool_calls" if message.get("tool_calls") else "refusal" if message.get("refusal") else reason
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -283,15 +301,17 @@ def match_text(pieces: list[str], text: str, stopped: bool) -> list[str]:
     at a string cuts the text there and not the tokens: a token counts if it begins inside the text. One that takes the
     thinking out of the text and not of the tokens leaves the end of these: all of them count.
     """
-    if HALF in "".join(pieces) and HALF not in text:
-        pieces = complete_characters(pieces, text)
     joined, wanted = "".join(pieces), text.lstrip()
-    end = len(joined) - len(joined.lstrip()) + len(wanted)
+    lead = joined[: len(joined) - len(joined.lstrip())]
+    if joined.strip() != wanted.strip():
+        pieces = complete_characters(pieces, lead + wanted)
+        joined = "".join(pieces)
     if joined.strip() == wanted.strip():
         return pieces
     before, found, after = joined.rpartition(wanted.strip() or HALF)
     if found and not after.strip() and before.rstrip().endswith(CLOSING_TAG):
         return pieces
+    end = len(lead + wanted)
     inside = wanted[-1:].isalnum() and re.match(r"\w|[^\w\s]\d", joined[end:])  # of a word or number
     if stopped and wanted and joined[:end].endswith(wanted) and not inside:
         spans = text_offsets(pieces)
@@ -300,24 +320,16 @@ def match_text(pieces: list[str], text: str, stopped: bool) -> list[str]:
 
 
 def complete_characters(pieces: list[str], text: str) -> list[str]:
-    """Replace each run of U+FFFD in pieces by the characters of a text at its place, in the last piece of the run.
-
-    Each way to read the text that far is kept, because characters may repeat. A text may end before the pieces.
-    """
-    joined, text = "".join(pieces), text.strip()
-    lead, past = len(joined) - len(joined.lstrip()), len(text) + 1
-    ways = {0: list(joined[:lead])}  # characters by the place in the text that they lead to
-    for part in re.findall(f"{HALF}+|[^{HALF}]+", joined[lead:]):
-        earlier, ways = ways, {}
-        for at, told in earlier.items():
-            rest = text[at:]
-            if part[0] == HALF and at != past:
-                for size in range(1, len(part) + 1):
-                    if len(rest) >= size and min(rest[:size]) > "\x7f":
-                        ways.setdefault(at + size, [*told, *[""] * (len(part) - 1), rest[:size]])
-            elif rest.startswith(part):
-                ways.setdefault(at + len(part), [*told, *part])
-            elif part.startswith(rest):  # the text ends here
-                ways.setdefault(past, [*told, *part])
-    characters = ways.get(len(text)) or ways.get(past) or list(joined)
-    return ["".join(characters[start:end]) for start, end in text_offsets(pieces)]
+    """Fill what tokens hold of characters in part, as U+FFFD or as an empty text, from a text with the same ASCII."""
+    filled, characters = [piece or HALF for piece in pieces], []
+    for ours, told in zip_longest(ASCII.split("".join(filled)), ASCII.split(text), fillvalue=""):
+        head, *others = ours.split(HALF)
+        tail = others[-1] if others else ours
+        within = len(head) + len(tail) <= len(told) <= len(ours)
+        if others and within and told.startswith(head) and told.endswith(tail):
+            inside = [""] * (len(ours) - len(head) - len(tail))
+            inside[-1] = told[len(head) : len(told) - len(tail)]
+            characters += [*head, *inside, *tail]
+        else:
+            characters += ours
+    return ["".join(characters[start:end]) for start, end in text_offsets(filled)]

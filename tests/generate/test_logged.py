@@ -64,7 +64,7 @@ def beside(**fields):
 TEXT_ALONE = "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`.*: leave such lines out"
 REFUSED = [
     ([LOGGED | {"example_id": "c"}], "no response to 2 of 2 questions, the first 'a'"),
-    ([{"example_id": "a", "finish_reason": "failed"}], "no response to 2 of 2 questions, the first 'a'"),
+    ([{"example_id": "a", "finish_reason": "failed"}], r"no response to 2 of 2 questions, the first 'a' \(1 failed\)"),
     ([LOGGED, LOGGED], "line 2: 'a' has been answered before"),
     (beside(text="#### 17"), f"line 2: {TEXT_ALONE}"),
     (beside(text="#### 17", logprobs=None), TEXT_ALONE),
@@ -199,6 +199,26 @@ def test_a_response_longer_than_the_context_is_not_scored(tmp_path, monkeypatch,
         assert [text.split(", do")[0] for _, text in found] == (
             [f"1 of the responses to demo-easy, the first to '{asked[0].example_id}'"] if more else []
         )
+
+
+@pytest.mark.parametrize("finish_reason, ends", [("stop", 1), ("length", 0)])
+def test_end_tokens_and_padding_are_one_end_token(tmp_path, monkeypatch, finish_reason, ends):
+    """As text or as ids, which transformers' `generate` fills with padding or further end tokens."""
+    lm, asked = architectures.load("tiny-llama"), examples("demo-easy", 7)
+    ids, end, pad = lm.tokenizer("#### 7").input_ids[-3:], lm.eos[0], lm.tokenizer.pad_token_id
+    mark = lm.tokenizer.convert_ids_to_tokens(end)
+    given = [{"text": "#### 7"}, {"token_ids": [*ids, pad]}, {"text": f"#### 7{mark}"}, {"text": f"#### 7{mark}{mark}"},
+             {"token_ids": [*ids, end, end]}, {"token_ids": [*ids, end, pad, pad]},
+             {"logprobs": entries([("#### 7", -1), (mark, -1)])}]  # fmt: skip
+    lines = [
+        line | {"example_id": one.example_id, "finish_reason": finish_reason}
+        for line, one in zip(given, asked, strict=True)
+    ]
+    monkeypatch.setattr(lm, "spec", lm.spec.model_copy(update={"responses": str(write(tmp_path, *lines))}))
+    drawn = imported_responses.FileEngine(lm, "demo-easy", asked).sample(
+        generation.build_requests(lm, "demo-easy", asked, SETTINGS)
+    )
+    assert drawn == [[*ids, end][: len(ids) + ends]] * 2 + [[*ids, end]] * 5
 
 
 def test_claims_on_temperature_are_not_judged_without_it():

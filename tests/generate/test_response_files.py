@@ -39,6 +39,13 @@ def batch(content=TEXT, tokens=NINE, finish_reason="stop", status_code=200, erro
     return {"id": "b", "custom_id": "a", "error": error, "response": {"status_code": status_code, "body": body}}
 
 
+def one_choice():
+    """A batch line as SGLang writes it."""
+    line = batch()
+    line["response"]["body"]["choices"] = line["response"]["body"]["choices"][0]
+    return line
+
+
 def parts(**some):
     return {"example_id": "a", "logprobs": {name: entries(tokens) for name, tokens in some.items()}}
 
@@ -53,6 +60,8 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "a text, and an empty list": (own(text=TEXT, logprobs={"content": []}), TEXT, 0, {}),
     "ids": ({"example_id": "a", "token_ids": [3, 4]}, "", 0, {"token_ids": [3, 4]}),
     "nothing": ({"example_id": "a", "logprobs": None}, "", 0, {}),
+    "fields of one's own": (own(model="m", prompt="2+2?", usage={"total_tokens": 9}, seconds=0.3, prompt_logprobs=None,
+                                tool_calls=[], error=None), TEXT, 3, {}),
     "a whole number": (own(example_id=101), TEXT, 3, {"example_id": "101"}),
     "no number": (own(example_id="007"), TEXT, 3, {"example_id": "007"}),
     "an end token": (own([*NINE, ("</s>", -0.9)]), TEXT, 4, {"ended": True}),
@@ -78,6 +87,14 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
                                 text=" \u00e9#### 9\u00e9\u00e9\n"), "\u00e9#### 9\u00e9\u00e9", 5, {}),
     "halves before a stop string": (own([*EURO, ("\n\n", -1), ("Q:", -1)], text="It costs \u20ac9.\n#### 9"),
                                     "It costs \u20ac9.\n#### 9", 5, {"dropped": 2}),
+    "vLLM's empty halves": (own([("It costs ", -1), ("", -1), ("", -1), ("9.\n#### 9", -1)],
+                                text="It costs \u20ac9.\n#### 9"), "It costs \u20ac9.\n#### 9", 4,
+                            {"pieces": ["It costs ", "", "\u20ac", "9.\n#### 9"]}),
+    "some of them empty": (own([("\u4e8c\ufffd", -1), ("", -1), ("\u4e09 ", -1), ("#### 9", -1)],
+                               text="\u4e8c\u5341\u4e09 #### 9"), "\u4e8c\u5341\u4e09 #### 9", 4,
+                           {"pieces": ["\u4e8c", "\u5341", "\u4e09 ", "#### 9"]}),
+    "a half that the text leaves out": (own([("#### 9 ", -1), ("\ufffd", -1)], text="#### 9 ", finish_reason="length"),
+                                        "#### 9 ", 2, {"ending": "length", "finish_reason": "length"}),
     "a letter that is a vocabulary's mark": (own([("\u0120or\u0121", -1), (" 9", -1)], text="\u0120or\u0121 9"),
                                              "\u0120or\u0121 9", 2, {}),
     # a text that is not all of the tokens
@@ -102,6 +119,10 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
                          {"thought": True, "ending": "length", "finish_reason": "length"}),
     # a batch
     "of a batch": (batch(), TEXT, 3, {}),
+    "SGLang's one choice": (one_choice(), TEXT, 3, {}),
+    "the completion itself": ({"custom_id": "a", "response": batch()["response"]["body"]}, TEXT, 3, {}),
+    "no status": ({"custom_id": "a", "response": {"body": batch()["response"]["body"]}}, TEXT, 3, {}),
+    "no body": ({"custom_id": "a", "response": {"status_code": None, "body": None}}, "", 0, {"ending": "failed"}),
     "with an end token": (batch(tokens=[*NINE, ("<|im_end|>", -0.5)]), TEXT, 4, {"ended": True}),
     "without log-probabilities": (batch(tokens=None), TEXT, 0, {}),
     "a refusal": (batch(None, None, refusal="I can't."), "", 0, {"ending": "withheld"}),
@@ -127,11 +148,38 @@ def test_a_line_is_read_whole(line, text, count, differs):
 
 
 ENDINGS = [
-    ("stop", ["eos", "eos_token", "EOS", "end_turn", "stop_sequence", "STOP", "FinishReason.STOP", "COMPLETE"]),
+    (
+        "stop",
+        [
+            "eos",
+            "eos_token",
+            "EOS",
+            "end_turn",
+            "stop_sequence",
+            "STOP",
+            "FinishReason.STOP",
+            "COMPLETE",
+            "stopSequence",
+            "stop_str",
+            "FINISH_REASON_STOP",
+            "end_id",
+        ],
+    ),
     ("stop", [{"type": "stop", "matched": 2}]),
-    ("length", ["length", "max_tokens", "MAX_TOKENS", {"type": "length", "length": 256}, "model_length"]),
-    ("unfinished", [None, "abort", {"type": "abort"}, "error", "insufficient_system_resource"]),
-    ("withheld", ["content_filter", "SAFETY", "RECITATION", "refusal"]),
+    (
+        "length",
+        [
+            "length",
+            "max_tokens",
+            "MAX_TOKENS",
+            {"type": "length", "length": 256},
+            "model_length",
+            "maxTokens",
+            "max_new_tokens",
+        ],
+    ),
+    ("unfinished", [None, "", "abort", {"type": "abort"}, "error", "insufficient_system_resource"]),
+    ("withheld", ["content_filter", "ContentFilter", "SAFETY", "RECITATION", "refusal"]),
     ("tool call", ["tool_calls", "function_call", "tool_use", "TOOL_CALL"]),
 ]
 
@@ -173,6 +221,10 @@ REFUSED = [
     (own(logprobs=0), "is meant"),
     (parts(content=NINE, analysis=THOUGHT), "holds 'analysis', which is not read"),
     (own(token_logprobs=[-0.1]), "no parameter 'token_logprobs'"),
+    (own(finish_resaon="length"), "did you mean 'finish_reason'?"),
+    *[(own(**{name: "x"}), f"no parameter '{name}'") for name in ("thinking", "reasoning", "error", "refusal", "txt")],
+    ({"example_id": "a", "output": TEXT}, "no parameter 'output'"),
+    ({"id": "a", "text": TEXT}, "'example_id' is missing"),
     (own(example_id=1.5), "'example_id' is 1.5"),
     (own(example_id=True), "'example_id' is True"),
     (own(finish_reason="melted"), "'finish_reason' can't be 'melted': write stop, length, content_filter, tool_calls"),
@@ -274,7 +326,7 @@ def test_a_line_that_was_damaged_is_refused_or_still_whole(one, data):
         case "changed":
             tokens[place] = {"token": "7", "logprob": -1.0}
         case "extra":
-            line["more"] = 1
+            line["finish_reasons"] = "length"
         case value:
             tokens[place] = tokens[place] | {"logprob": {"nan": float("nan"), "null": None, "positive": 0.5}[value]}
     try:
