@@ -23,7 +23,7 @@ from lib.generate.response_files import LOST, RESERVATIONS, Response, read_respo
 from lib.generate.sampling import Request
 from lib.generate.scoring import Scores, response_row
 from lib.paths import UserError, nearest, public_path
-from lib.tasks.answers import CLOSING_TAG, locate_answer, runs_on
+from lib.tasks.answers import CLOSING_TAG, MARK, find_answer, locate_answer, runs_on
 from lib.tasks.datasets import Example
 
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
@@ -101,6 +101,9 @@ class ImportedResponses:
         for kind, names in self.find_reservations(name for name, *_ in self.examples).items():
             of = f"{len(names)} of {len(self.examples) - len(without)} responses, the first to '{names[0]}'"
             lines.append(f"{of}, {RESERVATIONS[kind]}")
+        texts = [self.responses[name].text for name, *_ in self.examples]
+        if any(texts) and not any(find_answer(text) for text in texts):
+            lines.append(f"no response holds an answer, a number after `{MARK}`: are these texts what the model wrote?")
         return lines
 
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lib import store
 from lib.paths import UserError, parse_json, read_bytes
@@ -130,12 +130,22 @@ def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Re
 # ---- the fields of a line
 
 
+def check_whole(text: str) -> str:
+    """Raise ValueError for a text that holds an unpaired surrogate, which no tokenizer or file can."""
+    if HALF_CHARACTER.search(text):
+        raise ValueError("holds half of a character")
+    return text
+
+
+Whole = Annotated[str, AfterValidator(check_whole)]
+
+
 class LoggedToken(Strict):
     """One entry of `logprobs`; other fields that servers write are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
-    token: str
+    token: Whole
     logprob: float  # nats
     bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # where there are some, they count
 
@@ -189,8 +199,8 @@ class ResponseLine(Strict):
 
     example_id: Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
     dataset: str | None = None  # lines of other datasets are ignored
-    text: str | None = None
-    reasoning_content: str | None = None
+    text: Whole | None = None
+    reasoning_content: Whole | None = None
     token_ids: list[int] | None = None
     logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
@@ -240,12 +250,12 @@ def build_response(line: ResponseLine, where: str) -> Response:
     check_characters("".join(thinking + pieces[: len(pieces) - is_end(pieces)]) or line.text or "", line.text)
     text = check_thinking(line, thinking, pieces)
     ended = ending == "stop" and is_end(pieces) and not (pieces[-1] and (text or "").endswith(pieces[-1]))
-    body, end = (pieces[:-1], pieces[-1:]) if ended else (pieces, [])
+    body = pieces[: len(pieces) - ended]
     kept = body if text is None or not (thinking or pieces) else match_text(body, text, ending == "stop")
     if thinking and kept and CLOSING_TAG not in "".join(thinking + kept):
         thinking[-1] += CLOSING_TAG  # which the parser removed
     dropped = len(body) - len(kept)
-    told = [*thinking, *kept, *([] if dropped else end)]
+    told = [*thinking, *kept, *([] if dropped else pieces[len(body) :])]
     return Response(
         line.example_id,
         where,
@@ -275,8 +285,6 @@ def check_thinking(line: ResponseLine, thinking: list[str], pieces: list[str]) -
 def decode(tokens: Sequence[LoggedToken]) -> list[str]:
     """Return the text that each token adds; a character split over tokens belongs to the last one."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    if any(HALF_CHARACTER.search(one.token) for one in tokens):
-        raise ValueError("a token of 'logprobs' holds half of a character")
     data = [bytes(one.bytes) if one.bytes else one.token.encode() for one in tokens]
     return [decoder.decode(one, final=place == len(data)) for place, one in enumerate(data, 1)]
 
@@ -288,8 +296,6 @@ def is_end(pieces: Sequence[str]) -> bool:
 
 def check_characters(written: str, text: str | None) -> None:
     """Raise ValueError for characters that no text has. A text with blanks may have those of a vocabulary."""
-    if HALF_CHARACTER.search(written + (text or "")):
-        raise ValueError("its text holds half of a character")
     if (mark := RAW_MARK.search(written)) and not (text and mark[0] in text and re.search(r"\s", text)):
         raise ValueError(f"{mark[0]!r} is a vocabulary's mark for a blank or byte: log tokens decoded, or add 'text'")
 
@@ -304,8 +310,7 @@ def match_text(pieces: list[str], text: str, stopped: bool) -> list[str]:
     joined, wanted = "".join(pieces), text.lstrip()
     lead = joined[: len(joined) - len(joined.lstrip())]
     if joined.strip() != wanted.strip():
-        pieces = complete_characters(pieces, lead + wanted)
-        joined = "".join(pieces)
+        joined = "".join(pieces := complete_characters(pieces, lead + wanted))
     if joined.strip() == wanted.strip():
         return pieces
     before, found, after = joined.rpartition(wanted.strip() or HALF)

@@ -136,6 +136,13 @@ def test_a_response_that_is_read_with_a_reservation_is_counted_and_said(tmp_path
         assert kind not in read(tmp_path, LOGGED, {"example_id": "b"} | line, source="demo/models/tiny-llama").facts
 
 
+def test_a_file_without_any_answer_is_said(tmp_path):
+    """Such as one that holds the ids of tokens as their texts."""
+    numbers = {"example_id": "b", "logprobs": entries([("2132", -0.2), (" 820", -0.1)])}
+    assert "no response holds an answer" in read(tmp_path, numbers).describe_coverage()[-1]
+    assert "answer, a number" not in str(read(tmp_path, LOGGED, numbers).describe_coverage())
+
+
 # ---- thinking
 
 APART = {"logprobs": {"reasoning_content": entries([("#### 3", -1), ("!", -2)]), "content": entries(ANSWERED)}}
