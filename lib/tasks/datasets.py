@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +114,7 @@ def read_id(dataset: Dataset, row: SourceRow) -> str:
 
 def parse_reference(answer: Any, where: str) -> str:
     """Return the canonical number of a published answer: a number, its text, or the number after `####`."""
-    text = answer if isinstance(answer, str) else repr(answer) if isinstance(answer, (int, float)) else ""
+    text = str(answer) if isinstance(answer, (str, int, float, Decimal)) else ""
     span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
     number = answers.canonical_number(text[slice(*span)] if span else None)
     if number is None:

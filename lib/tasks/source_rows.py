@@ -3,10 +3,11 @@
 import csv
 import gzip
 import io
+import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,31 +48,60 @@ class SourceRow:
 
 def read_source_rows(dataset: Dataset) -> Iterator[SourceRow]:
     """Yield every row of every part. Raise UserError for a missing or malformed file."""
-    if isinstance(dataset.source, str):
-        for part, records in load_hub_parts(dataset)[0].items():
-            if part in dataset.parts or dataset.seed is not None:  # others, such as `validation`, are ignored
-                for index, record in enumerate(records):
-                    yield SourceRow(part, index, f"{dataset.source}, {part}, row {index}", dict(record))
-    else:
+    for part, records in read_parts(dataset):
+        for index, (where, record) in enumerate(records):
+            yield SourceRow(part, index, where, record)
+
+
+def read_parts(dataset: Dataset) -> Iterator[tuple[str, Iterable[Record]]]:
+    """Yield the name and the records of each part."""
+    if not isinstance(dataset.source, str):
         for part, name in dataset.source.items():
-            for index, (where, record) in enumerate(read_records(name)):
-                yield SourceRow(part, index, where, record)
+            yield part, read_records(name)
+    elif is_path(dataset.source):
+        for part, names in select_parts(dataset, list_parts(dataset)).items():
+            yield part, itertools.chain.from_iterable(map(read_records, names))
+    else:
+        for part, records in select_parts(dataset, load_hub_parts(dataset)[0]).items():
+            yield part, ((f"{dataset.source}, {part}, row {n}", dict(record)) for n, record in enumerate(records))
+
+
+def select_parts(dataset: Dataset, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a split; others, such as `validation`, are ignored. Raise UserError if a split has none."""
+    if dataset.seed is not None:
+        return found
+    chosen = {part: records for part, records in found.items() if part in dataset.parts}
+    if not dataset.split_ids and len({dataset.parts[part] for part in chosen}) < 2:
+        raise UserError(
+            f"dataset '{dataset.label}': {dataset.source} has {', '.join(found)}; "
+            "name the parts of both splits, as `parts: {train: calibration, validation: evaluation}`, or give a `seed`"
+        )
+    return chosen
 
 
 def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """Load a dataset of the hub or of a folder: its parts, and their commit from the URLs of the downloaded files."""
-    source = str(dataset.source)
-    place = find_folder(dataset) if is_path(source) else source
+    """Load a dataset of the hub: its parts, and their commit from the URLs of the downloaded files."""
     try:
         import datasets  # slow to import, and local files do not need it
 
-        parts = datasets.load_dataset(place, dataset.config, revision=dataset.revision)
+        parts = datasets.load_dataset(str(dataset.source), dataset.config, revision=dataset.revision)
     except Exception as error:
-        kind = "hub dataset" if place == source else "dataset folder"
-        raise UserError(f"{kind} '{source}' did not load: {first_line(error)}") from error
+        raise UserError(f"hub dataset '{dataset.source}' did not load: {first_line(error)}") from error
     urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
     commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
     return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
+
+
+def list_parts(dataset: Dataset) -> dict[str, list[str]]:
+    """Return the files of a dataset's folder by part, as `datasets` tells parts by the files' names."""
+    folder = find_folder(dataset)
+    try:
+        import datasets
+
+        found = datasets.load_dataset_builder(folder, dataset.config).config.data_files
+    except Exception as error:
+        raise UserError(f"dataset folder '{dataset.source}' did not load: {first_line(error)}") from error
+    return {str(part): list(map(str, names)) for part, names in found.items()}
 
 
 def find_folder(dataset: Dataset) -> str:
@@ -122,7 +152,10 @@ def read_json(data: bytes, path: Path) -> list[Record]:
     if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
         return [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
     lines = enumerate(data.split(b"\n"), 1)
-    return [(f"{path}, line {n}", parse_json(line, path, n)) for n, line in lines if line.strip()]
+    try:
+        return [(f"{path}, line {n}", parse_json(line, path, n)) for n, line in lines if line.strip()]
+    except UserError as error:
+        raise UserError(f"{error}; a line holds one object, or the file one list of them") from None
 
 
 def read_csv(data: bytes, path: Path, delimiter: str = ",") -> list[Record]:
@@ -137,6 +170,10 @@ def read_csv(data: bytes, path: Path, delimiter: str = ",") -> list[Record]:
         header, *rows = [*filter(None, reader)] or [[]]
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+    if len(header) == 1:
+        raise UserError(
+            f"{path}: one column {header[0]!r:.60}; {'commas' if delimiter == ',' else 'tabs'} separate columns"
+        )
     if twice := [name for name in header if header.count(name) > 1]:
         raise UserError(f"{path}: the column '{twice[0]}' again")
     records = []

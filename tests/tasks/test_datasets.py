@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -85,9 +86,8 @@ def test_hub_out_of_reach():
     assert refusal(dataset("me/nothing")).startswith(said)
 
 
-def test_a_folder_is_read_as_the_hub_is_from_any_working_folder(tmp_path, monkeypatch):
+def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, monkeypatch):
     """By the real library, without a network. Its parts may have names of their own. `~` is the home folder."""
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
     (tmp_path / "mine" / "notebooks").mkdir(parents=True)
@@ -109,14 +109,38 @@ def test_a_folder_is_read_as_the_hub_is_from_any_working_folder(tmp_path, monkey
     assert "files are named by part, as `source: {all: mine/test.jsonl}`" in refusal(dataset("mine/test.jsonl"))
 
 
-def test_a_folder_of_parquet(tmp_path, monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    (tmp_path / "mine").mkdir()
-    for part, answer in (("train", 1), ("test", 2)):
+def test_a_folder_of_parquet(tmp_path):
+    for part, answer in (("train", 1), ("test", Decimal("2.50"))):
         table = pa.Table.from_pylist([row(f"{part}?", answer)])
-        pq.write_table(table, tmp_path / "mine" / f"{part}-00000-of-00001.parquet")
-    examples = datasets.load_examples(dataset(str(tmp_path / "mine")))
-    assert [(example.question, example.reference) for example in examples] == [("train?", "1"), ("test?", "2")]
+        pq.write_table(table, tmp_path / f"{part}-00000-of-00001.parquet")
+    examples = datasets.load_examples(dataset(str(tmp_path)))
+    assert [(example.question, example.reference) for example in examples] == [("train?", "1"), ("test?", "2.5")]
+
+
+TRAIN, TEST = "question,answer\nA?,1\n", "question,answer\nC?,2\n"
+OF_FOLDERS = [  # the files of train and of another part; its examples, or what is said of it
+    ("train.csv", "id,question,answer\n007,A?,1\n", "test.csv", "id,question,answer\n7,B?,1.5\n", ["007", "7"]),
+    ("train/a.jsonl", '{"question": "A?", "answer": 1}', "test/b.jsonl", '{"question": "B?", "answer": "#### 2"}',
+     ["calibration-0", "evaluation-0"]),
+    ("train.csv", "question,answer\nA, B?,1\n", "test.csv", TEST, "train.csv, row 1: 3 fields under"),
+    ("train.csv", TRAIN, "test.csv", "query,answer\nC?,2\n", "test.csv, row 1: no field 'question'"),
+    ("train.csv", TRAIN, "dev.csv", TEST, "has train, validation; name the parts of"),
+    ("train.csv", TRAIN, "test.jsonl", "{}", "did not load: Couldn't infer the same data file form"),
+    ("a.xlsx", "PK", "b.xlsx", "PK", "did not load: No (supported) data files"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("train", "first", "other", "second", "expected"), OF_FOLDERS)
+def test_rows_of_a_folder_are_read_as_those_of_files(tmp_path, train, first, other, second, expected):
+    """No row shifts, no id changes its digits, and a mistake has its file and row."""
+    for name, content in ((train, first), (other, second)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    mine = dataset(str(tmp_path))
+    if isinstance(expected, str):
+        assert expected in refusal(mine)
+    else:
+        assert [example.example_id for example in datasets.load_examples(mine)] == expected
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
@@ -232,6 +256,11 @@ MISTAKES = [  # the file, and what is said after its name
     (ROW.replace("1", "9" * 5000), ", line 1: not JSON (Exceeds the limit"),
     ("[" * 100_000, ", line 1: not JSON (maximum recursion"),
     ("\udcff", ", line 1: not JSON ('utf-8' codec can't decode"),
+    (
+        '{\n"question": ["A?"]}',
+        ", line 1: not JSON (Expecting property name enclosed in double quotes); a line holds one",
+    ),
+    (ROW + ",\n", ", line 1: not JSON (Extra data); a line holds one object, or the file one list of them"),
     ("3", ", line 1: 3 is not an object with fields"),
     ('[{"question": "A?"},\n{"question"}]', ", line 2: not JSON (Expecting ':' delimiter)"),
     (f"[{ROW}, null]", ", item 2: None is not an object"),
@@ -256,6 +285,7 @@ OF_CSV = [
     ("question,answer,answer\nA?,1,2\n", ": the column 'answer' again"),
     ('question,answer,split\n"A?,1,train\n', ", line 2: not CSV (unexpected end of data)"),
     ("question\nA\udcff\n", ": not text in UTF-8"),
+    ("question;answer\nA, B?;1\n", ": one column 'question;answer'; commas separate columns"),
 ]
 
 
