@@ -32,12 +32,12 @@ MARK, CLOSING_TAG = "####", "</think>"
 _LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
 _HEADING = re.compile(
     r"[\s*_#>(]*(?:(?:step|part|section|question|problem|example|case|stage|phase|method|option|approach|scenario|solution"
-    r"|note|task|exercise)\s*[#(]?\s*[0-9]|[0-9]{1,2}[.)]\s+[*_]*[^\W\d_])|[^\d\n]*[0-9]+\s*:\s*[^\s\d]|.*:[\s*_]*$",
+    r"|note|task|exercise)\s*[#(]?\s*[0-9]|[0-9][.)]\s+[*_]*[^\W\d_])|[^\d\n]*[0-9]+\s*:\s*[^\s\d]|.*:[\s*_]*$",
     re.I,
 )
 _QUESTION = re.compile(r"^[^\w\n]*(?:q|question|problem|exercise|user|human)\b[ \d*.)#]*(?::|$)", re.I | re.M)
 _EQUALS = re.compile(r"(?<![<>!=])=+>?")
-_NEXT_EQUATION = re.compile(r"\W*(?:[,;.]\s|\s(?:and|or|so)\s)")  # after the result of one
+_NEXT_EQUATION = re.compile(r"\W*(?:[,;]|\.\s|\s(?:and|or|so)\s)")  # after the result of one
 _ASIDE = re.compile(r"(?<=[\w%)\]}.,*\0\"'])\s+\(")
 _PARENTHESIS = re.compile(r"[()]")
 _BOX = "\\boxed{"

@@ -7,7 +7,7 @@ How a number is written (`read_number`):
 - Digits of any script, also in groups: `1,000`, `1{,}000`, `1\,000`, `1 000`, `1'000`, `1_000`. All groups have three
   digits and the same separator, or are the Indian `1,00,000`.
 - A decimal point: `.5` and `5.` are numbers, `12,5` is not.
-- Powers of ten: `1.5e6`, `1.5 \times 10^6`, `10**6`, `1.5 million`. Other powers are not read.
+- Powers of ten: `1.5e6`, `1.5 \times 10^6`, `10**6`, `1.5 million`, `2 lakh`. Other powers are not read.
 - Fractions and mixed numbers: `3/4`, `\frac{3}{4}`, `\frac34`, `1 1/2`, `1 and 1/2`, and the characters of Unicode.
 - A sign, also apart, as a word or before parentheses: `- 3`, `-$3`, `-(3)`, `minus 3`, `negative 3`. After a word only
   `-3` has a sign: `x - 3` is an expression. `%` and currencies do not change the value, as in the references.
@@ -16,8 +16,10 @@ What ends a number (`first_number`):
 
 - A unit, other words and symbols: `18km`, `18 km/h`, `**18** apples`. Digits inside a word (`x1`) are not a number.
 - Two numbers with at most one word between them are one longer thing: `2*9`, `5-6`, `12,5`, `3:30`, `1.2.3`, `5 or 6`,
-  `5 feet 6`. So are two numbers with several words between them that end in `and`, `or`, `to` or an operator.
-- Powers, roots and variables belong to the number: `2^{10}`, `\sqrt{18}`, `x * 18`, `18k`, `3 and a half`.
+  `5 feet 6`. So are two numbers with several words between them that begin with `and` or `or`, or end in `and`, `or`,
+  `to` or an operator. `because`, `since`, `as` and `not` end a number.
+- Powers, roots, variables and parts belong to the number: `2^{10}`, `\sqrt{18}`, `x * 18`, `18k`, `half of 18`,
+  `2 thirds`, `3 and a half`.
 """
 
 import re
@@ -47,9 +49,9 @@ _CHARACTERS = {
     "*": "\u00b7\u00d7\u2217\u2219\u22c5\u2715\u2716",
     "/": "\u2044\u2215\uff0f",
     "=": "\u2248\u2261\uff1d",
-    ",": "\u066c\uff0c",
+    ",": "\u060c\u066c\ufe50\uff0c",
     ".": "\u066b\uff0e",
-    "'": "\u02bc\u2019\uff07",
+    "'": "`\u00b4\u02bc\u2018\u2019\uff07",
     "(": "\uff08",
     ")": "\uff09",
     ":": "\uff1a",
@@ -97,7 +99,7 @@ _RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"  # supe
 _LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u052f"  # of scripts that write words with spaces
 _GAP = rf"[\s{MARKUP}]*"
 _GROUPED = [rf"[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?![0-9])" for mark in (f",{THIN}*", f"{THIN}+", "'", "_")]
-_UNSPACED = "|".join([*_GROUPED, "[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9])", "[0-9]+"])
+_UNSPACED = "|".join([*_GROUPED, rf"[0-9]{{1,2}}(?:,{THIN}*[0-9]{{2}})+,{THIN}*[0-9]{{3}}(?![0-9])", "[0-9]+"])
 _DIGITS = rf"(?:[0-9]{{1,3}}(?:[ ][0-9]{{3}})+(?![0-9])|{_UNSPACED})"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)"
 _ARGUMENT = rf"\s*(?:\{{{_GAP}([-+]?{_DECIMAL}){_GAP}\}}|([0-9]))"
@@ -112,8 +114,13 @@ _FRACTION = re.compile(
 _PLAIN_NUMBER = re.compile(_DECIMAL)
 _POWER_OF_TEN = re.compile(_TEN_TO)
 _EXPONENT = re.compile(rf"[eE]([-+]?[0-9]{{1,3}})(?!\w)|\s*[*xX]\s*{_TEN_TO}")
-_SCALE = re.compile(rf"{_GAP}(hundred|thousand|million|billion|trillion)s?(?!\w)", re.I)
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_WORDS = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
+_CHARACTERS_OF_TEN = {"\u767e": 2, "\u5343": 3, "\u4e07": 4, "\u842c": 4, "\u5104": 8, "\u4ebf": 8}  # Chinese
+_SCALE = re.compile(  # not a kilogram, kilometer, kilowatt or kilocalorie
+    rf"(?:{_GAP}|-)(?:({'|'.join(_WORDS)})s?(?!\w)|([{''.join(_CHARACTERS_OF_TEN)}])(?![\u514b\u7c73\u74e6\u5361]))",
+    re.I,
+)
+_SCALES = _WORDS | _CHARACTERS_OF_TEN
 _START = re.compile(  # not inside a word or after a subscript's mark
     rf"(?<![{_LETTER}0-9])(?<![0-9]\.)(?<![{_LETTER}0-9)}}][_^])"
     rf"(?:[0-9{_VULGAR}{_RAISED}]|(?<!\.)\.(?=[0-9])|\\[a-z]*frac(?![A-Za-z]))"
@@ -165,17 +172,19 @@ def read_number(text: str, at: int) -> Reading | None:
     """Return the end and the value of the longest number without a sign that begins at `at` in a simplified text."""
     for read in (_read_mixed, _read_fraction, _read_power, _read_decimal):
         if found := read(text, at):
-            scale = _SCALE.match(text, found[0])
-            return (scale.end(), CONTEXT.scaleb(found[1], _SCALES[scale[1].lower()])) if scale else found
+            end, value = found
+            while scale := _SCALE.match(text, end):  # two hundred thousand
+                end, value = scale.end(), CONTEXT.scaleb(value, _SCALES[_given(scale)[0].lower()])
+            return end, value
     return None
 
 
 # ---- what stands around it
 
 _NEAR = 60  # characters before a number that are looked at
-_SIGN = re.compile(
-    rf"(?:(?P<before>[^\W_]+|[)\]}}%])(?P<apart>\s*))?(?P<sign>[-+]|(?<![^\W_])(?:minus|negative)(?=\W))"
-    rf"(?P<space>{_GAP})(?P<open>\({_GAP})?$",
+_SIGN = re.compile(  # a long dash is one only in front of a line's first digit
+    rf"(?:(?P<before>[^\W_]+|[)\]}}%])(?P<apart>\s*))?(?P<sign>[-+]|(?<!\S)(?<!\w\s)[\u2014\u2015](?!\s)"
+    rf"|(?<![^\W_])(?:minus|negative)(?=\W))(?P<space>[\s{MARKUP}{{}}[*_]*)(?P<open>\({_GAP})?$",
     re.I,
 )
 _CLOSE = re.compile(rf"{_GAP}\)")
@@ -185,31 +194,42 @@ _UNFINISHED = re.compile(  # what comes before goes on with the number
            | [-+]{_GAP}\(?{_GAP} | (?<!\w)-\s*[A-Za-z]{{1,3}}\.?\s*              # --18, -USD 18
            | [^\W_][_^]\{{?\s* | [^\W\d_]\(\s*                                   # x_{{1, f(18
            | \\[A-Za-z]+\s*(?:\[[^]]*\])?\{{\s* | \}}\{{\s*                      # \sqrt{{18
-           | (?:\\(?:sqrt|pm|mp|div)(?![A-Za-z])|[\u221a\u221b\u00b1\u00f7])\s* )$""",
-    re.VERBOSE,
+           | (?:\\(?:sqrt|pm|mp|div)(?![A-Za-z])|[\u221a\u221b\u00b1\u00f7])\s*
+           | (?<![{_LETTER}])(?:log|ln|sin|cos|tan|exp|half|twice|thrice|double|triple|times
+               |(?:half|third|quarter|root|square|cube)\s+of)\s*[\s{MARKUP}] )$  # \log 18, half of 18""",
+    re.VERBOSE | re.I,
 )
+_PARTS = "half|halves|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth|millionth)s"
 _COUNTS = "an?|half|one|two|three|four|five|six|seven|eight|nine|ten"
-_CONTINUED = re.compile(  # 2^{10}, 2\pi, 18k, 18km2, 18 + x, 18 - x, 3 and a half
-    rf"[)}}\]\s{MARKUP}]*\^|[{_RAISED}\u207b\u207f]|{_GAP}(?:\\sqrt|\\pi|[\u221a\u03c0])|[kKMB](?![{_LETTER}])"
-    rf"|[{_LETTER}]+\.?[0-9{_VULGAR}]|(?:\s+[+*]\s+|[+*])(?=[{_LETTER}(\\])|\s*-\s*[A-Za-z](?!\w)"
-    rf"|\s+(?:and|or|to|plus|minus|times|by)\s+(?:{_COUNTS})(?!\w)"
+_CONTINUED = re.compile(  # what comes after goes on with the number
+    rf"""[)}}\]\s{MARKUP}]*\^ | [{_RAISED}\u207b\u207f\u0304\u0305]                         # 2^{{10}}, a bar over .3
+       | {_GAP}(?:\\sqrt|\\pi|[\u221a\u03c0]|pi(?!\w))                                    # 2\pi
+       | {_GAP}(?:[kKMB]|bn|mn|mln|mil)(?![{_LETTER}])                                    # 18k, 18 bn
+       | (?:{MARKUP}*|\s*/\s*)[einxyz](?![{_LETTER}]) | [{_LETTER}]+\.?[0-9{_VULGAR}]     # 18x, 18/x, 18km2
+       | (?:{_GAP}|-)(?:{_PARTS}|squared|cubed|factorial)(?!\w)                           # 2 thirds
+       | (?:\s+[+*]\s+|[+*])(?=[{_LETTER}(\\]) | \s*-\s*[A-Za-z](?!\w)                    # 18 + x, 18 - x
+       | \s+(?:and|or|to|plus|minus|times|by)\s+(?:{_COUNTS})(?!\w)                       # 3 and a half""",
+    re.VERBOSE,
 )
 _TOKEN = re.compile(
     rf"(?P<end>[.!?;:](?=\s))|(?P<number>[0-9{_VULGAR}{_RAISED}]|\\[a-z]*frac)|(?P<factor>[eExX](?=\s*[-+^]?\s*\{{?[0-9{_VULGAR}]))"
     r"|(?P<word>[^\W\d_]+[\w^{}]*)|\\[A-Za-z]+|\S"
 )
+_ENDING = {"because", "since", "as", "not"}
 _JOINING = {"and", "or", "to", "by", "plus", "minus", "times", "\\div", *"-+*/^<>="}
 
 
 def _joins_another(text: str, at: int, stop: int) -> bool:
     """Whether what follows a number that ends at `at` joins it to another one."""
-    words, last = 0, ""
+    words, first, last = 0, "", ""
     for token in _TOKEN.finditer(text, at, stop):
         if token.lastgroup in ("number", "factor"):
-            return words < 2 or token.lastgroup == "factor" or last in _JOINING
-        if token.lastgroup == "end" and words:
+            return words < 2 or token.lastgroup == "factor" or last in _JOINING or first in ("and", "or")
+        label = token.group() == ":" and first == "," and words == 1  # Bo: 18, Jo: 6
+        if token.lastgroup == "end" and words and not label or token.group().lower() in _ENDING:
             return False
         words, last = words + (token.lastgroup == "word"), token.group().lower()
+        first = first or last
     return False
 
 
