@@ -6,7 +6,7 @@ numbers are written and what ends one.
 - The answer is on the last line with `####` that holds a number, outside the thinking text. Its text begins after the
   mark, or on the next non-blank line if nothing follows the mark. The closing mark of `#### 18 ####` is ignored.
 - Lines without a number do not count (`#### Explanation`, an echo of `#### N`). Nor do headings with one
-  (`#### Step 2`, `#### 2. Check`, `#### 2: check`) and lines that end in a colon.
+  (`#### Step 2`, `#### 2. Check`, `#### 2: check`; not `#### 18. Done`) and lines that end in a colon.
 - Only whole numbers are answers. If the number of that line is a part of something longer (`#### 2*9`, `#### 12,5`,
   `#### 5 or 6`), there is no answer: neither its first digits nor an earlier line is read.
 - The first number of the line is read; words and symbols around it are skipped (`#### **Total:** $18 per day`).
@@ -37,7 +37,9 @@ _HEADING = re.compile(
 )
 _QUESTION = re.compile(r"^[^\w\n]*(?:q|question|problem|exercise|user|human)\b[ \d*.)#]*(?::|$)", re.I | re.M)
 _EQUALS = re.compile(r"(?<![<>!=])=+>?")
-_NEXT_EQUATION = re.compile(r"\W*(?:[,;]|\.\s|\s(?:and|or|so)\s)")  # after the result of one
+_NEXT_EQUATION = re.compile(
+    r"\W*(?:[,;&|]|\.\s|\\q?quad|\b(?:and|or|so)\b|(?<=\s)[a-z]\s*$)"
+)  # after the result of one
 _ASIDE = re.compile(r"(?<=[\w%)\]}.,*\0\"'])\s+\(")
 _PARENTHESIS = re.compile(r"[()]")
 _BOX = "\\boxed{"

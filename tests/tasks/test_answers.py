@@ -130,7 +130,7 @@ PARTS = [  # of which no part is the answer
     "1.5e^6", "0x10", "3h30", "\u00b13", "--3", "-USD 3", "9.5 > 9", "x = 5, y = 6", "x = 18 or x = -18", "x = 2*9",
     "50% of 18", "2 x3", "half of 18", "twice 18", "\\frac{1}{2} of 18", "\\log 18", "18x", "\\frac{1}{2}x", "18/x",
     "18 pi", "18 squared", "2 thirds", "18 k", "18 bn", "0.3\u0305", "5\u4e073\u5343", "2 million 500", "x=5,y=6",
-    "Bo: 18, Jo: 6", "Bo has 18 and Jo has 6", "{18}^2",
+    "x=5 y=6", "Bo: 18, Jo: 6", "Bo has 18 and Jo has 6", "{18}^2", "x = 5 \\quad y = 6", "x = 5 \\text{ and } y = 6",
 ]  # fmt: skip
 LAST = [  # text, its last number
     ("4 + 3 = 7 eggs.", "7"), ("10-3", "3"), ("is -3", "-3"), ("4,5,6", "6"), ("from 5 to 1,000!", "1,000"),
