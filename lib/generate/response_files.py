@@ -23,7 +23,7 @@ from lib.tasks.answers import CLOSING_TAG, text_offsets
 from lib.tasks.source_rows import HALF_CHARACTER
 from lib.validation import Strict, validate
 
-END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
+END_MARK = re.compile(r"<(?!/think>)[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
 RAW_MARK = re.compile("[\u0120\u010a\u2581]|<0x[0-9A-F]{2}>")  # vocabularies write a blank or line break like this
 ASCII = re.compile("([\x00-\x7f])")
 HALF = "\ufffd"  # a token that is part of a character decodes to it
@@ -248,7 +248,10 @@ def build_response(line: ResponseLine, where: str) -> Response:
         raise ValueError("a response is given as 'text' or as 'token_ids', one of them, or as 'logprobs'")
     thinking, pieces = decode(thought), decode(said)
     check_characters("".join(thinking + pieces[: len(pieces) - is_end(pieces)]) or line.text or "", line.text)
-    text = check_thinking(line, thinking, pieces)
+    text = line.text or None if line.reasoning_content and not thinking else line.text  # empty if it never ended
+    if not thinking and text is not None:
+        thinking, pieces = split_thinking(pieces, text)
+    check_thinking(line.reasoning_content or "", pieces if text is None and not thinking else thinking)
     ended = ending == "stop" and is_end(pieces) and not (pieces[-1] and (text or "").endswith(pieces[-1]))
     body = pieces[: len(pieces) - ended]
     kept = body if text is None or not (thinking or pieces) else match_text(body, text, ending == "stop")
@@ -264,22 +267,30 @@ def build_response(line: ResponseLine, where: str) -> Response:
         pieces=told,
         logprobs=[one.logprob for one in [*thought, *said][: len(told)]],
         ended=ended and not dropped,
-        thought=bool(line.reasoning_content or thinking),
+        thought=bool(line.reasoning_content or thought),
         ending=ending,
         dropped=dropped,
     )
 
 
-def check_thinking(line: ResponseLine, thinking: list[str], pieces: list[str]) -> str | None:
-    """Return the text that the other tokens must make up, if any. Raise ValueError if the thinking has no tokens."""
-    if not (told := line.reasoning_content):
-        return line.text
-    if thinking:
-        match_text(thinking, told, False)
-        return line.text
-    if told.strip() not in "".join(pieces):
-        raise ValueError("its thinking ('reasoning_content') has no log-probabilities: serve without its parser")
-    return line.text or None  # empty where the thinking never ended
+def check_thinking(text: str, pieces: list[str]) -> None:
+    """Raise ValueError if tokens do not hold the thinking. They may hold halves of its other characters than ASCII."""
+    text, joined = text.strip(), "".join(pieces)
+    if (HALF in joined or "" in pieces) and text not in joined:
+        text, joined = ("".join(ASCII.findall(one)) for one in (text, joined))
+    if text not in joined:
+        raise ValueError(
+            "its thinking ('reasoning_content') has no log-probabilities, apart or before `</think>`: serve without "
+            "its parser"
+        )
+
+
+def split_thinking(pieces: list[str], text: str) -> tuple[list[str], list[str]]:
+    """Return the tokens up to the end of the thinking, if it was taken out of the text, and the others."""
+    before, tag, _ = "".join(pieces).partition(CLOSING_TAG)
+    end = len(before + tag) if tag and CLOSING_TAG not in text else 0
+    count = sum(start < end for start, _ in text_offsets(pieces))
+    return pieces[:count], pieces[count:]
 
 
 def decode(tokens: Sequence[LoggedToken]) -> list[str]:
@@ -304,17 +315,13 @@ def match_text(pieces: list[str], text: str, stopped: bool) -> list[str]:
     """Return the pieces that make up a text. Raise ValueError if they do not.
 
     Blanks at its ends may be stripped, and halves of characters (U+FFFD) are completed from it. A server that stopped
-    at a string cuts the text there and not the tokens: a token counts if it begins inside the text. One that takes the
-    thinking out of the text and not of the tokens leaves the end of these: all of them count.
+    at a string cuts the text there and not the tokens: a token counts if it begins inside the text.
     """
     joined, wanted = "".join(pieces), text.lstrip()
     lead = joined[: len(joined) - len(joined.lstrip())]
     if joined.strip() != wanted.strip():
         joined = "".join(pieces := complete_characters(pieces, lead + wanted))
     if joined.strip() == wanted.strip():
-        return pieces
-    before, found, after = joined.rpartition(wanted.strip() or HALF)
-    if found and not after.strip() and before.rstrip().endswith(CLOSING_TAG):
         return pieces
     end = len(lead + wanted)
     inside = wanted[-1:].isalnum() and re.match(r"\w|[^\w\s]\d", joined[end:])  # of a word or number

@@ -115,6 +115,12 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
                               reasoning_content="Add them."), f"Add them.</think>{TEXT}", 5, {"thought": True}),
     "SGLang's": (batch(tokens=TAGGED, reasoning_content="Add them."), f"Add them.</think>\n\n{TEXT}", 7,
                  {"thought": True}),
+    "Ollama's, with halves": (
+        batch("It costs \u20ac9.\n#### 9", [("Add \ufffd", -1), ("\ufffd.", -1), ("</", -1), ("think>\n", -1), *EURO],
+              reasoning="Add \u20ac."),
+        "Add \ufffd\ufffd.</think>\nIt costs \u20ac9.\n#### 9", 9, {"thought": True}),
+    "that ended and no more": (batch("", [*THOUGHT, ("</think>", -1)], reasoning="Add them."), "Add them.</think>", 3,
+                               {"thought": True}),
     "that never ended": (batch(None, THOUGHT, "length", reasoning="Add them."), "Add them.", 2,
                          {"thought": True, "ending": "length", "finish_reason": "length"}),
     # a batch
@@ -242,8 +248,11 @@ REFUSED = [
         (EURO, "It costs $9.\n#### 9", "stop"), (EURO, "It costs \u20ac\u20ac\u20ac\u20ac9.\n#### 9", "stop")]],
     # thinking without log-probabilities
     (batch(reasoning_content="Add them."), "its thinking ('reasoning_content') has no log-probabilities"),
+    (batch(reasoning_content="\u5148\u52a0\u3002"), "has no log-probabilities"),
+    (batch("It costs \u20ac9.\n#### 9", EURO, reasoning_content="\u5148\u52a0\u3002"), "has no log-probabilities"),
     (batch(tokens=None, reasoning="Add them."), "has no log-probabilities"),
-    (batch(tokens=parts(reasoning_content=THOUGHT, content=NINE)["logprobs"], reasoning_content="Other."), "make up"),
+    (batch(tokens=parts(reasoning_content=THOUGHT, content=NINE)["logprobs"], reasoning_content="Other."),
+     "has no log-probabilities"),
     # a batch
     ({"custom_id": "a", "body": {}, "method": "POST"}, "is this the file of requests?"),
     (batch(content=[{"type": "text", "text": TEXT}]), "'text' is"),
