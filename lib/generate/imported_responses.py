@@ -83,11 +83,11 @@ class ImportedResponses:
         """Return the example_ids of the responses with each of RESERVATIONS."""
         found: dict[str, list[str]] = {}
         for name in names:
-            for kind in self.responses[name].reservations:
+            response = self.responses[name]
+            on = runs_on(response.text, self.spec.thinking or response.thought)
+            for kind in [*response.reservations, *["running on"] * on]:
                 if kind != "sentinels" or not self.spec.at_hand:  # a model says its own log-probabilities
                     found.setdefault(kind, []).append(name)
-            if runs_on(self.responses[name].text, self.spec.thinking):
-                found.setdefault("running on", []).append(name)
         return found
 
     def describe_coverage(self) -> list[str]:

@@ -67,7 +67,7 @@ class Response:
     pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds
     logprobs: list[float] = field(default_factory=list)  # (n,) their log-probabilities, nats
     ended: bool = False  # whether the last piece is an end token
-    thought: bool = False  # whether the server logged the thinking apart
+    thought: bool = False  # whether the server took the thinking out of the text
     ending: str = "stop"  # a key of ENDINGS
     dropped: int = 0  # tokens after the text, from a stop string on
 
@@ -267,7 +267,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
         pieces=told,
         logprobs=[one.logprob for one in [*thought, *said][: len(told)]],
         ended=ended and not dropped,
-        thought=bool(line.reasoning_content or thought),
+        thought=bool(line.reasoning_content or thinking),
         ending=ending,
         dropped=dropped,
     )
@@ -276,13 +276,10 @@ def build_response(line: ResponseLine, where: str) -> Response:
 def check_thinking(text: str, pieces: list[str]) -> None:
     """Raise ValueError if tokens do not hold the thinking. They may hold halves of its other characters than ASCII."""
     text, joined = text.strip(), "".join(pieces)
-    if (HALF in joined or "" in pieces) and text not in joined:
+    if HALF in joined or "" in pieces:
         text, joined = ("".join(ASCII.findall(one)) for one in (text, joined))
     if text not in joined:
-        raise ValueError(
-            "its thinking ('reasoning_content') has no log-probabilities, apart or before `</think>`: serve without "
-            "its parser"
-        )
+        raise ValueError("its thinking ('reasoning_content') has no log-probabilities: serve it without a parser")
 
 
 def split_thinking(pieces: list[str], text: str) -> tuple[list[str], list[str]]:

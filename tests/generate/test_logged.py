@@ -147,11 +147,16 @@ def test_a_file_without_any_answer_is_said(tmp_path):
 
 APART = {"logprobs": {"reasoning_content": entries([("#### 3", -1), ("!", -2)]), "content": entries(ANSWERED)}}
 INSIDE = {"logprobs": entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])}
+TAKEN = INSIDE | {"text": TEXT}
 
 
-@pytest.mark.parametrize("line, thinking, first", [(APART, False, 2), (APART, True, 2), (INSIDE, True, 3)])
+@pytest.mark.parametrize(
+    "line, thinking, first", [(APART, False, 2), (APART, True, 2), (INSIDE, True, 3), (TAKEN, False, 3)]
+)
 def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thinking, first):
-    row = read(tmp_path, LOGGED, {"example_id": "b"} | line, thinking=thinking).to_frame("m").iloc[1]
+    imported = read(tmp_path, LOGGED, {"example_id": "b"} | line, thinking=thinking)
+    row = imported.to_frame("m").iloc[1]
+    assert len(imported.describe_coverage()) == 1
     assert (row.answer, row.thinking_end, len(row.token_logprobs)) == ("17", first, first + 7)
     shown = interpret_responses(pd.DataFrame([row])).iloc[0]
     assert len(shown.response) == first + 7 and shown.answer.tolist() == pytest.approx([-0.3, -0.4])

@@ -103,7 +103,8 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
                              {"dropped": 3}),
     "cut within a token": (own([("#### 9\n\nQ", -1), (":", -1), ("</s>", -1)], text="#### 9"), "#### 9", 1,
                            {"dropped": 1}),
-    "thinking taken out of the text": (own(TAGGED, text=TEXT), f"Add them.</think>\n\n{TEXT}", 7, {}),
+    "thinking taken out of the text": (own(TAGGED, text=TEXT), f"Add them.</think>\n\n{TEXT}", 7,
+                                       {"thought": True}),
     # thinking apart
     "DeepSeek's thinking": (parts(reasoning_content=THOUGHT, content=NINE), f"Add them.</think>{TEXT}", 5,
                             {"thought": True}),
