@@ -210,6 +210,10 @@ def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: S
         )
 
 
+# templates write a date that they are given, or call this for today's
+DATED = "{% macro strftime_now(form) %}{{ date_string }}{% endmacro %}\n"
+
+
 def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
     """Return the conversation as rendered by the model's template, up to the assistant's turn.
 
@@ -217,8 +221,8 @@ def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | 
     daily.
     """
     options: dict[str, Any] = {"enable_thinking": lm.spec.thinking if thinking is None else thinking}
-    if lm.spec.date_string:
-        options["date_string"] = lm.spec.date_string
+    if date := lm.spec.date_string:
+        options |= {"date_string": date, "chat_template": DATED + lm.tokenizer.get_chat_template()}
     return lm.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
 
 

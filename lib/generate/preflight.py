@@ -6,7 +6,7 @@ This needs only its configuration, its tokenizer and its architecture on the met
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,8 @@ class Preflight:
         bos = lm.tokenizer.bos_token and ids[0] == lm.tokenizer.bos_token_id
         begins = "one beginning-of-sequence token" if bos else "none of its own"
         yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
-        if "strftime_now" in template and "date_string" in template and not lm.spec.date_string:
+        undated = replace(self, lm=replace(lm, spec=lm.spec.model_copy(update={"date_string": "any"})))
+        if "strftime_now" in template and not lm.spec.date_string and undated.render_prompt() != text:
             yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
         for what, wanted in (("question", prompts.EXAMPLE), ("instruction how to answer", prompts.INSTRUCTION.strip())):
             if wanted not in text:

@@ -86,6 +86,7 @@ TEMPLATES = [  # said by `check`
     (EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"), "does not write the instruction"),
     ("{{ raise_exception('\x1b[31mno') }}", r"its chat template fails: \x1b[31mno"),
     ("{{ strftime_now('%d') }}{{ date_string }}" + EVERY, "set `date_string`"),
+    ("{{ strftime_now('%d %B %Y') }}" + EVERY, "set `date_string`"),
     ("{{ bos_token }}{{ bos_token }}" + EVERY, "beginning-of-sequence token twice"),
     (EVERY + "<think>", "write `thinking: true`"),
 ]
@@ -166,3 +167,17 @@ def test_a_checkpoint_that_is_not_whole(tmp_path, change, said):
 @pytest.mark.parametrize(("template", "said"), TEMPLATES)
 def test_a_template_that_does_not_ask(tmp_path, template, said):
     fits(looked_at(changed(tmp_path, lambda place: put(place, "chat_template.jinja", template)))[0], said)
+
+
+@pytest.mark.parametrize("date", ["strftime_now('%d %B %Y')", "date_string or strftime_now('%d')"])
+def test_a_date_that_is_set_is_the_one_that_a_template_writes(tmp_path, date):
+    put_date = lambda place: put(place, "chat_template.jinja", "{{ " + date + " }}" + EVERY)  # noqa: E731
+    spec = changed(tmp_path, put_date).model_copy(update={"date_string": "26 Jul 2024"})
+    assert not looked_at(spec)
+    lm = preflight.load_outline("mine", spec, usable.config_folder(spec), whole=True)
+    assert models.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith("26 Jul 2024")
+
+
+def test_a_date_that_a_template_does_not_write_need_not_be_set(tmp_path):
+    text = "{% if tools %}{{ strftime_now('%d') }}{% endif %}" + EVERY
+    assert not looked_at(changed(tmp_path, lambda place: put(place, "chat_template.jinja", text)))
