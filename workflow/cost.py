@@ -56,9 +56,9 @@ class Size:
 def cache_numbers_per_token(network: Any) -> int:
     """Return how many numbers one token takes in the cache: a key and a value per layer and key-value head."""
     config = network.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * width
+    heads = getattr(config, "num_attention_heads", 0)  # none in a model of states alone
+    width = getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1)
+    return 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width
 
 
 @dataclass(frozen=True)

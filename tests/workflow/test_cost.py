@@ -1,8 +1,10 @@
 """Memory and hours of a model against cases worked out by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from transformers import GPT2Config, MambaConfig, Qwen3Config
 
 from lib import params
 from workflow import cost
@@ -61,3 +63,13 @@ def test_work_of_the_paper_profile():
     spec = params.load_model_config("llama-3.1-8b")
     plain = Work.of(values, spec, 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.middle) == (92, 300, 1424, 700)
+
+
+@pytest.mark.parametrize("config, numbers", [
+    (Qwen3Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16), 2 * 2 * 2 * 16),
+    (GPT2Config(n_embd=64, n_layer=2, n_head=4), 2 * 2 * 64),
+    (MambaConfig(hidden_size=64, num_hidden_layers=2), 0),  # of states alone
+])  # fmt: skip
+def test_numbers_of_a_token_in_the_cache_by_hand(config, numbers):
+    """A key and a value per layer and head."""
+    assert cost.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
