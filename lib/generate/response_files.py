@@ -44,7 +44,8 @@ ENDINGS = {
 }
 KINDS = {name.replace("_", ""): kind for kind, names in ENDINGS.items() for name in names.split()}
 LOST = ("withheld", "tool call", "failed")  # then there is no response, even if part of it remains
-PARTS = ("thinking", "reasoning", "error", "refusal", "tool_calls")  # fields that may not be ignored
+# other fields that may not be ignored
+PARTS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason", "token_logprobs"]
 # below the least probability of float32, log-probabilities are a server's marks: -100, -9999
 LEAST = float(np.log(np.finfo(np.float32).tiny))
 RESERVATIONS = {  # responses that are read, but
@@ -211,8 +212,8 @@ def drop_unread(raw: dict[str, Any]) -> dict[str, Any]:
     if raw.get("text") is None and not raw.get("token_ids") and not raw.get("logprobs"):
         return raw
     known = ResponseLine.model_fields
-    doubtful = [name for name, value in raw.items() if value and difflib.get_close_matches(name, [*known, *PARTS])]
-    return {name: value for name, value in raw.items() if name in known or name in doubtful}
+    told = [name for name, value in raw.items() if value and difflib.get_close_matches(name, [*known, *PARTS], 1, 0.85)]
+    return {name: value for name, value in raw.items() if name in known or name in told}
 
 
 def unwrap_batch(raw: dict[str, Any]) -> dict[str, Any]:
