@@ -88,6 +88,11 @@ def public_path(value: str) -> str:
     return value if not value or place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
 
 
+def relative_path(path: Path) -> str:
+    """Return a path for messages, relative to the project's root if inside it."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
 def local_path(name: str) -> Path:
     """Return the path that a user wrote; it starts from the project's root, or from the home folder if it has a `~`."""
     return ROOT / os.path.expanduser(name)

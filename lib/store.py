@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import schemas
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, sha256, write_atomically
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path, sha256, write_atomically
 
 KEYS = [column.name for column in schemas.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
@@ -89,11 +89,6 @@ def way_to_mend(path: Path) -> str:
     if path.is_relative_to(SHIPPED.parent):
         return f"`git checkout -- {relative_path(path.parent)}` brings it back"
     return "remove it and run again"
-
-
-def relative_path(path: Path) -> str:
-    """Return a path for messages, relative to the project's root if inside it."""
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def read_frame(path: Path) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lib.paths import ARTIFACTS, ROOT, UserError, nearest, sha256
+from lib.paths import ARTIFACTS, ROOT, UserError, nearest, relative_path, sha256
 from workflow.pipeline import SHIPPED
 from workflow.rules import shippable
 
@@ -66,7 +66,7 @@ def copy_pair(run: str, pair: str) -> None:
     frames = [path for path in frames if path.parent.name in REQUIRED or path.exists()]
     generations = store.read_frame(frames[0])
     if generations.text.notna().any() and not (ROOT / "demo" / "questions" / f"{pair.split('__')[1]}.jsonl").exists():
-        where = store.relative_path(frames[0])
+        where = relative_path(frames[0])
         raise UserError(f"{where} contains questions of other authors: write `save_texts: false`")
     target = store.shipped_folder(run)
     for path in frames:
@@ -79,7 +79,7 @@ def copy_pair(run: str, pair: str) -> None:
     write_checksums(target)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     if size > MOST:
-        raise UserError(f"{store.relative_path(target)} would take {size / 1e6:.0f} MB, more than {MOST / 1e6:.0f}")
+        raise UserError(f"{relative_path(target)} would take {size / 1e6:.0f} MB, more than {MOST / 1e6:.0f}")
     kinds = ", ".join(path.parent.name for path in frames)
     print(f"{pair}: {len(generations)} rows ({kinds}); {size / 1e6:.1f} MB of {run} in all")
 

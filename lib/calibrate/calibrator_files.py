@@ -13,7 +13,7 @@ from lib import store
 from lib.calibrate.base_calibrator import Calibrator
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import Fit
-from lib.paths import UserError, first_line, nearest, parse_json, read_bytes, write_atomically
+from lib.paths import UserError, first_line, nearest, parse_json, read_bytes, relative_path, write_atomically
 
 
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
@@ -73,7 +73,7 @@ def load_calibrator(path: Path | str) -> Calibrator:
     UserError
         If the file is missing or modified, or its method is not declared.
     """
-    path, where = Path(path), store.relative_path(Path(path))
+    path, where = Path(path), relative_path(Path(path))
     if not path.exists():
         beside = [other.name for other in path.parent.glob("*.json")]
         raise UserError(f"there is no calibrator {where}; {nearest(path.name, beside)}")

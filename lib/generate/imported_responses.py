@@ -15,14 +15,13 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from lib import store
 from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.models import LanguageModel, encode
 from lib.generate.response_files import LOST, RESERVATIONS, Response, read_response_file
 from lib.generate.sampling import Request
 from lib.generate.scoring import Scores, response_row
-from lib.paths import UserError, nearest, public_path
+from lib.paths import UserError, nearest, public_path, relative_path
 from lib.tasks.answers import CLOSING_TAG, MARK, find_answer, locate_answer, runs_on
 from lib.tasks.datasets import Example
 
@@ -48,7 +47,7 @@ class ImportedResponses:
         """
         if (path := spec.responses_to(dataset)) is None:
             raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
-        where, given = store.relative_path(path), read_response_file(path, dataset)
+        where, given = relative_path(path), read_response_file(path, dataset)
         imported = cls(spec, dataset, examples, {name: Response(name) for name, *_ in examples} | given)
         count, asked = len(examples), [imported.responses[name] for name, *_ in examples]
         if asked and all(response.empty for response in asked):

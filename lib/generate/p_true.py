@@ -18,7 +18,7 @@ from lib import schemas, store
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix
-from lib.paths import UserError
+from lib.paths import UserError, relative_path
 from lib.tasks import answers, prompts
 
 OPTION_WORDS = ("A", "B", "True", "False")  # possible names of the options; the prompt asks for A or B
@@ -159,7 +159,7 @@ def read_in_situ(run: str, pair: str, generations: str) -> pd.DataFrame:
     path = store.find_frame(run, "in_situ", pair)
     facts = store.read_manifest(path)
     if (facts["generations"], facts["query"]) != (generations, prompts.QUERY):
-        where = store.relative_path(path)
+        where = relative_path(path)
         raise UserError(f"{where} is of other responses or of another query: run 01_generate for this pair again")
     return store.read_frame(path)
 

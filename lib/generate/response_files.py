@@ -17,8 +17,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from lib import store
-from lib.paths import UserError, parse_json, read_bytes
+from lib.paths import UserError, parse_json, read_bytes, relative_path
 from lib.tasks.answers import CLOSING_TAG, text_offsets
 from lib.tasks.source_rows import HALF_CHARACTER
 from lib.validation import Strict, validate
@@ -99,7 +98,7 @@ def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     A failed request may be repeated on another line.
     """
     found: dict[str, Response] = {}
-    name = store.relative_path(path)
+    name = relative_path(path)
     for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
         response = parse_response(data, name, number, dataset) if data.strip() else None
         if response is None:

@@ -20,8 +20,7 @@ import torch
 
 from lib.generate.models import LanguageModel, local_folder
 from lib.generate.sampling import Request
-from lib.paths import ROOT, UserError
-from lib.store import relative_path
+from lib.paths import ROOT, UserError, relative_path
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 GPU_SHARE = 0.6  # maximum share of a GPU's memory for vLLM: the scoring model needs the rest
