@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lib.configs import Dataset
-from lib.paths import UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes
+from lib.paths import UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes, relative_path
 
 Record = tuple[str, Any]  # its name in messages, and its fields
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
@@ -206,14 +206,15 @@ FORMATS: dict[str, Callable[[bytes, Path], list[Record]]] = {
 
 
 def read_source_file(name: str) -> tuple[Path, bytes]:
-    """Return a file's path and bytes; relative names start from the project's root.
+    """Return a file's path, from the project's root if inside it, and its bytes.
 
     Raise UserError if it can't be read, or is missing, with the nearest name.
     """
     path = local_path(name)
+    shown = Path(relative_path(path))
     if not os.path.lexists(path):
         folder = next(parent for parent in path.parents if os.path.isdir(parent))
         missing = path.relative_to(folder).parts[0]
         alike = [other.name for other in folder.glob(f"*{Path(missing).suffix}")]
-        raise UserError(f"no file {path}: in {folder}, {nearest(missing, alike)}")
-    return path, read_bytes(path)
+        raise UserError(f"no file {shown}: in {relative_path(folder)}, {nearest(missing, alike)}")
+    return shown, read_bytes(path, shown)

@@ -103,7 +103,8 @@ def test_a_run_has_a_folder_of_its_own(artifacts, run):
 def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     """New responses of the lab beside the shipped verdicts, made from others: one line that names the ways back, where
     they would be shown, and none elsewhere. What a run may lack it then lacks."""
-    monkeypatch.setattr(store, "ROOT", artifacts)
+    monkeypatch.setattr(store, "ROOT", artifacts)  # where manifests name files from
+    monkeypatch.setattr(paths, "ROOT", artifacts)  # where messages do
     shipped, lab = artifacts / "shipped" / "demo", artifacts / "lab"
     for pair in ("m__d", "m__e"):
         old = store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet")

@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset
 
 from lib import configs, params
-from lib.paths import UserError
+from lib.paths import ROOT, UserError
 from lib.tasks import answers, datasets
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
@@ -313,6 +313,12 @@ def test_missing_files_name_the_nearest(tmp_path):
         ("questions", "questions can't be read: Is a directory"),
     ]:
         assert refusal(dataset({"all": tmp_path / name})).endswith(said)
+
+
+@pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])
+def test_a_file_of_the_project_is_named_from_its_root(name):
+    assert refusal(dataset({"all": name})).startswith("demo/README.md: files of questions end in .jsonl")
+    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl: in demo, ")
 
 
 def test_svamp_split_ids(tmp_path):
