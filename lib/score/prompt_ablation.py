@@ -60,5 +60,5 @@ def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 
     graded = ablation.assign(parsed=ablation.answer.notna(), accuracy=right)
     by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
     summary = by.agg(rows=("answer", "size"), parsed=("parsed", "mean"), accuracy=("accuracy", "mean"))
-    errors = by.apply(lambda arm: ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan)
-    return summary.assign(ece=errors).reset_index()
+    errors = [ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan for _, arm in by]
+    return summary.assign(ece=np.array(errors, dtype=float)).reset_index()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lib.configs import Dataset
-from lib.paths import UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes, relative_path
+from lib.paths import ROOT, UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes, relative_path
 
 Record = tuple[str, Any]  # its name in messages, and its fields
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
@@ -216,5 +216,6 @@ def read_source_file(name: str) -> tuple[Path, bytes]:
         folder = next(parent for parent in path.parents if os.path.isdir(parent))
         missing = path.relative_to(folder).parts[0]
         alike = [other.name for other in folder.glob(f"*{Path(missing).suffix}")]
-        raise UserError(f"no file {shown}: in {relative_path(folder)}, {nearest(missing, alike)}")
+        inside = "" if folder == ROOT else f"in {relative_path(folder)}, "
+        raise UserError(f"no file {shown}: {inside}{nearest(missing, alike)}")
     return shown, read_bytes(path, shown)

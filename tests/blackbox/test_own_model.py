@@ -4,7 +4,7 @@ import shutil
 
 import goldens
 import pytest
-from clone import counts, run, tables
+from clone import counts, edit, run, tables
 
 pytestmark = pytest.mark.slow
 MINE = "label: My-Model\nsource: demo/models/tiny-qwen\ntemperature: 0.6\nsystem_prompt: false\nthinking: true\n"
@@ -21,6 +21,7 @@ def project(alone, tmp_path_factory):
 
 def test_from_a_file_to_a_row_in_every_table(project):
     (project / "params" / "models" / "mine.yaml").write_text(MINE)
+    edit(project / "params" / "demo.yaml", transfer_models=[])  # all models
     assert "ok     model mine: " in run(project, "check", "demo", "--add-models", "mine")
     made, kept = counts(run(project, "--add-models", "mine"))
     assert made > 0 and kept >= 4, "what the profile's own model left is kept"

@@ -64,7 +64,7 @@ def test_the_report(replayed):
     path = replayed / "figures" / "replay" / "report.html"
     report = path.read_text()
     assert check_links(path) > 50 and f'<a href="#{NUMBER}">' in report, "a cell leads to its row"
-    assert report.count("<img ") == 6
+    assert report.count("<img ") == 4
     assert not re.search("https?://", re.sub(r"http://www\.w3\.org/\d+/Math/MathML", "", report)), "self-contained"
 
 

@@ -3,6 +3,7 @@
 The weights are random and two layers small, so the answers are nonsense; the point is that it is counted and shown.
 """
 
+import re
 import shutil
 
 import pandas as pd
@@ -94,9 +95,8 @@ def test_nonsense_is_counted_and_shown(made, project):
     assert shares["unparsed"] > 0.5 and shares["cut"] > 0.5
     unclosed = rows[rows.model.isin(["deepseek-r1-8b", "qwen3-8b-thinking"]) & ~rows.text.str.contains("</think>")]
     assert len(unclosed) and unclosed.answer.isna().all(), "thinking that was never closed holds no answer"
-    for name in ("tab_result_estimation.tex", "report.html"):
-        text = (project / "figures/paper" / name).read_text().replace("\\", "")
-        assert "No parsable answer: " in text and "Cut by length: " in text
+    report = (project / "figures/paper/report.html").read_text()
+    assert re.search(r"\d% without a parsable answer", report) and re.search(r"\d% cut by length", report)
 
 
 def test_it_is_never_called_a_reproduction(project, made):

@@ -74,7 +74,7 @@ def test_tables_are_the_same_bytes(both):
 def test_reports_differ_in_nothing_but_the_shade_of_pixels(both):
     """Batches of another size move a probability by 1e-7, and a line drawn there by a shade that nobody sees."""
     one, other = (re.sub(SECONDS, "", (folder / "figures/demo/report.html").read_text("utf-8")) for folder in both)
-    assert re.sub(PICTURE, "", one) == re.sub(PICTURE, "", other) and len(re.findall(PICTURE, one)) >= 5
+    assert re.sub(PICTURE, "", one) == re.sub(PICTURE, "", other) and len(re.findall(PICTURE, one)) >= 4
     pictures = [[p for p in sorted((folder / "figures/demo").iterdir()) if p.suffix == ".png"] for folder in both]
     assert [p.name for p in pictures[0]] == [p.name for p in pictures[1]] and len(pictures[0]) >= 5
     for pair in zip(*pictures, strict=True):

@@ -26,6 +26,7 @@ def test_arms_by_hand():
     )
     assert found.loc["none", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx([0.75, 0.75, 0.25])
     assert np.isnan(prompt_ablation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
+    assert set(prompt_ablation.summarize_arms(both[:0])) == set(found.reset_index())
 
 
 def test_the_same_evaluation_questions_are_asked_again():
