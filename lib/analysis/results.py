@@ -5,7 +5,7 @@ A run also has frames that the paper shows only as pictures (`running_mean`, `en
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,6 @@ import pandas as pd
 
 from lib.store import PAIR
 
-# Frames that also describe models without a parsed answer.
-FRAMES_WITHOUT_ANSWERS = ("answered", "ablation", "verification")
 QUANTITIES = ["value", "low", "high", "relative"]
 NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "source_dataset", "rate", "bins"]
 NUMBER_COLUMNS = [*NUMBER_KEY, *QUANTITIES, "n", "reason"]
@@ -55,27 +53,6 @@ class Results:
         if table.startswith("calibration_transfer"):
             return self.transfer_labels
         return self.bin_labels if table == "bin_ablation" else self.models, self.datasets
-
-    @property
-    def models_without_answers(self) -> set[str]:
-        """The models without any parsed answer."""
-        answered = self.frames.get("answered", pd.DataFrame(columns=["model", "parsed"]))
-        return set(answered.model) - set(answered.model[answered.parsed > 0])
-
-    def drop_models_without_answers(self) -> "Results":
-        """Return results without the rows of silent models: claims about confidence in answers would hold or fail by
-        chance.
-
-        Frames about costs and responses without an answer keep them.
-        """
-        silent = self.models_without_answers
-        if not silent:
-            return self
-        frames = dict(self.frames)
-        for name in frames.keys() - set(FRAMES_WITHOUT_ANSWERS):
-            for column in {"model", "source_model"} & set(frames[name]):
-                frames[name] = frames[name][~frames[name][column].isin(silent)]
-        return replace(self, frames=frames)
 
     @cached_property
     def hardest_dataset(self) -> str:

@@ -111,12 +111,10 @@ class RunSignals:
 
         Also included is what no choice changes: tokens of verification.
         """
-        answered = self.responses[self.responses.split == "evaluation"].groupby(PAIR, sort=False).parsed
         return {
             "running_mean": apply_by_pair(token_statistics.running_mean_curves, self.responses),
             "tokens": token_statistics.summarize_answer_tokens(self.responses),
             "positions": token_statistics.position_curves(self.responses),
-            "answered": answered.agg(rows="size", parsed="sum").reset_index(),
             "calibration_rows": describe_calibration_split(self.sets),
             "verification": verification_statistics.verification_costs(self.verification, self.generations),
         }

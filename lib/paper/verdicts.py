@@ -1,7 +1,7 @@
 """Verdicts on the claims (holds, does not hold, not judged), and a table for notebooks."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,6 @@ from lib.paper.claims import CLAIMS
 from lib.paper.reference import published
 
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
-NO_PARSED_ANSWER = "no answer of any model could be read"
 ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
 
 
@@ -63,14 +62,8 @@ def judge(claim: Claim, results: Results) -> Verdict:
 
 
 def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
-    """Judge every claim (or those given) on some results, by name. Models that never answer are excluded."""
-    answering, verdicts = results.drop_models_without_answers(), {}
-    for claim in claims:
-        verdict = judge(claim, answering)
-        if len(results.frames.get(verdict.lacks, ())):  # the frame has rows of silent models alone
-            verdict = replace(verdict, lacks="", reason=NO_PARSED_ANSWER)
-        verdicts[claim.name] = verdict
-    return verdicts
+    """Judge every claim (or those given) on some results, by name."""
+    return {claim.name: judge(claim, results) for claim in claims}
 
 
 # ---- for a notebook

@@ -168,12 +168,11 @@ def heads(shipped, count, passes, answers):
 
 
 @pytest.mark.parametrize("models", [[], ["tiny-llama"]])
-def test_a_run_whose_passes_are_to_come_and_one_model_is_silent_shows_the_rest(shipped, models, monkeypatch):
+def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypatch):
     """No column of c_BALD, or dashes where a pair has no passes; what rests on them is not judged, and it is said. So
-    is the label of the silent model, which is left out."""
+    is the label of a model without any answer."""
     signals = heads(shipped, 8, models, answers=["tiny-llama"])
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
-    assert results.models_without_answers == {"tiny-qwen"}
     label, dataset = (params.load_model_config("tiny-qwen").label, params.load_dataset_config("demo-hard").label)
     said = notes.list_notes("shipped", signals, results).records.note.tolist()
     unread = f"50.0% without a parsable answer (at most 100.0%, {label} on {dataset})"
@@ -184,7 +183,6 @@ def test_a_run_whose_passes_are_to_come_and_one_model_is_silent_shows_the_rest(s
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
     assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
     verdicts = judge_all(results)
-    assert set(verdicts["SeqAvgBelowAnswer"].rows.model) == {"tiny-llama"}
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
     monkeypatch.setattr(store, "find_pairs", lambda *_: [f"{model}__d" for model in models])
     monkeypatch.setattr(notes, "read_manifests", lambda run, kind, pairs: [(pair, {}) for pair in pairs])
