@@ -298,8 +298,8 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
     assert "mine/responses.jsonl answers the 4 questions of mine, 4 with log-probabilities" in done.stdout
     made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}
     assert "My-Model & My-Questions & 0.500" in made["tab_result_estimation.tex"]
-    for name in ("tab_result_estimation", "tab_insitu_ptrue", "tab_dropout_grid_search", "tab_result_isotonic"):
-        assert "Responses and log-probabilities from a file" in made[f"{name}.tex"], name
+    report = (folder / "figures" / "demo" / "report.html").read_text("utf-8")
+    assert "My-Model: from a file, the model not at hand: nothing is known of P(True)" in report
 
 
 def test_responses_that_run_on_are_counted(tmp_path):
