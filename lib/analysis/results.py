@@ -15,7 +15,6 @@ from lib.store import PAIR
 
 QUANTITIES = ["value", "low", "high", "relative"]
 NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "source_dataset", "rate", "bins"]
-NUMBER_COLUMNS = [*NUMBER_KEY, *QUANTITIES, "n", "reason"]
 
 
 class MissingFrame(KeyError):
@@ -58,23 +57,6 @@ class Results:
     def hardest_dataset(self) -> str:
         """The dataset with the lowest accuracy."""
         return find_hardest_dataset(self.frame("result_estimation"))
-
-
-def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of these frames, by table, as one frame in NUMBER_COLUMNS, a number each.
-
-    If they do not apply (`method` of a raw score), words are "" and numbers NaN. `relative` is a share, `n` the number
-    of rows.
-    """
-    words = [name for name in (*NUMBER_KEY, "reason") if name not in ("rate", "bins")]
-    types = {name: object if name in words else float for name in NUMBER_COLUMNS}
-    parts = [
-        frames[name].reindex(columns=NUMBER_COLUMNS).assign(table=name).astype(types)
-        for name in frames
-        if len(frames[name])
-    ]
-    tidy = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=NUMBER_COLUMNS).astype(types)
-    return tidy.fillna(dict.fromkeys(words, ""))
 
 
 def as_sentence(title: str) -> str:

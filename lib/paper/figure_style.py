@@ -25,7 +25,6 @@ from lib.calibrate.calibrators import METHODS
 
 P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper
-MAX_HEIGHT = 8.0  # inches, the height of a screen
 BLUE, ORANGE, GRAY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
 RESPONSE_STYLES = ((True, "correct", BLUE, "-"), (False, "incorrect", ORANGE, "--"))  # of responses
 # cycled over methods: color, line, marker, hatching

@@ -10,7 +10,6 @@ hub and give the same examples. There are three ways to split:
 """
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +26,6 @@ from lib.tasks import answers
 from lib.tasks.source_rows import SourceRow, find_folder, load_hub_parts, read_source_file, read_source_rows
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 class Example(NamedTuple):
