@@ -75,7 +75,7 @@ class RunSignals:
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
             "dropout_grid_search": evaluate_rate_grid(self.responses, self.dropout, self.reading, metrics),
         }
-        tokens = verification_statistics.token_reduction(self.verification)
+        tokens = verification_statistics.summarize_token_reduction(self.verification)
         mass = verification_statistics.option_mass(self.verification, self.reading.options)
         frames["insitu_ptrue"] = pd.concat([frames["result_estimation"], tokens, mass], ignore_index=True)
         if single_pass.any() and n_bins_ablation:

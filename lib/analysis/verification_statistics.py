@@ -12,7 +12,7 @@ from lib.score.confidence import option_log_odds
 from lib.store import PAIR
 
 
-def token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
+def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
     """Return the tokens saved in situ as rows like `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
     part = verification[verification.split == "evaluation"]
     rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(PAIR, sort=False)

@@ -113,7 +113,7 @@ def high_raw_mends(results: Results) -> pd.DataFrame:
 # ---- calibration rows
 
 
-def learning_curves(results: Results) -> pd.DataFrame:
+def errors_by_rows(results: Results) -> pd.DataFrame:
     """Return the ECE of Ans Avg after calibration with n rows, and that of the `raw` score."""
     rows = results.frame("learning", sampling="uniform").astype({"n": float})
     raw = rows[rows.method == ""].set_index(PAIR)["mean"].rename("raw")
@@ -123,7 +123,7 @@ def learning_curves(results: Results) -> pd.DataFrame:
 @finding_4("50 examples already yielding substantial improvements across datasets", "all")
 @curves("50 rows (or the nearest number) lower the ECE of Ans Avg at least half as much as all rows")
 def fifty_suffice(results: Results) -> pd.DataFrame:
-    bands = learning_curves(results)
+    bands = errors_by_rows(results)
     nearest = bands.assign(distance=np.log(bands.n / 50).abs()).sort_values("distance", kind="stable")
     few = nearest.groupby(CURVE)[["n", "raw", "mean"]].first().set_axis(["rows", "raw", "few"], axis=1)
     cases = few.join(bands.groupby(CURVE)["mean"].last().rename("every"))
@@ -133,7 +133,7 @@ def fifty_suffice(results: Results) -> pd.DataFrame:
 @finding_4("GSM8K and SVAMP require larger calibration sets for stable improvement", "generally")
 @curves("nine draws in ten improve the ECE with fewer rows on the hardest dataset than on another")
 def hard_needs_fewer(results: Results) -> pd.DataFrame:
-    bands, hardest = learning_curves(results), hardest_dataset(results)
+    bands, hardest = errors_by_rows(results), hardest_dataset(results)
     stable = bands.assign(needed=bands.n.where(bands.high < bands.raw, np.inf))
     needed = stable.groupby(CURVE, sort=False).needed.min().reset_index()
     hard = needed[needed.dataset == hardest].set_index(["model", "method"]).needed.rename("needed_on_hardest")

@@ -247,7 +247,7 @@ def rate_matters(results: Results) -> pd.DataFrame:
     return pd.DataFrame({"ece_range": spread, "agrees": spread > 0.02})
 
 
-def entropy_curves(results: Results, term: str, passes: slice, too_few: str = "one pass") -> pd.DataFrame:
+def entropies_by_passes(results: Results, term: str, passes: slice, too_few: str = "one pass") -> pd.DataFrame:
     """Return a term of `eq:bald` by pair after each of these numbers of passes (columns, at least two)."""
     curves = pivot_values(results.frame("entropies").query("term == @term"), "passes", "mean").loc[:, passes]
     if curves.shape[1] < 2:
@@ -265,7 +265,7 @@ def compare_with_all_passes(curves: pd.DataFrame, share: float) -> pd.DataFrame:
 @finding_2("the expected conditional entropy remains relatively stable", "generally")
 @main_figure("after any number of passes it is within 20% of its value after all")
 def conditional_stays(results: Results) -> pd.DataFrame:
-    return compare_with_all_passes(entropy_curves(results, "conditional", slice(None)), 0.2)
+    return compare_with_all_passes(entropies_by_passes(results, "conditional", slice(None)), 0.2)
 
 
 @finding_2("individual forward passes produce similarly sharp distributions", "generally")
@@ -278,14 +278,14 @@ def passes_sharp(results: Results) -> pd.DataFrame:
 @finding_2("the predictive entropy increases with T", "generally")
 @main_figure("it grows with each pass up to the fifth")
 def entropy_grows(results: Results) -> pd.DataFrame:
-    least = entropy_curves(results, "predictive", slice(None, 5)).diff(axis=1).min(axis=1)
+    least = entropies_by_passes(results, "predictive", slice(None, 5)).diff(axis=1).min(axis=1)
     return pd.DataFrame({"least_growth": least, "agrees": least > 0})
 
 
 @finding_2("stabilizes after roughly five samples", "generally")
 @main_figure("from the fifth pass on, the predictive entropy is within 10% of its value after all")
 def predictive_settles(results: Results) -> pd.DataFrame:
-    return compare_with_all_passes(entropy_curves(results, "predictive", slice(5, None), FEW_PASSES), 0.1)
+    return compare_with_all_passes(entropies_by_passes(results, "predictive", slice(5, None), FEW_PASSES), 0.1)
 
 
 @finding_2("a five-fold overhead for a reliable estimation", "generally")

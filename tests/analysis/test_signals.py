@@ -62,7 +62,7 @@ def test_tokens_that_are_saved_in_percent():
         keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
         keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
     ]
-    found = verification_statistics.token_reduction(pd.concat(pairs))
+    found = verification_statistics.summarize_token_reduction(pd.concat(pairs))
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
