@@ -39,7 +39,7 @@ def names_repository(source: object) -> bool:
 
 
 def may_download(spec: params.Model | params.Dataset) -> bool:
-    """Whether the hub may be asked for a source: a repository, or a GGUF file that is not converted yet."""
+    """Whether the hub may be asked for a source: a repository, or a GGUF file that is yet to be fetched."""
     if getattr(spec, "gguf", None):
         return names_repository(spec.source) and not spec.place.is_dir()
     return is_on_hub(spec)

@@ -171,6 +171,12 @@ def transfers(results: Results, changed: str) -> pd.DataFrame:
     return rows[[*ARROW, "value"]].rename(columns={"value": "delta_ece"})
 
 
+def transfers_to_hardest(results: Results, changed: str) -> pd.DataFrame:
+    """Return the change of ECE on the hardest dataset, as `transfers`."""
+    rows = transfers(results, changed)
+    return rows[rows.dataset == hardest_dataset(results)]
+
+
 def transfers_between_models(results: Results) -> pd.DataFrame:
     """Return the change of ECE between models, except on the hardest dataset."""
     rows = transfers(results, "model")
@@ -180,8 +186,7 @@ def transfers_between_models(results: Results) -> pd.DataFrame:
 @finding_4("mappings learned on GSM8K consistently improve calibration on GSMHard", "all")
 @arrows("a calibrator of another dataset lowers the ECE on the hardest")
 def easy_to_hard(results: Results) -> pd.DataFrame:
-    rows = transfers(results, "dataset")
-    cases = rows[rows.dataset == hardest_dataset(results)]
+    cases = transfers_to_hardest(results, "dataset")
     return cases.assign(agrees=cases.delta_ece < 0)
 
 
@@ -196,8 +201,7 @@ def hard_to_easy(results: Results) -> pd.DataFrame:
 @finding_4("both directions improve calibration on GSMHard", "all")
 @arrows("a calibrator of another model lowers the ECE on the hardest dataset")
 def models_on_hard(results: Results) -> pd.DataFrame:
-    rows = transfers(results, "model")
-    cases = rows[rows.dataset == hardest_dataset(results)]
+    cases = transfers_to_hardest(results, "model")
     return cases.assign(agrees=cases.delta_ece < 0)
 
 
