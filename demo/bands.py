@@ -19,7 +19,7 @@ from lib.score import confidence, estimators, metrics
 
 ROWS = 120  # evaluation rows whose passes are drawn twice
 DEMO = params.load_profile("demo")
-READING = params.Reading.of(DEMO.model_dump())
+CHOICES = params.EvaluationChoices.of(DEMO.model_dump())
 
 
 def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) -> dict[str, float | None]:
@@ -65,7 +65,7 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
 
 def main(run: str) -> None:
     torch.set_num_threads(1)
-    signals = run_signals.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
+    signals = run_signals.RunSignals.of(run, DEMO.models, DEMO.datasets, CHOICES)
     columns = {}
     for name in DEMO.models:
         lm = models.load_language_model(name, params.load_model_config(name))

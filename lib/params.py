@@ -16,9 +16,23 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from lib.configs import Dataset, Model
+from lib.models_and_datasets import Dataset, Model
+from lib.parameter_types import (
+    Bins,
+    Count,
+    Kind,
+    Names,
+    Once,
+    Rows,
+    Seed,
+    Share,
+    Strict,
+    Text,
+    Tokens,
+    as_list,
+    validate,
+)
 from lib.paths import PARAMS, UserError, nearest, read_yaml
-from lib.validation import Bins, Count, Kind, Names, Once, Rows, Seed, Share, Strict, Text, Tokens, as_list, validate
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
@@ -34,7 +48,7 @@ class Part(Strict):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Create the part from a notebook's variables of its own keys: `Reading.of(globals())`.
+        """Create the part from a notebook's variables of its own keys: `EvaluationChoices.of(globals())`.
 
         Raise UserError for an invalid value, also of the notebook's other parameters.
         """
@@ -57,7 +71,7 @@ class Generation(Seeded):
     save_texts: bool = True  # store questions, prompts and responses as text; ids and numbers are always stored
 
 
-class Reading(Part):
+class EvaluationChoices(Part):
     """How stored responses are interpreted; no change needs a new generation.
 
     04 chooses its rate under `grader`, `missing`, `phi` and `bins`: changing one reruns 04.
@@ -113,7 +127,7 @@ class Subsampling(Seeded):
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
 
 
-class Profile(Generation, Reading, Dropout, Saving, BinAblation, Resampling, Subsampling):
+class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resampling, Subsampling):
     """All parameters of a run, including each choice that the paper leaves open."""
 
     title: Text = ""  # printed below every table

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import schemas, store
+from lib import store, stored_columns
 from lib.params import BUDGETS
 from lib.paths import ARTIFACTS, write_atomically
 
@@ -43,7 +43,7 @@ class RowCache:
 
     Parameters
     ----------
-    run, kind, pair : names of the run, of the kind of frame (as in `lib.schemas`), and of model and dataset
+    run, kind, pair : names of the run, of the kind of frame (as in `lib.stored_columns`), and of model and dataset
     rows_per_shard : items that are lost at most if the process is killed
     """
 
@@ -51,7 +51,7 @@ class RowCache:
     code = os.environ.get("CALIBRATION_CODE")
 
     def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):
-        name = f"{schemas.WRITERS[kind]}__{pair}-{store.digest(row_facts(facts), self.code or '')[:16]}"
+        name = f"{stored_columns.WRITERS[kind]}__{pair}-{store.digest(row_facts(facts), self.code or '')[:16]}"
         self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
@@ -82,7 +82,7 @@ class RowCache:
                 said = f"{len(lacking)} rows in {seconds:.1f} s"
             print(f"shard {number}/{len(starts)}: {said}")
         if not shards:
-            return schemas.empty_frame(self.kind)
+            return stored_columns.empty_frame(self.kind)
         rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
         self.seconds += rows.pop(SECONDS).sum(skipna=False)
         return rows

@@ -21,10 +21,10 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from lib import schemas
+from lib import stored_columns
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path, sha256, write_atomically
 
-KEYS = [column.name for column in schemas.KEY_COLUMNS]  # key of a row in every per-example frame
+KEYS = [column.name for column in stored_columns.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
@@ -47,14 +47,14 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     Raises
     ------
     UserError
-        If the frame differs from its schema in `lib.schemas`.
+        If the frame differs from its schema in `lib.stored_columns`.
     ValueError
         If the facts contain a NaN or an absolute path of this machine.
     """
-    timed = [name for name in frame if name.endswith(schemas.SECONDS)]
+    timed = [name for name in frame if name.endswith(stored_columns.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
     frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
-    table = schemas.to_table(path.parent.name, frame, relative_path(path))
+    table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
     manifest = {
         "file": path.name,
@@ -97,7 +97,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If it is missing, differs from its manifest, or differs from its schema in `lib.schemas`.
+        If it is missing, differs from its manifest, or differs from its schema in `lib.stored_columns`.
     """
     where = relative_path(path)
     if not path.exists() or not path.with_suffix(".json").exists():
@@ -105,7 +105,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     facts = read_manifest(path)
     if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
         raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {way_to_mend(path)}")
-    schemas.check_stored(path.parent.name, pq.read_schema(path), where)
+    stored_columns.check_stored(path.parent.name, pq.read_schema(path), where)
     return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
 
 
@@ -176,7 +176,9 @@ def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
     The message tells how to fix it.
     """
     for generations in other_responses(path, run, wanted):
-        writer = schemas.WRITERS.get(f"{path.parent.name}/{path.stem}") or schemas.WRITERS[path.parent.name]
+        writer = (
+            stored_columns.WRITERS.get(f"{path.parent.name}/{path.stem}") or stored_columns.WRITERS[path.parent.name]
+        )
         back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed_folder(run) else ""
         raise UserError(
             f"{relative_path(path)} was made from other responses than {relative_path(generations)}: "
@@ -231,7 +233,7 @@ def load_frames(
         ],
         columns=["pair", "read from", "rows", "sha256"],
     )
-    frames = [read_frame(path) for path in paths] or [schemas.empty_frame(kind)]
+    frames = [read_frame(path) for path in paths] or [stored_columns.empty_frame(kind)]
     return pd.concat(frames, ignore_index=True), source
 
 

@@ -48,7 +48,7 @@ def shipped():
     from lib.analysis.run_signals import RunSignals
 
     demo = params.load_profile("demo")
-    return RunSignals.of("shipped", demo.models, demo.datasets, params.Reading.of(demo.model_dump()))
+    return RunSignals.of("shipped", demo.models, demo.datasets, params.EvaluationChoices.of(demo.model_dump()))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Reading LaTeX tables, the paper's and ours, cell by cell."""
+"""EvaluationChoices LaTeX tables, the paper's and ours, cell by cell."""
 
 import re
 

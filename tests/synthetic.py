@@ -9,8 +9,8 @@ from scipy.special import log_softmax
 
 from lib.analysis.results import Results
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.generate import scoring
-from lib.params import Reading
+from lib.generate import teacher_forcing
+from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.store import PAIR
@@ -28,7 +28,7 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
         parsed = i % rows != rows - 1
         logits = rng.normal(size=(m, vocabulary)).astype("float32")
         logits[:, 0] = 8 + 2 * right + rng.normal(size=m)
-        values, ids, curve = (x.numpy() for x in scoring.compress_logits(torch.from_numpy(logits), TOP, NODES))
+        values, ids, curve = (x.numpy() for x in teacher_forcing.compress_logits(torch.from_numpy(logits), TOP, NODES))
         answer = log_softmax(logits.astype(float), axis=1)[:, 0]
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         found.append(
@@ -64,7 +64,7 @@ def run(models=("m", "n"), datasets=("d", "e"), **more):
 
 def responses(frame, **choices):
     """A generations frame as it is read under some choices."""
-    return interpret_responses(frame, Reading.of(choices))
+    return interpret_responses(frame, EvaluationChoices.of(choices))
 
 
 def single_pass(frame, **choices):

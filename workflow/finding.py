@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from workflow.pipeline import Run
 from workflow.rules import NOTEBOOKS, needed
@@ -25,7 +25,7 @@ MOST = 6  # deciding rows that are printed per claim
 
 
 def frame_kinds(number: str) -> set[str]:
-    """Return the kinds of frames (`lib.schemas`) that the notebooks of a finding write."""
+    """Return the kinds of frames (`lib.stored_columns`) that the notebooks of a finding write."""
     paths = [path.removesuffix(".parquet") for row in needed(NEEDS[number]) for path in row.writes]
     return {path.split("/")[0] if "{" in path else path for path in paths}
 
@@ -34,14 +34,14 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
     """Yield the lines to print: each claim with its verdicts on the paper and on this run, and its rows."""
     from lib.analysis.run_results import partial_results  # slow to import, and not used by other verbs
     from lib.paper.claims import CLAIMS, FINDINGS
-    from lib.paper.reference import published
+    from lib.paper.numbers_of_paper import published
     from lib.paper.verdicts import judge_all
 
     group, values = f"Finding {number}", run.values
     some = [claim for claim in CLAIMS if claim.group == group]
-    reading = Reading.of(values)
+    choices = EvaluationChoices.of(values)
     shown = {name: values[name] for name in ("transfer_models", "transfer_datasets")}
-    results = partial_results(run.name, values["models"], values["datasets"], reading, frame_kinds(number), **shown)
+    results = partial_results(run.name, values["models"], values["datasets"], choices, frame_kinds(number), **shown)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):

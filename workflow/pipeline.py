@@ -32,8 +32,9 @@ class Run:
     """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.
 
     `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
-    `thinking`: models that think. `small`: models that run on the processor everywhere (lib.configs.SMALL), on one
-    thread: it is the fastest, and its results do not depend on the machine's cores. They are known once jobs start.
+    `thinking`: models that think. `small`: models that run on the processor everywhere
+    (lib.models_and_datasets.SMALL), on one thread: it is the fastest, and its results do not
+    depend on the machine's cores. They are known once jobs start.
     `spread`: models whose layers are spread over all GPUs.
     `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus_by_notebook` is
     what the profile requests for a job, `gpus` the largest of these, and each job counts the cores of its node."""

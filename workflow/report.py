@@ -19,9 +19,9 @@ from markupsafe import Markup
 
 from lib.paper.captions import CAPTIONS
 from lib.paper.claims import FINDINGS
-from lib.paper.comparison import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.microscope import Microscope
-from lib.paper.reference import paper_facts
+from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
+from lib.paper.numbers_of_paper import paper_facts
+from lib.paper.token_viewer import Microscope
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
 from workflow.pipeline import command_of

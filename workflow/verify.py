@@ -1,6 +1,7 @@
 """`./run_all.sh verify [PROFILE]`: does a run on another machine reproduce the shipped results?
 
-Every number of the tables is computed from the run's signals and from the shipped ones (`lib.analysis.run_comparison`).
+Every number of the tables is computed from the run's signals and from the shipped ones
+(`lib.analysis.comparison_of_runs`).
 Verification fails if only one side has a row: the questions differ. It also fails if the run's tables, or the saved
 results of 05 to 07, differ from its own signals'. Interval limits are used as saved.
 """
@@ -11,7 +12,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lib import params
-from lib.analysis import run_comparison
+from lib.analysis import comparison_of_runs
 from lib.analysis.results import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.run_signals import RunSignals
@@ -26,20 +27,20 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else 1."""
     values, bins = run.values, run.values["n_bins_ablation"]
     ours, theirs = (
-        RunSignals.of(name, values["models"], values["datasets"], params.Reading.of(values))
+        RunSignals.of(name, values["models"], values["datasets"], params.EvaluationChoices.of(values))
         for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
     )
-    here, matched = results_of(run, ours), run_comparison.match_rows(ours, theirs)
+    here, matched = results_of(run, ours), comparison_of_runs.match_rows(ours, theirs)
     table = compare_runs(here, matched, bins)
     file = f"{run.figures}/verify.csv"
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    made = replace(here, frames={**here.frames, **run_comparison.recompute_frames(ours, bins)})
+    made = replace(here, frames={**here.frames, **comparison_of_runs.recompute_frames(ours, bins)})
     wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
-    differing = run_comparison.list_differing_numbers(table, file)
+    differing = comparison_of_runs.list_differing_numbers(table, file)
     for line in [*matched.summary, *describe_other_passes(matched), *differing, *wrong]:
         say(line)
-    held, line = run_comparison.judge_reproduction(table, matched, wrong)
+    held, line = comparison_of_runs.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if held else 1
 
@@ -50,14 +51,14 @@ def results_of(run: Run, signals: RunSignals) -> Results:
     return results_of_run(run.name, signals, **{name: run.values[name] for name in names})
 
 
-def compare_runs(here: Results, matched: run_comparison.MatchedRows, bins: Sequence[int]) -> pd.DataFrame:
+def compare_runs(here: Results, matched: comparison_of_runs.MatchedRows, bins: Sequence[int]) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
-    both = (run_comparison.recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
+    both = (comparison_of_runs.recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
     ours, theirs = (printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both)
-    return run_comparison.compare_numbers(ours, theirs)
+    return comparison_of_runs.compare_numbers(ours, theirs)
 
 
-def describe_other_passes(matched: run_comparison.MatchedRows) -> list[str]:
+def describe_other_passes(matched: comparison_of_runs.MatchedRows) -> list[str]:
     """Return a line if the runs have different numbers of passes with dropout."""
     here, shipped = (sorted(set(map(len, side.dropout.predictive))) for side in (matched.ours, matched.theirs))
     if here == shipped:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lib import params
-from lib.configs import Model
+from lib.models_and_datasets import Model
 from lib.paths import ROOT, UserError, local_path, nearest, write_atomically
 from workflow import hub
 from workflow.fingerprint import checksum

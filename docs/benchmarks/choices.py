@@ -11,7 +11,7 @@ import pandas as pd
 from lib import params
 from lib.analysis.run_signals import RunSignals
 from lib.paper.sensitivity import alternative_choices, change_choice
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import UserError
 
 DEMO = params.load_profile("demo")
@@ -32,9 +32,9 @@ def largest(now: pd.Series, then: pd.Series, metric: str, raw: bool = True) -> f
 
 def effects() -> pd.DataFrame:
     """A row for every other value of every choice."""
-    signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
+    signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, EvaluationChoices())
     base, rows = errors(signals), []
-    for name, value in alternative_choices(Reading()):
+    for name, value in alternative_choices(EvaluationChoices()):
         then = base
         with suppress(UserError):  # it changes nothing
             then = errors(change_choice(signals, name, value))

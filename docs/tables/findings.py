@@ -13,9 +13,9 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib.analysis import run_results  # noqa: E402
 from lib.paper.claims import CLAIMS, FINDINGS, Claim  # noqa: E402
-from lib.paper.reference import published  # noqa: E402
+from lib.paper.numbers_of_paper import published  # noqa: E402
 from lib.paper.verdicts import Verdict, judge_all  # noqa: E402
-from lib.params import Reading, load_profile  # noqa: E402
+from lib.params import EvaluationChoices, load_profile  # noqa: E402
 from workflow import finding  # noqa: E402
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
@@ -43,7 +43,7 @@ def table() -> str:
     for number, notebooks in finding.NEEDS.items():
         some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
         here = run_results.partial_results(
-            "replay", demo.models, demo.datasets, Reading(), finding.frame_kinds(number), **moved
+            "replay", demo.models, demo.datasets, EvaluationChoices(), finding.frame_kinds(number), **moved
         )
         sides = [counted(judge_all(results, some)) for results in (published(), here)]
         sides.append(counted_in_report("replay-small", "here", some))

@@ -18,7 +18,7 @@ from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
-from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
+from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
@@ -26,7 +26,7 @@ from lib.score.interpretation import answer_coverage  # noqa: E402
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
 PICTURE, PICTURED = ROOT / "figures" / "small.png", ("qwen2.5-coder-1.5b", "gsmhard")
 SMALL = load_profile("small")
-READING = Reading.of(SMALL.model_dump())
+CHOICES = EvaluationChoices.of(SMALL.model_dump())
 PAIRS = {
     (model, dataset): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
     for model in SMALL.models
@@ -50,7 +50,7 @@ def three(value: float) -> str:
 
 @cache
 def signals() -> RunSignals:
-    return RunSignals.of(RUN, SMALL.models, SMALL.datasets, READING)
+    return RunSignals.of(RUN, SMALL.models, SMALL.datasets, CHOICES)
 
 
 @cache
@@ -58,7 +58,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     """What is measured: by pair of a model and a dataset, as the page writes it."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
-    scores = confidence_frame(responses, signals().verification, None, READING, ECE)
+    scores = confidence_frame(responses, signals().verification, None, CHOICES, ECE)
     evaluated = scores[scores.split == "evaluation"]
     for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
         found[f"{split} questions"][tuple(pair)] = str(len(part))
@@ -68,14 +68,14 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
     for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():
         found["Ans Avg, mean on wrong answers"][pair] = three(value)
-    measured = metrics.evaluate(scores, READING.bins)
+    measured = metrics.evaluate(scores, CHOICES.bins)
     measured = measured.set_index(["metric", "estimator", "model", "dataset"]).value.sort_index()
     for metric in ("ece", "auroc"):
         for name, label in ECE.items():
             for pair, value in measured[metric, name].items():
                 found[f"{metric.upper()} {label}"][pair] = three(value)
-    passes = rows_at_selected_rate(signals().dropout, READING)
-    passed = metrics.evaluate(confidence_frame(responses, None, passes, READING, ["c_bald"]), READING.bins)
+    passes = rows_at_selected_rate(signals().dropout, CHOICES)
+    passed = metrics.evaluate(confidence_frame(responses, None, passes, CHOICES, ["c_bald"]), CHOICES.bins)
     for row in passed[passed.metric.isin(["ece", "auroc"])].itertuples():
         pair = row.model, row.dataset
         found["questions with passes with dropout"][pair] = str(row.n)
@@ -95,7 +95,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
 def retest() -> dict[str, dict[tuple[str, str], str]]:
     """How far c_BALD depends on the draw of its masks: both halves of the passes."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for row in split_half_reliability(signals().responses, signals().dropout, READING).itertuples():
+    for row in split_half_reliability(signals().responses, signals().dropout, CHOICES).itertuples():
         pair = row.model, row.dataset
         found["questions"][pair] = str(row.rows)
         found["correlation of both halves"][pair] = three(row.correlation)
@@ -123,7 +123,7 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
 def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: float) -> dict[str, np.ndarray]:
     """Ends of 95% intervals, over the resamples that tables use, of what calibrated scores have before the constant."""
     scores = np.column_stack([confidence, np.full(len(correct), constant)])
-    asked = READING.bins, SMALL.resamples, SMALL.seed
+    asked = CHOICES.bins, SMALL.resamples, SMALL.seed
     resampled = bootstrap.resample_metrics(scores, correct, *asked)
     ece, brier = resampled["ece"].T, resampled["brier"].T
     counts = bootstrap.draw_resample_counts(len(correct), SMALL.resamples, SMALL.seed)
@@ -177,7 +177,7 @@ def picture() -> bytes:
     raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
     model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
     bins = {
-        method: metrics.reliability_bins(confidence, correct, READING.bins).frame()
+        method: metrics.reliability_bins(confidence, correct, CHOICES.bins).frame()
         for method, confidence in (("", raw), ("isotonic", calibrated_))
     }
     return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png

@@ -1,6 +1,6 @@
 """Statistics of stochastic passes beyond c_BALD, by pair: spread, effects of their number, of the rate and of phi.
 
-Inputs are dropout frames as stored. Rows that a reading omits, or without an answer under it, are excluded.
+Inputs are dropout frames as stored. Rows that the choices omit, or without an answer under them, are excluded.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.token_statistics import mean_with_interval
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.score import confidence
 from lib.score.estimators import c_bald
 from lib.score.metrics import auroc, evaluate
@@ -35,7 +35,7 @@ def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
 
 
 def keep_parsed_answers(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose response has an answer under the reading, with their correctness."""
+    """Return the rows whose response has an answer under the choices, with their correctness."""
     known = responses.loc[responses.answer.notna(), [*KEYS, "correct"]]
     return dropout.merge(known, on=KEYS, validate="many_to_one")
 
@@ -73,15 +73,15 @@ def _spread(conditional: Any) -> float:
 
 
 def evaluate_c_bald(
-    responses: pd.DataFrame, passes: pd.DataFrame, reading: Reading, metrics: Sequence[str] = ("ece", "auroc")
+    responses: pd.DataFrame, passes: pd.DataFrame, choices: EvaluationChoices, metrics: Sequence[str] = ("ece", "auroc")
 ) -> pd.DataFrame:
     """Evaluate c_BALD of these passes, one row per example, on the evaluation split."""
-    scores = confidence.confidence_frame(responses, dropout=passes, reading=reading, names=["c_bald"])
-    return evaluate(scores, reading.bins, names=metrics)
+    scores = confidence.confidence_frame(responses, dropout=passes, choices=choices, names=["c_bald"])
+    return evaluate(scores, choices.bins, names=metrics)
 
 
 def ece_by_number_of_passes(
-    responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
+    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices, counts: Sequence[int] = ()
 ) -> pd.DataFrame:
     """Return the ECE of c_BALD on the evaluation rows after 1..T passes (or `counts`) at the selected rate.
 
@@ -92,7 +92,7 @@ def ece_by_number_of_passes(
     most = max(map(len, chosen.predictive), default=1)
     for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
         first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
-        parts.append(evaluate_c_bald(responses, first, reading, ["ece"]).assign(passes=count))
+        parts.append(evaluate_c_bald(responses, first, choices, ["ece"]).assign(passes=count))
     results = pd.concat(parts, ignore_index=True).rename(columns={"value": "ece"})
     return results[[*PAIR, "ece", "passes"]].astype({"ece": float})
 
@@ -100,7 +100,7 @@ def ece_by_number_of_passes(
 HALVES = ("half_predictive", "half_conditional")
 
 
-def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
     """Compare c_BALD from the two halves of the passes at the selected rate, by pair.
 
     Parameters
@@ -124,10 +124,10 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     parts = []
     for half in (0, 1):
         alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
-        score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
+        score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), choices=choices, names=["c_bald"])
         parts.append(score.assign(estimator=f"{half + 1}"))
     scores = pd.concat(parts)
-    results = evaluate(scores, reading.bins, names=["ece", "auroc"]).astype({"value": float})
+    results = evaluate(scores, choices.bins, names=["ece", "auroc"]).astype({"value": float})
     named = results.assign(metric=results.metric + "_" + results.estimator)
     table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)

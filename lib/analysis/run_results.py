@@ -9,10 +9,10 @@ from lib.analysis import costs
 from lib.analysis.calibration_statistics import summarize_curves
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import UserError
-from lib.schemas import empty_frame
 from lib.score.prompt_ablation import summarize_arms
+from lib.stored_columns import empty_frame
 
 STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
@@ -60,7 +60,7 @@ def results_of_run(
     """
     pairs = run, models, datasets
     frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)
-    frames |= load_ablation(*pairs, signals.reading)
+    frames |= load_ablation(*pairs, signals.choices)
     frames |= costs.costs_of_run(signals, frames)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
@@ -75,22 +75,22 @@ def partial_results(
     run: str,
     models: Sequence[str],
     datasets: Sequence[str],
-    reading: Reading,
+    choices: EvaluationChoices,
     kinds: Collection[str],
     **shown: Sequence[str],
 ) -> Results:
     """Return the results of some of a run's notebooks, for findings that need only these `kinds` of frames.
 
-    The kinds are those of `lib.schemas`; all but `generations` may be missing.
+    The kinds are those of `lib.stored_columns`; all but `generations` may be missing.
     """
     generations, verification, dropout = (
         store.load_frames(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
         for kind in SIGNAL_KINDS
     )
-    signals = RunSignals.from_frames(generations, verification, dropout, reading)
+    signals = RunSignals.from_frames(generations, verification, dropout, choices)
     frames = signals.response_frames() | signals.score_frames()
     if "ablation" in kinds:
-        frames |= load_ablation(run, models, datasets, reading)
+        frames |= load_ablation(run, models, datasets, choices)
     frames |= load_stored_frames(run, models, datasets, [kind for kind in STORED_FRAMES if kind in kinds])
     return replace(results_without_frames(models, datasets, **shown), frames=frames)
 
@@ -108,9 +108,9 @@ def load_stored_frames(
     return frames
 
 
-def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
+def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], choices: EvaluationChoices) -> Frames:
     """Return the results of 04b, `ablation`; nothing without 04b."""
     with suppress(UserError):
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        return {"ablation": summarize_arms(frame, reading.grader, reading.bins)}
+        return {"ablation": summarize_arms(frame, choices.grader, choices.bins)}
     return {}

@@ -12,7 +12,7 @@ from lib.analysis.calibration_statistics import describe_calibration_split
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
 from lib.calibrate.transfer import transfer
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.score.bootstrap import estimate_metrics
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
@@ -37,13 +37,13 @@ class RunSignals:
     generations: pd.DataFrame = field(repr=False)
     verification: pd.DataFrame = field(repr=False)
     dropout: pd.DataFrame = field(repr=False)
-    reading: Reading
+    choices: EvaluationChoices
     responses: pd.DataFrame = field(repr=False)
     sets: DataByPair = field(repr=False)
     confidence: pd.DataFrame = field(repr=False)
 
     @classmethod
-    def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
+    def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], choices: EvaluationChoices) -> "RunSignals":
         """Load the signals of a run, or the shipped ones; for unavailable models only the responses.
 
         Raise UserError if neither has them.
@@ -52,31 +52,31 @@ class RunSignals:
         generations = store.load_frames(run, "generations", models, datasets)[0]
         verification = store.load_frames(run, "verification", at_hand, datasets)[0]
         dropout = store.load_frames(run, "dropout", at_hand, datasets, may_lack=True)[0]
-        return cls.from_frames(generations, verification, dropout, reading)
+        return cls.from_frames(generations, verification, dropout, choices)
 
     @classmethod
     def from_frames(
-        cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
+        cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
     ) -> "RunSignals":
         """Interpret these frames under the choices."""
-        responses = interpret_responses(generations, reading)
+        responses = interpret_responses(generations, choices)
         sets = calibration_data(generations, responses) if len(responses) else {}
-        confidence = score_at_selected_rate(responses, verification, dropout, reading)
-        return cls(generations, verification, dropout, reading, responses, sets, confidence)
+        confidence = score_at_selected_rate(responses, verification, dropout, choices)
+        return cls(generations, verification, dropout, choices, responses, sets, confidence)
 
     def raw_frames(
         self, n_bins_ablation: Sequence[int] = (10, 20, 30), metrics: Sequence[str] = tuple(METRICS)
     ) -> Frames:
         """Return the frames of the tables of raw confidence, without intervals."""
-        n_bins = self.reading.bins
+        n_bins = self.choices.bins
         raw, shared = evaluate(self.confidence, n_bins, names=metrics), self.ece_on_shared_rows()
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
-            "dropout_grid_search": evaluate_rate_grid(self.responses, self.dropout, self.reading, metrics),
+            "dropout_grid_search": evaluate_rate_grid(self.responses, self.dropout, self.choices, metrics),
         }
         tokens = verification_statistics.summarize_token_reduction(self.verification)
-        mass = verification_statistics.option_mass(self.verification, self.reading.options)
+        mass = verification_statistics.option_mass(self.verification, self.choices.options)
         frames["insitu_ptrue"] = pd.concat([frames["result_estimation"], tokens, mass], ignore_index=True)
         if single_pass.any() and n_bins_ablation:
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
@@ -92,7 +92,7 @@ class RunSignals:
         rows = self.confidence[self.confidence.split == "evaluation"]
         by_pair = rows.groupby(PAIR).estimator.transform("nunique")
         everywhere = rows.groupby(KEYS).estimator.transform("size") == by_pair
-        fewer = evaluate(rows[everywhere], self.reading.bins, names=["ece"])
+        fewer = evaluate(rows[everywhere], self.choices.bins, names=["ece"])
         had = rows.groupby([*PAIR, "estimator"]).size()
         fewer = fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
         return fewer.assign(metric="ece_shared")
@@ -100,7 +100,7 @@ class RunSignals:
     def calibration_frames(self, metrics: Sequence[str] = ("ece",)) -> Frames:
         """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and
         07 store a run's."""
-        fitted, n_bins = fit_answers(self.sets), self.reading.bins
+        fitted, n_bins = fit_answers(self.sets), self.choices.bins
         calibrated, learned, _ = calibrate(self.confidence, self.sets, fitted)
         results = pd.concat([estimate_metrics(calibrated, n_bins, metrics), learned], ignore_index=True)
         transferred = transfer(self.sets, fitted, n_bins)
@@ -126,7 +126,7 @@ class RunSignals:
         selected = rows_at_selected_rate(kept)
         if selected.empty:  # without a parsed answer there are no statistics of passes
             return dict.fromkeys(("entropies", "passes", "by_passes"), selected)
-        passes = self.responses, self.dropout, self.reading
+        passes = self.responses, self.dropout, self.choices
         return {
             "entropies": apply_by_pair(dropout_statistics.entropy_curves, selected),
             "passes": dropout_statistics.summarize_passes(selected),
@@ -149,7 +149,7 @@ def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[
 
 
 def score_at_selected_rate(
-    responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
+    responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
 ) -> pd.DataFrame:
     """Return the confidence of every estimator at the selected dropout rate."""
-    return confidence_frame(responses, verification, rows_at_selected_rate(dropout, reading), reading)
+    return confidence_frame(responses, verification, rows_at_selected_rate(dropout, choices), choices)

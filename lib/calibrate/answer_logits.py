@@ -1,7 +1,7 @@
 """Answer-token probabilities of stored responses at any temperature, without the full vocabulary.
 
 For every answer token, generation stores the top logits. The rest of the vocabulary is stored as its log-partition
-function at a few temperatures (`lib.generate.scoring`). Together they suffice to recompute the softmax.
+function at a few temperatures (`lib.generate.teacher_forcing`). Together they suffice to recompute the softmax.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import CubicSpline
 
-from lib.generate.temperatures import temperatures
+from lib.temperature_grid import temperatures
 
 TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 or 1
 

@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.base_calibrator import Calibrator, Predict
-from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.paths import check_choice
+from lib.temperature_grid import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 

@@ -1,7 +1,7 @@
-"""Responses of a model to questions: one row each, with the probability of every token (columns: lib.schemas).
+"""Responses of a model to questions: one row each, with the probability of every token (columns: lib.stored_columns).
 
 An engine returns token ids: transformers, vLLM in a separate environment, or a file of existing responses. One
-teacher-forced pass over these tokens (lib.generate.scoring) computes all other columns.
+teacher-forced pass over these tokens (lib.generate.teacher_forcing) computes all other columns.
 """
 
 import os
@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 from jinja2 import TemplateError
 
-from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.imported_responses import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.response_files import Response
 from lib.generate.sampling import Request, TransformersEngine
-from lib.generate.scoring import response_row, score_responses
+from lib.generate.teacher_forcing import response_row, score_responses
 from lib.generate.vllm_engine import VLLMEngine
+from lib.models_and_datasets import Model
 from lib.params import Demonstration, Engine, Generation, load_dataset_config
 from lib.paths import UserError, nearest
 from lib.random_streams import stream_seed

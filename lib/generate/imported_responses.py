@@ -15,12 +15,12 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.models import LanguageModel, encode
 from lib.generate.response_files import LOST, RESERVATIONS, Response, read_response_file
 from lib.generate.sampling import Request
-from lib.generate.scoring import Scores, response_row
+from lib.generate.teacher_forcing import Scores, response_row
+from lib.models_and_datasets import Model
 from lib.paths import UserError, nearest, public_path, relative_path
 from lib.tasks.answers import CLOSING_TAG, MARK, find_answer, locate_answer, runs_on
 from lib.tasks.datasets import Example

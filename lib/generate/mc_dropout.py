@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from transformers import Cache
 
-from lib import schemas, store
+from lib import store, stored_columns
 from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import map_by_length
@@ -124,7 +124,7 @@ def mc_dropout_entropies(
     lm: LanguageModel, frame: pd.DataFrame, work: Sequence[Work], settings: Dropout
 ) -> pd.DataFrame:
     """Run T passes over rows of a generations frame; return a dropout frame without `tuning` and `selected`
-    (lib.schemas).
+    (lib.stored_columns).
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def empty_if_missing(run: str, pair: str, **facts: Any) -> Iterator[None]:
     try:
         yield
     except MissingSignal as reason:
-        told, none = facts | {"missing": str(reason), "seconds": 0.0}, schemas.empty_frame("dropout")
+        told, none = facts | {"missing": str(reason), "seconds": 0.0}, stored_columns.empty_frame("dropout")
         write_passes(run, pair, 0.0, none.drop(columns="tuning").assign(tuning=True), none, **told)
         raise
 

@@ -16,8 +16,8 @@ import torch
 import transformers
 from transformers import GenerationConfig
 
-from lib.configs import Model
-from lib.generate.checkpoint import (
+from lib.generate.float32_logits import give_float32_logits
+from lib.generate.pretrained import (
     check_finite_weights,
     check_lfs_pointers,
     is_small,
@@ -27,7 +27,7 @@ from lib.generate.checkpoint import (
     read_end_tokens,
     read_tokenizer,
 )
-from lib.generate.float32_logits import give_float32_logits
+from lib.models_and_datasets import Model
 from lib.paths import UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
@@ -66,8 +66,8 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor, unless the model's file
     differs.
 
-    Small models (`lib.configs.SMALL`) run on the processor where there is a GPU, too. So they give the same results on
-    every machine.
+    Small models (`lib.models_and_datasets.SMALL`) run on the processor where there is a GPU, too. So they give the
+    same results on every machine.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lib import schemas, store
+from lib import store, stored_columns
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix
@@ -23,7 +23,7 @@ from lib.tasks import answers, prompts
 
 OPTION_WORDS = ("A", "B", "True", "False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
-IN_SITU_COLUMNS = [column.name for column in schemas.IN_SITU_FIELDS]  # that 01 measures
+IN_SITU_COLUMNS = [column.name for column in stored_columns.IN_SITU_FIELDS]  # that 01 measures
 OptionLogits = dict[str, Any]  # logits of the spellings, logz, seconds
 
 
@@ -170,7 +170,7 @@ def verify_responses(
     max_batch_tokens: int = 32768,
     save_texts: bool = True,
 ) -> pd.DataFrame:
-    """Return both verifications of a generations frame, one row each (columns: lib.schemas).
+    """Return both verifications of a generations frame, one row each (columns: lib.stored_columns).
 
     Only the standard one is computed here; the frame contains the in-situ one (IN_SITU_COLUMNS). The standard prompts
     are omitted unless `save_texts`. Raise UserError if a row's logits are not finite.

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import logging
 
-from lib.generate import checkpoint, generation, imported_responses, kind_trial, models, p_true, seeded_dropout
+from lib.generate import architecture_trial, generation, imported_responses, models, p_true, pretrained, seeded_dropout
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Model
@@ -45,10 +45,10 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        checkpoint.check_lfs_pointers(Path(folder))
-        config, tokenizer = checkpoint.read_config(folder, **named), checkpoint.read_tokenizer(folder, **named)
-        loaded = checkpoint.load_network(folder, device_map="meta") if whole else checkpoint.outline_network(config)
-        ends, own = checkpoint.read_end_tokens(loaded, tokenizer, Path(folder))
+        pretrained.check_lfs_pointers(Path(folder))
+        config, tokenizer = pretrained.read_config(folder, **named), pretrained.read_tokenizer(folder, **named)
+        loaded = pretrained.load_network(folder, device_map="meta") if whole else pretrained.outline_network(config)
+        ends, own = pretrained.read_end_tokens(loaded, tokenizer, Path(folder))
     except UserError:
         raise
     except Exception as error:  # transformers and its file readers raise many types
@@ -164,11 +164,11 @@ class Preflight:
         """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""
         kind, modules = type(self.lm.model).__name__, seeded_dropout.dropout_modules(self.lm.model)
         try:
-            twin = kind_trial.random_twin(self.lm)
+            twin = architecture_trial.random_twin(self.lm)
         except Exception as error:  # of the network's own code
             yield "note", f"a small {kind} can't be tried: {first_line(error)}"
             return
-        if why := kind_trial.why_no_cache(twin):
+        if why := architecture_trial.why_no_cache(twin):
             yield "wrong", f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}"
         try:
             seeded_dropout.assert_dropout_active(twin)

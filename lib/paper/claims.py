@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from lib.paper import calibration_claims, estimation_claims
 from lib.paper.claim_cases import Claim
-from lib.paper.reference import paper_facts
+from lib.paper.numbers_of_paper import paper_facts
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
 GROUPS = ("Abstract", "Introduction", *FINDINGS)

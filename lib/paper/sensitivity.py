@@ -15,7 +15,7 @@ from lib.analysis.run_signals import RunSignals
 from lib.paper.claim_cases import Claim
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import Verdict, judge_all
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import UserError
 
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
@@ -32,10 +32,10 @@ CHOICES = {  # that move results and need no model, and what each decides
 BINS = (10, 20, 30)  # the paper's
 
 
-def alternative_choices(now: Reading) -> Iterator[tuple[str, Any]]:
+def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
     """Yield each of CHOICES with every value except the current one (`now`)."""
     for name in CHOICES:
-        kind = Reading.model_fields[name].annotation
+        kind = EvaluationChoices.model_fields[name].annotation
         values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
         yield from ((name, value) for value in values if value != getattr(now, name))
 
@@ -48,8 +48,8 @@ def describe_choice(name: str, value: Any, now: Any) -> str:
 
 def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
     """Return the signals under another choice. Raise UserError if no response is left."""
-    reading = signals.reading.model_copy(update={name: value})
-    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading)
+    choices = signals.choices.model_copy(update={name: value})
+    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, choices)
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
     return other
@@ -69,8 +69,8 @@ def judge_alternatives(signals: RunSignals, labels: Results) -> pd.DataFrame:
     """
     before = {name: verdict for name, verdict in judge_errors(signals, labels).items() if verdict.held is not None}
     records: list[tuple] = []
-    for name, value in alternative_choices(signals.reading):
-        choice = f"{name}: {value}", describe_choice(name, value, getattr(signals.reading, name))
+    for name, value in alternative_choices(signals.choices):
+        choice = f"{name}: {value}", describe_choice(name, value, getattr(signals.choices, name))
         try:
             after = judge_errors(change_choice(signals, name, value), labels, [old.claim for old in before.values()])
         except UserError as error:  # such as options that are not single tokens of the model

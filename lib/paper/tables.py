@@ -11,7 +11,7 @@ from lib.analysis.results import Results
 from lib.paper import cells
 from lib.paper.booktabs import Table
 from lib.paper.latex import escape
-from lib.paper.reference import paper_facts
+from lib.paper.numbers_of_paper import paper_facts
 from lib.score.estimators import ESTIMATORS, in_columns
 from lib.store import PAIR
 

@@ -9,7 +9,7 @@ import pandas as pd
 from lib.analysis.results import MissingFrame, Results
 from lib.paper.claim_cases import QUANTIFIERS, Claim, NotApplicable
 from lib.paper.claims import CLAIMS
-from lib.paper.reference import published
+from lib.paper.numbers_of_paper import published
 
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read

@@ -1,7 +1,7 @@
 """From stored model outputs to confidence: the estimators' signals, and the tidy frame of their scores.
 
-None of this needs the model. `params.Reading` sets which options P(True) compares and which phi turns BALD into
-confidence.
+None of this needs the model. `params.EvaluationChoices` sets which options P(True) compares and which phi turns
+BALD into confidence.
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib import schemas
-from lib.params import Reading
+from lib import stored_columns
+from lib.params import EvaluationChoices
 from lib.paths import check_choice
 from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
 from lib.score.metrics import METRICS, RESULT, evaluate
@@ -25,7 +25,7 @@ def confidence_frame(
     responses: pd.DataFrame,
     verification: pd.DataFrame | None = None,
     dropout: pd.DataFrame | None = None,
-    reading: Reading = Reading(),  # noqa: B008  frozen
+    choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
     names: Iterable[str] | None = None,
     further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def confidence_frame(
         P(True), as stored by 03.
     dropout : DataFrame, optional
         Stochastic passes as stored by 04, at one rate per example.
-    reading : Reading
+    choices : EvaluationChoices
         Which options P(True) compares, and which phi turns BALD into confidence.
     names : iterable of str, optional
         Estimators; by default all of the paper with available signals.
@@ -54,9 +54,9 @@ def confidence_frame(
     """
     declared = ESTIMATORS | EXTRAS
     wanted = in_declared_order(declared[name] for name in (ESTIMATORS if names is None else names))
-    signals = [] if verification is None else [option_log_odds(verification, reading.options)]
+    signals = [] if verification is None else [option_log_odds(verification, choices.options)]
     if dropout is not None and len(dropout):
-        signals.append(bald_signal(dropout, responses, reading.phi))
+        signals.append(bald_signal(dropout, responses, choices.phi))
     signals += [] if further is None else [further]
     known, parts = responses[[*KEYS, "correct"]], []
     merged = (known.merge(found, on=KEYS, validate="one_to_one") for found in signals if len(found))
@@ -68,7 +68,7 @@ def confidence_frame(
                 scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": source.correct}
                 margin = {"margin": signal} if estimator.needs in MARGINS.values() else {}
                 parts.append(source[KEYS].assign(**scores, **margin))
-    return pd.concat(parts, ignore_index=True) if parts else schemas.empty_frame("confidence")
+    return pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
 
 
 # ---- P(True)
@@ -122,10 +122,10 @@ def compute_bald(row: Any, passes: int | None = None) -> np.ndarray:
     return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
 
 
-def rows_at_selected_rate(dropout: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+def rows_at_selected_rate(dropout: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
     """Return the rows at the selected rate, one per example; without tuning rows unless `fit_on_tuning_rows`."""
     rows = dropout[dropout.selected]
-    return rows if reading.fit_on_tuning_rows else rows[~rows.tuning]
+    return rows if choices.fit_on_tuning_rows else rows[~rows.tuning]
 
 
 def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
@@ -149,7 +149,7 @@ def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.
 def evaluate_rate_grid(
     responses: pd.DataFrame,
     dropout: pd.DataFrame,
-    reading: Reading = Reading(),  # noqa: B008  frozen
+    choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
     names: Iterable[str] = METRICS,
 ) -> pd.DataFrame:
     """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
@@ -170,8 +170,8 @@ def evaluate_rate_grid(
     """
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
-        scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
-        results = evaluate(scores, reading.bins, split="calibration", names=names)
+        scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
+        results = evaluate(scores, choices.bins, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
 

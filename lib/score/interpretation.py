@@ -1,6 +1,6 @@
 """Interpret stored responses under a run's choices: correctness, the tokens that count, and their probabilities.
 
-This covers every choice that the paper leaves open and that needs no new generation (`params.Reading`). A run
+This covers every choice that the paper leaves open and that needs no new generation (`params.EvaluationChoices`). A run
 interprets its responses once; all later steps use the frame from `interpret_responses`.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.store import KEYS
 from lib.tasks.answers import answer_span, has_answer
 from lib.tasks.grading import grade
@@ -17,14 +17,14 @@ from lib.tasks.grading import grade
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
 
-def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
     """Grade stored responses and select the tokens that count, under a run's choices.
 
     Parameters
     ----------
     generations : DataFrame
         A row per response, as stored by 01.
-    reading : Reading
+    choices : EvaluationChoices
         The choices: grader, treatment of missing answers, which probabilities count.
 
     Returns
@@ -34,31 +34,31 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
         log-probabilities of the tokens for sequence and answer estimators; `span`, the position of the answer's tokens.
         For rows without an answer, `missing: zero` sets `answer` and `span` to None, and `missing: drop` omits the row.
     """
-    rows = [interpret_row(row, reading) for row in generations.itertuples(index=False)]
+    rows = [interpret_row(row, choices) for row in generations.itertuples(index=False)]
     columns = {"parsed": bool, "correct": bool} | dict.fromkeys(("response", "answer", "span"), object)
     read = pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)
     responses = pd.concat([generations[KEYS].reset_index(drop=True), read], axis=1)
-    if reading.missing == "drop":
+    if choices.missing == "drop":
         responses = responses[responses.parsed].reset_index(drop=True)
     return responses
 
 
-def interpret_row(row: Any, reading: Reading) -> tuple:
+def interpret_row(row: Any, choices: EvaluationChoices) -> tuple:
     """Return the columns of `interpret_responses` for a generations row."""
-    logprobs = np.asarray(getattr(row, LOGPROBS[reading.logprobs_from]), dtype=np.float64)
+    logprobs = np.asarray(getattr(row, LOGPROBS[choices.logprobs_from]), dtype=np.float64)
     parsed = has_answer(row)
-    correct = parsed and grade(row.answer, row.reference, reading.grader)
-    span = None if reading.missing == "zero" and not parsed else answer_span(row, parsed)
+    correct = parsed and grade(row.answer, row.reference, choices.grader)
+    span = None if choices.missing == "zero" and not parsed else answer_span(row, parsed)
     answer = None if span is None else logprobs[slice(*span)]
-    return parsed, correct, select_sequence_tokens(row, logprobs, reading), answer, span
+    return parsed, correct, select_sequence_tokens(row, logprobs, choices), answer, span
 
 
-def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
+def select_sequence_tokens(row: Any, logprobs: np.ndarray, choices: EvaluationChoices) -> np.ndarray:
     """Return the log-probabilities (n,) for the sequence estimators.
 
     The end token is no part of them. If no token would be left, the thinking is kept, then the end token.
     """
-    start = 0 if reading.include_thinking else int(row.thinking_end)
+    start = 0 if choices.include_thinking else int(row.thinking_end)
     end = len(logprobs) - int(row.eos)
     for part in (logprobs[start:end], logprobs[:end]):
         if part.size:

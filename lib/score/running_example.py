@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import UserError
 from lib.score.confidence import MARGINS, compute_bald, option_log_odds, scale_bald
 from lib.score.estimators import ans_avg, c_bald, p_true
@@ -27,7 +27,7 @@ def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: s
     Raises
     ------
     UserError
-        The reading leaves no row of the model.
+        The choices leave no row of the model.
     """
     rows = responses[(responses.model == model) & (responses.split == "evaluation")]
     if rows.empty:
@@ -64,7 +64,7 @@ def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFram
     return pd.DataFrame(records).T.astype({"tokens": int})
 
 
-def bald_by_token(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+def bald_by_token(passes: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
     """Return BALD by answer token from a dropout frame of one row; the mean of column phi is c_BALD.
 
     Columns: both terms of `eq:bald` after all passes, BALD (nats) and its phi (`top_k` and `top_p` divide BALD first).
@@ -74,7 +74,7 @@ def bald_by_token(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
         "predictive": row.predictive[-1],
         "conditional": row.conditional[-1],
         "BALD": compute_bald(row),
-        "phi": [c_bald([value]) for value in scale_bald(passes, reading.phi)[0]],
+        "phi": [c_bald([value]) for value in scale_bald(passes, choices.phi)[0]],
     }
     return pd.DataFrame(columns).rename_axis("answer token")
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lib.configs import Dataset
+from lib.models_and_datasets import Dataset
 from lib.paths import ROOT, UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes, relative_path
 
 Record = tuple[str, Any]  # its name in messages, and its fields

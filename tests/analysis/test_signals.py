@@ -8,7 +8,7 @@ from scipy.stats import chi2
 from synthetic import keyed, passed, told
 
 from lib.analysis import calibration_statistics, dropout_statistics, token_statistics, verification_statistics
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.score import confidence
 
 LOG = np.log
@@ -121,13 +121,13 @@ def test_halves_of_the_passes_are_held_against_each_other():
     frame = keyed(4, **whole, **halves).assign(selected=True, tuning=False, rate=0.1)
     responses = told([[0.5]] * 4, [True, False, False, True])
     responses.loc[3, "answer"] = None
-    found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
+    found = dropout_statistics.split_half_reliability(responses, frame, EvaluationChoices()).iloc[0]
     r = np.corrcoef(1 - bald[:3].T)[0, 1]
     assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
     assert (found.auroc_1, found.auroc_2) == (1, 0.5)
     assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
     for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
-        assert dropout_statistics.split_half_reliability(responses, older, Reading()).empty
+        assert dropout_statistics.split_half_reliability(responses, older, EvaluationChoices()).empty
 
 
 # ---- what calibration rows show

@@ -9,7 +9,7 @@ import pytest
 from clone import copy_of_project, counts, run
 from latex import paper, parse, printed, specification, tabulars
 
-from lib.paper.reference import REFERENCE
+from lib.paper.numbers_of_paper import REFERENCE
 from workflow.export import OF_PUBLISHED
 
 TABLES = [name.removeprefix("tab_") for name in OF_PUBLISHED if name.startswith("tab_")]

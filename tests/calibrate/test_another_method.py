@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_tables, reference
+from lib.paper import calibration_tables, numbers_of_paper
 from lib.paper.all_tables import printed_numbers
 
 MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
@@ -17,7 +17,7 @@ MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
 
 @pytest.fixture(scope="module")
 def paper():
-    return reference.published()
+    return numbers_of_paper.published()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from synthetic import columns, generations, responses, scored, single_pass
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Isotonic, Platt, Temperature
 from lib.calibrate.fitting import calibration_data, token_signals
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, scale_bald
 from lib.score.estimators import EXTRAS, ans_avg, ans_joint
 from lib.tasks.grading import grade
@@ -290,10 +290,10 @@ MISSPELLED = [
     (lambda: Temperature(target="ans-joint"), "'ans_avg', 'ans_joint'"),
     (lambda: Temperature().set_params(target="joint").fit(tokens_of(2, 1.0), [0, 1]), "'ans_avg', 'ans_joint'"),
     (lambda: Temperature().set_params(target="x").on_subsets(tokens_of(2, 1.0), np.ones(2), None), "'ans_avg', 'ans_"),
-    (lambda: Reading(missing="last"), "'last_number', 'drop' or 'zero'"),
-    (lambda: Reading(logprobs_from="samples"), "'model' or 'sampling'"),
-    (lambda: Reading(phi="top"), "'clip', 'top_k' or 'top_p'"),
-    (lambda: Reading(grader="exakt"), "'exact'"),
+    (lambda: EvaluationChoices(missing="last"), "'last_number', 'drop' or 'zero'"),
+    (lambda: EvaluationChoices(logprobs_from="samples"), "'model' or 'sampling'"),
+    (lambda: EvaluationChoices(phi="top"), "'clip', 'top_k' or 'top_p'"),
+    (lambda: EvaluationChoices(grader="exakt"), "'exact'"),
     (lambda: grade("1", "1", "exakt"), "exact"),
     (lambda: scale_bald(pd.DataFrame({"predictive": [], "top_k": [], "top_p": []}), "top"), "'clip', 'top_k', 'top_p'"),
 ]

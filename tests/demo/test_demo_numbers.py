@@ -50,9 +50,9 @@ def test_transfer(shipped, fitted):
 def test_what_the_confidence_is_good_for(shipped, fitted):
     """Of the estimators that the project adds, too."""
     passes = shipped.dropout
-    chosen = rows_at_selected_rate(passes, shipped.reading)
+    chosen = rows_at_selected_rate(passes, shipped.choices)
     read, tokens = (shipped.responses, shipped.verification), fitting.token_signals(shipped.sets)
-    raw = confidence_frame(*read, chosen, shipped.reading, ESTIMATORS | EXTRAS, tokens)
+    raw = confidence_frame(*read, chosen, shipped.choices, ESTIMATORS | EXTRAS, tokens)
     calibrated, *_ = fitting.calibrate(raw, shipped.sets, fitted)
     scores, constants = proper_scores.add_base_rate(raw, calibrated)
     compared = proper_scores.compare_with_base_rate(scores, constants, DEMO.bins, seed=DEMO.seed)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lib import params
-from lib.configs import Dataset, Model
+from lib.models_and_datasets import Dataset, Model
 from lib.paths import PARAMS, UserError
 
 GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
@@ -112,7 +112,7 @@ def test_a_part_reads_its_own_keys_alone():
         "models": params,
         "In": ["", "bins = 5", "draws = 1", "run = 1; draws = 2"],
     }
-    assert params.Reading.of(theirs | {"bins": 5}) == params.Reading(bins=5)
+    assert params.EvaluationChoices.of(theirs | {"bins": 5}) == params.EvaluationChoices(bins=5)
     with pytest.raises(UserError, match="'draws' is <object"):
         params.Subsampling.of(theirs)
 
@@ -121,8 +121,10 @@ def test_a_notebooks_first_cell_is_checked():
     """Also what no part reads; a variable of the reader's own in it is none of ours."""
     cell = 'run = "lab"\ntarget_precisions = [0.9]\nmine = 3'
     with pytest.raises(UserError, match=re.escape("'target_precisions.0' is 2.0")):
-        params.Reading.of({"In": ["", cell], "run": "lab", "target_precisions": [2.0], "mine": 3})
-    assert params.Reading.of({"In": ["", cell], "run": "lab", "target_precisions": [0.9], "mine": 3, "draws": None})
+        params.EvaluationChoices.of({"In": ["", cell], "run": "lab", "target_precisions": [2.0], "mine": 3})
+    assert params.EvaluationChoices.of(
+        {"In": ["", cell], "run": "lab", "target_precisions": [0.9], "mine": 3, "draws": None}
+    )
 
 
 GIVEN = {"run": "lab", "model": "tiny-llama", "bins": 5, "limit": 0}
@@ -139,8 +141,8 @@ def test_what_papermill_was_given_is_checked(wrong, said):
     added = "# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items() if name != "models")
     variables = given | {"In": ["", "bins = 10", added + ("models = []\n" if wrong.get("models") else "")]}
     if not said:
-        assert params.Reading.of(variables).bins == 5
+        assert params.EvaluationChoices.of(variables).bins == 5
         return
     with pytest.raises(UserError) as error:
-        params.Reading.of(variables)
+        params.EvaluationChoices.of(variables)
     assert said in str(error.value)

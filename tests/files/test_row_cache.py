@@ -74,7 +74,7 @@ def test_a_shorter_and_a_larger_run_find_the_same_rows():
     assert shards(rows=3).map(None, [2, 1, 2]).x.tolist() == [2, 1, 2]
     assert (
         shards().map(None, []).empty
-        and list(shards("nothing").map(None, [])) == store.schemas.SCHEMAS["generations"].names
+        and list(shards("nothing").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lib import paths, schemas, store
+from lib import paths, store, stored_columns
 from lib.paths import SHIPPED, UserError, write_atomically
 from lib.row_cache import RowCache
 
@@ -21,7 +21,7 @@ VERDICTS = pd.DataFrame(
 
 def row_of(kind, **values):
     """A row of a kind whose other values are missing."""
-    return pd.DataFrame({name: [None] for name in schemas.empty_frame(kind)} | values)
+    return pd.DataFrame({name: [None] for name in stored_columns.empty_frame(kind)} | values)
 
 
 def load(kind, *datasets, run="lab", **how):
@@ -136,7 +136,7 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     "change, message",
     [
         (lambda f: f.drop(columns="in_situ_logz"), "has no column 'in_situ_logz'; it is not what 01_generate writes"),
-        (lambda f: f.assign(in_situ_logs=1), "'in_situ_logs' that lib/schemas.py does not describe; did you"),
+        (lambda f: f.assign(in_situ_logs=1), "'in_situ_logs' that lib/stored_columns.py does not describe; did you"),
         (
             lambda f: f.assign(in_situ_logz="five"),
             "column in_situ_logz with type str|'in_situ_logits' is list<.*double>",
@@ -174,5 +174,5 @@ def test_every_shipped_frame_is_as_described():
     kinds = set()
     for path in SHIPPED.glob("*/*.parquet"):
         store.read_frame(path)
-        kinds |= {path.parent.name} & set(schemas.SCHEMAS)
-    assert kinds == set(schemas.SCHEMAS) and kinds <= set(schemas.WRITERS)
+        kinds |= {path.parent.name} & set(stored_columns.SCHEMAS)
+    assert kinds == set(stored_columns.SCHEMAS) and kinds <= set(stored_columns.WRITERS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params
-from lib.generate import batching, generation, models, p_true, sampling, scoring
+from lib.generate import batching, generation, models, p_true, sampling, teacher_forcing
 from lib.paths import UserError
 from lib.random_streams import stream_seed
 
@@ -117,7 +117,7 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
 def test_logits_of_the_answer_and_of_the_end_token_are_kept(start, end, positions):
     """An answer may begin with the response; without one, temperature is fitted on the end token alone."""
     spans = {"answer_start": start, "answer_end": end, "last_number_start": -1, "last_number_end": -1}
-    assert scoring.answer_positions(spans, 5) == positions
+    assert teacher_forcing.answer_positions(spans, 5) == positions
 
 
 def test_a_response_is_shown_token_by_token(lm):

@@ -6,20 +6,20 @@ import tiny_gguf
 import torch
 from transformers import GgufConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lib import configs
-from lib.generate import checkpoint, models, preflight
+from lib import models_and_datasets
+from lib.generate import models, preflight, pretrained
 from lib.paths import UserError
 
 
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     """The model of a file in its folder of verified files; the file is written by the test."""
-    monkeypatch.setattr(configs, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(models_and_datasets, "MODELS", tmp_path / "models")
     (tmp_path / "models" / "0" / "x").parent.mkdir(parents=True)
 
     def of(file=None, **more):
         told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
-        made = configs.Model(**told | more)
+        made = models_and_datasets.Model(**told | more)
         if file:
             made.place.mkdir(exist_ok=True)
             (made.place / "tiny.gguf").symlink_to(file)
@@ -68,7 +68,7 @@ def test_it_says_what_its_checkpoint_says(tmp_path, spec):
     unpacked = {"dtype": torch.bfloat16, "quantization_config": GgufConfig(dequantize=True)}
     LlamaForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, **unpacked).save_pretrained(folder)
     PreTrainedTokenizerFast.from_pretrained(tmp_path, gguf_file=file.name).save_pretrained(folder)
-    plain = configs.Model(label="Plain", source=str(folder), dtype="bfloat16")
+    plain = models_and_datasets.Model(label="Plain", source=str(folder), dtype="bfloat16")
     other = models.load_language_model("plain", plain)
     assert (lm.eos, lm.tokenizer.chat_template) == (other.eos, other.tokenizer.chat_template)
     for row in range(10):
@@ -86,7 +86,7 @@ def test_it_says_what_its_checkpoint_says(tmp_path, spec):
 ])  # fmt: skip
 def test_an_impossible_end_token_is_one_line_before_any_tensor_is_read(tmp_path, spec, monkeypatch, end, line):
     file = tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.weights_of(tiny_gguf.network()), end=end)
-    monkeypatch.setattr(checkpoint, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
+    monkeypatch.setattr(pretrained, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
     with pytest.raises(UserError, match=f"{line}[^\n]*$"):
         preflight.load_outline("tiny", spec(), str(tmp_path), whole=False, gguf_file="tiny.gguf")
     with pytest.raises(UserError, match=f"{line}[^\n]*$"):

@@ -19,7 +19,7 @@ from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import generation, imported_responses, p_true, preflight, response_files
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import judge
-from lib.params import Model, Reading
+from lib.params import EvaluationChoices, Model
 from lib.paths import ROOT, SHIPPED, UserError
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
@@ -160,7 +160,7 @@ def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thi
     assert (row.answer, row.thinking_end, len(row.token_logprobs)) == ("17", first, first + 7)
     shown = interpret_responses(pd.DataFrame([row])).iloc[0]
     assert len(shown.response) == first + 7 and shown.answer.tolist() == pytest.approx([-0.3, -0.4])
-    alone = interpret_responses(pd.DataFrame([row]), Reading(include_thinking=False)).iloc[0]
+    alone = interpret_responses(pd.DataFrame([row]), EvaluationChoices(include_thinking=False)).iloc[0]
     assert alone.response.tolist() == pytest.approx([logprob for _, logprob in ANSWERED])
 
 
@@ -183,8 +183,8 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
     found = imported_responses.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
     served, keys = found.to_frame("tiny-llama"), [*store.KEYS, "estimator"]
     for choice in {}, {"include_thinking": False}, {"grader": "exact"}, {"missing": "drop"}:
-        reading = Reading(**choice)
-        a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (shipped, served))
+        choices = EvaluationChoices(**choice)
+        a, b = (confidence_frame(interpret_responses(frame, choices), choices=choices) for frame in (shipped, served))
         a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))
         assert sorted(set(b.estimator)) == sorted(SINGLE) and len(b) == 4 * 500
         assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])

@@ -14,7 +14,7 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params, store
-from lib.generate import checkpoint, generation, models, p_true
+from lib.generate import generation, models, p_true, pretrained
 from lib.generate.models import LanguageModel
 from lib.paths import UserError
 from lib.score import confidence, estimators
@@ -81,7 +81,7 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
 def real(request, shared):
     """A real tokenizer with its chat template, without a model."""
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / request.param)
-    checkpoint.set_padding(tokenizer)
+    pretrained.set_padding(tokenizer)
     thinking = request.param in ("Qwen3-8B", "DeepSeek-R1-Distill-Llama-8B")
     changed = {"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"}
     spec = params.load_model_config("tiny-llama").model_copy(update=changed)

@@ -9,10 +9,10 @@ from latex import paper as paper_text
 
 from lib import params, store
 from lib.analysis import run_results, run_signals
-from lib.paper import comparison, notes, reference, tables
+from lib.paper import comparison_with_paper, notes, numbers_of_paper, tables
 from lib.paper.claim_cases import QUANTIFIERS
 from lib.paper.claims import CLAIMS, FINDINGS
-from lib.paper.reference import paper_facts
+from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import judge_all
 
 # Counted by hand from the printed tables (exceptions among them). The figures of the paper's own claims, too: 35 of 45
@@ -41,7 +41,7 @@ DEMO = params.load_profile("demo")
 
 @pytest.fixture(scope="module")
 def paper():
-    return reference.published()
+    return numbers_of_paper.published()
 
 
 def test_every_finding_on_the_papers_numbers(paper):
@@ -108,7 +108,7 @@ def as_the_papers(paper, **values):
 
 
 def test_the_paper_lies_inside_its_own_intervals(paper):
-    found = comparison.compare_with_paper(as_the_papers(paper), paper).records
+    found = comparison_with_paper.compare_with_paper(as_the_papers(paper), paper).records
     assert set(found.verdict) == {"inside", "no interval printed"} and found.difference.abs().max() == 0
     assert len(found) > 1300 and (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90
 
@@ -119,12 +119,12 @@ def test_a_number_outside_its_interval_is_said_so(paper, beyond, outside):
     row = table.query("model == 'Llama-3.1-8B' and dataset == 'GSM8K' and estimator == 'seq_avg' and metric == 'ece'")
     table.loc[row.index, "value"] = row.high + beyond
     run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
-    found = comparison.compare_with_paper(run, paper).records.query("table == 'tab_result_estimation_full'")
+    found = comparison_with_paper.compare_with_paper(run, paper).records.query("table == 'tab_result_estimation_full'")
     assert (found.verdict == "outside").sum() == outside
 
 
 def test_other_models_settings_and_questions_are_compared_with_nothing(paper, demo):
-    found = comparison.compare_with_paper(demo, paper).records
+    found = comparison_with_paper.compare_with_paper(demo, paper).records
     assert set(found.verdict) == {"not comparable: another model"} and found.value_paper.isna().all()
     run = as_the_papers(paper)
     others = {
@@ -133,13 +133,13 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
     }
     for reason, change in others.items():
         settings = [type(spec)(**vars(spec) | change) for spec in run.settings]
-        found = comparison.compare_with_paper(replace(run, settings=settings), paper).records
+        found = comparison_with_paper.compare_with_paper(replace(run, settings=settings), paper).records
         found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
         assert set(found.verdict) == {f"not comparable: {reason}"}
     own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
-    assert comparison.foreign_questions(replace(run, questions=own)) == {}
+    assert comparison_with_paper.foreign_questions(replace(run, questions=own)) == {}
     limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
-    found = comparison.compare_with_paper(replace(run, questions=limited), paper).records
+    found = comparison_with_paper.compare_with_paper(replace(run, questions=limited), paper).records
     found = found[found.verdict.str.startswith("not comparable") & (found.table == "tab_result_estimation")]
     words = {"SVAMP": "other numbers of questions", "GSM8K": "other questions"}
     assert set(zip(found.dataset, found.verdict, strict=True)) == {
@@ -150,7 +150,7 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
 def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says():
     """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
     first, second = np.random.default_rng(0).normal(size=(2, 200_000))
-    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.EXPECTED_CAPTURE_RATE
+    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison_with_paper.EXPECTED_CAPTURE_RATE
 
 
 # ---- a run that lacks answers or passes
@@ -164,7 +164,7 @@ def heads(shipped, count, passes, answers):
     first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
     verification = shipped.verification.merge(first[store.KEYS], on=store.KEYS)
     dropout = shipped.dropout[shipped.dropout.model.isin(passes)].merge(first[store.KEYS], on=store.KEYS)
-    return run_signals.RunSignals.from_frames(first, verification, dropout, params.Reading())
+    return run_signals.RunSignals.from_frames(first, verification, dropout, params.EvaluationChoices())
 
 
 @pytest.mark.parametrize("models", [[], ["tiny-llama"]])

@@ -8,7 +8,7 @@ from browser import _browse, check_width, chromium
 from hostile import STRINGS
 
 from lib import params, store
-from lib.paper import microscope
+from lib.paper import token_viewer
 from lib.paths import ROOT, SHIPPED
 from lib.score import running_example
 from lib.score.interpretation import interpret_responses
@@ -31,13 +31,13 @@ def responses(generations):
 
 @pytest.fixture(scope="module")
 def spellings():
-    return {name: microscope.load_token_speller(params.load_model_config(name)) for name in MODELS}
+    return {name: token_viewer.load_token_speller(params.load_model_config(name)) for name in MODELS}
 
 
 def test_probabilities_are_those_of_the_frame(generations, responses, spellings):
     one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
     row = running_example.rows_of_example(generations, one).iloc[0]
-    (view,) = microscope.token_page(generations, one, LABELS, spellings).views
+    (view,) = token_viewer.token_page(generations, one, LABELS, spellings).views
     tokens, p = view["tokens"], np.exp(row.token_logprobs[: len(view["tokens"])])
     assert [float(token["said"]) for token in tokens] == pytest.approx(p, abs=6e-5)
     assert float(view["title"].rsplit(" ", 1)[1]) == pytest.approx(p.mean(), abs=6e-4)
@@ -52,8 +52,8 @@ def test_probabilities_are_those_of_the_frame(generations, responses, spellings)
 
 def test_a_long_response_loses_its_beginning_but_not_its_answer(generations, responses, spellings):
     one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
-    (whole,) = microscope.token_page(generations, one, LABELS, spellings).views
-    cut = microscope.token_view(generations, one, LABELS, spellings, 7)
+    (whole,) = token_viewer.token_page(generations, one, LABELS, spellings).views
+    cut = token_viewer.token_view(generations, one, LABELS, spellings, 7)
     assert cut["tokens"] == whole["tokens"][-7:] and any(token["answer"] for token in cut["tokens"])
     assert cut["left_out"] == len(whole["tokens"]) - 7 and cut["title"] == whole["title"]
 
@@ -61,7 +61,7 @@ def test_a_long_response_loses_its_beginning_but_not_its_answer(generations, res
 def test_words_stay_words(generations, responses):
     loud = generations.assign(question=LOUD)
     labels = ({name: LOUD for name in MODELS}, {name: LOUD for name in DATASETS})
-    text = microscope.token_pages(loud, responses, labels, dict.fromkeys(MODELS, lambda token: LOUD)).html()
+    text = token_viewer.token_pages(loud, responses, labels, dict.fromkeys(MODELS, lambda token: LOUD)).html()
     body = text.split("</style>", 1)[1]
     assert not re.search(r"<(script|img|svg onload|b|iframe)\b", body) and "7*7" in body
     assert not re.search(r'\son\w+="', re.sub(r"&\w+;|&#\d+;", "", re.sub(r">[^<]*<", "><", body)))
@@ -69,7 +69,7 @@ def test_words_stay_words(generations, responses):
 
 
 def test_without_a_tokenizer_ids_are_shown(generations, responses):
-    text = microscope.token_pages(generations, responses, LABELS, dict.fromkeys(MODELS)).html()
+    text = token_viewer.token_pages(generations, responses, LABELS, dict.fromkeys(MODELS)).html()
     first = int(generations.token_ids.iloc[0][0])
     assert f">[{first}]<" in text and "is the id of a token" in text
 
@@ -79,7 +79,7 @@ def test_without_a_tokenizer_ids_are_shown(generations, responses):
 
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_the_report_shows_them_in_any_width(generations, responses, spellings, tmp_path):
-    views = microscope.token_pages(generations, responses, LABELS, spellings).views
+    views = token_viewer.token_pages(generations, responses, LABELS, spellings).views
     path = tmp_path / "report.html"
     path.write_text(report_page({"run": "mine"}, {"rep_microscope": {"application/json": views}}))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr

@@ -3,14 +3,14 @@
 import re
 
 from lib import params
-from lib.paper import reference
+from lib.paper import numbers_of_paper
 
 PAPER = params.load_profile("paper")
 MODELS = {name: params.load_model_config(name) for name in PAPER.models}
 
 
 def test_decoding_settings_are_the_papers():
-    printed = reference.reference_numbers().query("table == 'inference_settings'")
+    printed = numbers_of_paper.reference_numbers().query("table == 'inference_settings'")
     printed = printed.pivot(index="model", columns="metric", values="text")
     assert len(printed) == len(MODELS) == 5
     for spec in MODELS.values():
@@ -19,12 +19,12 @@ def test_decoding_settings_are_the_papers():
         assert [spec.temperature, spec.top_p, spec.top_k, spec.min_p] == list(numbers)
         assert spec.system_prompt == (row["System prompt"] == "Yes")
         assert re.fullmatch("[0-9a-f]{40}", spec.revision)
-    assert {spec.source for spec in MODELS.values()} == set(reference.paper_facts()["models"].values())
+    assert {spec.source for spec in MODELS.values()} == set(numbers_of_paper.paper_facts()["models"].values())
     assert [name for name, spec in MODELS.items() if spec.thinking] == ["deepseek-r1-8b", "qwen3-8b-thinking"]
 
 
 def test_the_profile_covers_what_the_paper_shows():
-    printed = reference.reference_numbers()
+    printed = numbers_of_paper.reference_numbers()
     labels = {spec.label: name for name, spec in MODELS.items()}
     datasets = {name: params.load_dataset_config(name) for name in PAPER.datasets}
     main, bins = (printed[printed.table == table] for table in ("result_estimation", "bin_ablation"))

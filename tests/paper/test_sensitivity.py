@@ -5,7 +5,7 @@ import pytest
 from lib import params, store
 from lib.analysis import run_results, run_signals
 from lib.paper import sensitivity
-from lib.params import Reading
+from lib.params import EvaluationChoices
 
 PAIR = ["tiny-llama"], ["demo-medium"]
 LABELS = run_results.results_without_frames(*PAIR)
@@ -17,11 +17,11 @@ def unanswered(shipped):
     rows = shipped.generations.query("model in @PAIR[0] and dataset in @PAIR[1]").groupby("split").head(40)
     rows = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    return run_signals.RunSignals.from_frames(rows, first, shipped.dropout.head(0), Reading())
+    return run_signals.RunSignals.from_frames(rows, first, shipped.dropout.head(0), EvaluationChoices())
 
 
 def test_each_value_of_the_eight_choices_but_the_runs_own():
-    tried = list(sensitivity.alternative_choices(Reading(missing="zero", include_thinking=False, bins=20)))
+    tried = list(sensitivity.alternative_choices(EvaluationChoices(missing="zero", include_thinking=False, bins=20)))
     assert {("missing", "drop"), ("missing", "last_number"), ("include_thinking", True), ("fit_on_tuning_rows", False),
             ("options", "True/False"), ("phi", "top_k"), ("phi", "top_p"), ("logprobs_from", "sampling"),
             ("grader", "exact"), ("bins", 10), ("bins", 30)} <= set(tried)  # fmt: skip
@@ -53,7 +53,7 @@ def test_it_is_what_a_run_with_that_choice_says(shipped):
     demo = params.load_profile("demo")
     labels = run_results.results_without_frames(demo.models, demo.datasets)
     found = sensitivity.judge_alternatives(shipped, labels)
-    other = run_signals.RunSignals.of("shipped", demo.models, demo.datasets, Reading(phi="top_k"))
+    other = run_signals.RunSignals.of("shipped", demo.models, demo.datasets, EvaluationChoices(phi="top_k"))
     verdicts = sensitivity.judge_errors(other, labels)
     rows = found[found.choice == "phi: top_k"].set_index("name")
     assert rows.then.to_dict() == {name: verdicts[name].said or verdicts[name].reason for name in rows.index}

@@ -12,7 +12,7 @@ from lib.paper import notes, tables
 from lib.paper.all_tables import TABLES
 from lib.paper.captions import CAPTIONS, OF_PAPER
 from lib.paper.latex import COMMANDS, MACROS, as_html, escape, plain
-from lib.paper.reference import published
+from lib.paper.numbers_of_paper import published
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
 

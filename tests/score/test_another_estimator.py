@@ -27,7 +27,9 @@ def signals():
     with pytest.MonkeyPatch.context() as patch:
         for estimator in MINE:
             patch.setitem(ESTIMATORS, estimator.name, estimator)
-        yield run_signals.RunSignals.of("shipped", DEMO.models[:1], DEMO.datasets, params.Reading.of(DEMO.model_dump()))
+        yield run_signals.RunSignals.of(
+            "shipped", DEMO.models[:1], DEMO.datasets, params.EvaluationChoices.of(DEMO.model_dump())
+        )
 
 
 def test_every_kind_is_computed_through_its_row(signals):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from synthetic import passed, responses, single_pass
 
 from lib.analysis.token_statistics import answer_token_logprobs, running_mean
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import UserError
 from lib.score import estimators
 from lib.score.confidence import scale_bald
@@ -130,7 +130,7 @@ def test_the_grader_is_the_one_asked_for():
     near = table(row(answer="7.0005"))
     assert single_pass(near).correct.all() and not single_pass(near, grader="exact").correct.any()
     with pytest.raises(UserError, match="did you mean 'numeric'"):
-        Reading.of({"grader": "numerc"})
+        EvaluationChoices.of({"grader": "numerc"})
 
 
 def test_coverage():

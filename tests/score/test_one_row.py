@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from synthetic import keyed, passed
 
-from lib.params import Reading
+from lib.params import EvaluationChoices
 from lib.paths import ROOT, UserError
 from lib.score import running_example
 
@@ -43,7 +43,7 @@ def test_options_by_hand():
 
 
 def test_disagreement_by_hand():
-    table = running_example.bald_by_token(passed(), Reading())
+    table = running_example.bald_by_token(passed(), EvaluationChoices())
     assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
     assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
     said = running_example.describe_c_bald(table)

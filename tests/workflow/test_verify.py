@@ -11,8 +11,8 @@ from clone import SMALL, copy_of_project, edit, start
 from small_project import write
 
 from lib import params
-from lib.analysis import run_comparison
-from lib.analysis.run_comparison import judge_reproduction, match_rows
+from lib.analysis import comparison_of_runs
+from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
 from lib.analysis.run_signals import RunSignals
 from lib.paper.all_tables import TABLES
 from lib.paths import UserError
@@ -20,13 +20,13 @@ from workflow import verify
 from workflow.pipeline import Run
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
-READING, BINS = params.Reading(), (10, 20)
+CHOICES, BINS = params.EvaluationChoices(), (10, 20)
 OTHER_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
 
 @pytest.fixture(scope="module")
 def theirs():
-    return RunSignals.of("shipped", [MODEL], [DATASET], READING)
+    return RunSignals.of("shipped", [MODEL], [DATASET], CHOICES)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def here(theirs):
 
 def altered(side, **columns):
     """The signals as a run would have left them with other columns in its generations."""
-    return RunSignals.from_frames(side.generations.assign(**columns), side.verification, side.dropout, side.reading)
+    return RunSignals.from_frames(side.generations.assign(**columns), side.verification, side.dropout, side.choices)
 
 
 def compared(here, ours, theirs):
@@ -69,7 +69,7 @@ def test_a_number_that_differs_by_more_is_named(here, theirs):
     assert not held and line.startswith(f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more")
     estimators = set(beyond.key.str.split("/").str[2])
     assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
-    lines = run_comparison.list_differing_numbers(table, "x.csv")
+    lines = comparison_of_runs.list_differing_numbers(table, "x.csv")
     assert "MORE than 0.002" in lines[0] and lines[0].split(":")[0].split()[0] in set(beyond.table)
 
 
@@ -99,7 +99,7 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
     keys = [f"{MODEL}/{DATASET}/{name}/ece{method}" for name, method in names]
     shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5, "text": "0.500"})
     ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan], text=["0.502", "0.502", "0.540", "--"])
-    table = run_comparison.compare_numbers(ours, shipped).set_index("key").loc[keys]
+    table = comparison_of_runs.compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
     held, line = judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
     assert held and "2 read otherwise, by at most 0.002 (1 by more, after isotonic regression)" in line
@@ -127,7 +127,7 @@ def test_a_forged_table_is_noticed(here, theirs, monkeypatch, tmp_path):
 
 
 def test_a_forged_result_of_05_is_noticed(here, theirs):
-    made = run_comparison.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
+    made = comparison_of_runs.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
     anew = replace(here, frames={**here.frames, **made})
     assert verify.list_differing_results(here, anew) == []
     kept = here.frames["result_isotonic"]

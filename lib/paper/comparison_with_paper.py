@@ -15,7 +15,7 @@ from scipy.stats import norm
 from lib.analysis.results import Results
 from lib.paper.all_tables import printed_numbers
 from lib.paper.cells import format_key_part
-from lib.paper.reference import paper_facts
+from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_records import ReportRecords
 from lib.paper.verdicts import VERDICT_WORDS, Verdict
 from lib.score.estimators import ESTIMATORS

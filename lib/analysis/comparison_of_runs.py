@@ -78,7 +78,7 @@ def select_rows_of_run(side: RunSignals, keys: pd.DataFrame, passes: pd.DataFram
     both = {name: passes[name] & passes[f"{name}_theirs"] for name in ("tuning", "selected")}
     use = passes[[*KEYS, "rate"]].assign(**both)
     dropout = dropout.drop(columns=["tuning", "selected"]).merge(use, on=[*KEYS, "rate"])
-    return RunSignals.from_frames(generations, verification, dropout, side.reading)
+    return RunSignals.from_frames(generations, verification, dropout, side.choices)
 
 
 def list_differing_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:

@@ -15,7 +15,7 @@ import pandas as pd
 from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
-from lib.configs import Model
+from lib.models_and_datasets import Model
 from lib.score import running_example
 from lib.store import PAIR
 

@@ -5,7 +5,7 @@ import torch
 from architectures import CONFIGS, REFUSED, STATEFUL, random
 
 from lib import params
-from lib.generate import checkpoint, kind_trial, preflight, sampling
+from lib.generate import architecture_trial, preflight, pretrained, sampling
 
 
 def lines(name):
@@ -17,7 +17,7 @@ def lines(name):
 @pytest.mark.parametrize("name", [*CONFIGS, *STATEFUL])
 def test_what_can_be_read_from_a_cache_is_ready(name, size, monkeypatch):
     if size == "few layers":  # of a model that is not small
-        monkeypatch.setattr(checkpoint, "SMALL", 0)
+        monkeypatch.setattr(pretrained, "SMALL", 0)
     ((level, text),) = lines(name)
     assert level == "ok" and text.startswith("dropout sites: ")
 
@@ -39,7 +39,7 @@ def test_a_large_network_is_tried_with_every_type_of_layer():
     config = random("qwen3-next").model.config
     large = type(config)(**config.to_dict() | {"num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000,
                                                "intermediate_size": 5000, "layer_types": None})  # fmt: skip
-    few = kind_trial.shrink_config(large)
+    few = architecture_trial.shrink_config(large)
     assert few.layer_types == [*["linear_attention"] * 3, "full_attention"]
     assert (few.num_experts, few.vocab_size, few.intermediate_size, large.num_experts) == (4, 512, 64, 512)
 

@@ -13,8 +13,8 @@ import torch
 from torch.nn.functional import pad
 from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig
 
-from lib.generate.checkpoint import is_small
 from lib.generate.models import LanguageModel
+from lib.generate.pretrained import is_small
 from lib.generate.sampling import encode_prefix, repeat_row, select_rows
 from lib.paths import first_line
 

@@ -15,12 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM
 
 from lib import params, store
-from lib.generate import float32_logits, generation, models, p_true, sampling, scoring
+from lib.generate import float32_logits, generation, models, p_true, sampling, teacher_forcing
 from lib.generate.float32_logits import give_float32_logits
-from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.paths import SHIPPED
 from lib.tasks import datasets
+from lib.temperature_grid import temperatures
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
 FEW = SETTINGS.model_copy(update={"demonstration": "few"})
@@ -36,7 +36,7 @@ def drawn(lm, count, settings=SETTINGS):
 
 
 def score(lm, requests, responses):
-    return pd.DataFrame(scoring.score_responses(lm, requests, responses, SETTINGS))
+    return pd.DataFrame(teacher_forcing.score_responses(lm, requests, responses, SETTINGS))
 
 
 SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("demo-easy", "demo-hard"))
@@ -90,7 +90,7 @@ def test_a_pass_is_a_plain_encoding_and_a_continued_cache(name):
 def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, most):
     requests, responses = drawn(lm, 4)
     at_once, sizes = score(lm, requests, responses), []
-    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", most)
+    monkeypatch.setattr(teacher_forcing, "LOGITS_AT_ONCE", most)
     with lm.model.register_forward_hook(lambda model, inputs, read: sizes.append(read.logits.numel())):
         assert_alike(score(lm, requests, responses), at_once)
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
@@ -110,12 +110,12 @@ def test_a_shared_beginning_is_encoded_once_and_changes_nothing(lm):
 
 def test_what_is_kept_is_relative_to_the_largest():
     """Logits 3, 1, 0 of which one is kept: of the rest log(e^-2/t + e^-3/t), below 0, at every temperature."""
-    values, ids, curve = scoring.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 1, 5)
+    values, ids, curve = teacher_forcing.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 1, 5)
     assert values.tolist() == [[3.0]] and ids.tolist() == [[1]]
     t = temperatures(5)
     assert (t[0], t[-1]) == pytest.approx((0.1, 20)) and curve.shape == (1, 5)
     assert curve[0].numpy() == pytest.approx(np.log(np.exp(-2 / t) + np.exp(-3 / t)), rel=1e-5)
-    top, *_ = scoring.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 9, 5)
+    top, *_ = teacher_forcing.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 9, 5)
     assert top.tolist() == [[3.0, 1.0]], "one is left over"
 
 
@@ -123,7 +123,7 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
     """One that is drawn from rounded logits may be truncated here; it is no impossible one."""
     spec = params.load_model_config("tiny-llama").model_copy(update={"temperature": 0.5, "top_k": 2, "top_p": 1.0})
     logits = torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
-    found = scoring.gather_sampling_logprobs(logits, torch.tensor([1, 2]), spec)
+    found = teacher_forcing.gather_sampling_logprobs(logits, torch.tensor([1, 2]), spec)
     expected = [(2 * logits[0, :2]).log_softmax(-1)[1], (2 * logits[1]).log_softmax(-1)[2]]
     torch.testing.assert_close(found, torch.stack(expected))
 

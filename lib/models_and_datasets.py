@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from lib.parameter_types import Count, Name, Names, Place, Seed, Sha256, Strict, Tokens, as_list
 from lib.paths import MODELS, local_path
-from lib.validation import Count, Name, Names, Place, Seed, Sha256, Strict, Tokens, as_list
 
 SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
-from lib.configs import SMALL
+from lib.models_and_datasets import SMALL
 from lib.paths import UserError
 
 SAID = "That makes 4."

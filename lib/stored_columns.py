@@ -132,7 +132,7 @@ def order_columns(kind: str, names: list[str], where: str) -> pa.Schema:
     for name in names:
         if name not in described:
             hint = nearest(name, described)
-            raise UserError(f"{where} has a column '{name}' that lib/schemas.py does not describe; {hint}")
+            raise UserError(f"{where} has a column '{name}' that lib/stored_columns.py does not describe; {hint}")
     return pa.schema([described[name] for name in names])
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from transformers import Cache
 
-from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel, check_finite_logits
 from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
-from lib.generate.temperatures import temperatures
+from lib.models_and_datasets import Model
 from lib.params import Generation
 from lib.tasks import answers
+from lib.temperature_grid import temperatures
 
 LOGITS_AT_ONCE = 2**25  # numbers, 134 MB; four times as many on a GPU, where a pass is mostly kernel launches
 Scores = dict[str, Any]  # columns of the generations frame
