@@ -3,7 +3,7 @@
 The modules in reading order:
 
 cli             the command line
-environment     Python and its packages
+environment     Python and its packages; installer installs them
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, cores and GPUs of a run

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from filelock import FileLock, Timeout
 
 from lib.paths import UserError
-from workflow.environment import DRIVER
+from workflow.installer import DRIVER
 from workflow.locks import own_folder, run_program
 
 POLL = 0.5  # seconds
