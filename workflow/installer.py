@@ -167,13 +167,14 @@ def install_with(root: Path, installer: list[str], index_option: str) -> None:
     torch = [*([index_option, index] if index else []), f"torch=={pins(root)['torch']}"]
     run([*installer, "--no-deps", *torch], "the installation of torch")
     locked = ["--no-deps", "--require-hashes", "-r", str(root / "requirements.lock")]
-    run([*installer, *locked], "the installation of the locked packages")
+    run([*installer, *locked], "the installation of the locked packages", without="UV_CONSTRAINT")  # all are pinned
     run([*installer, *torch], "the installation of CUDA's libraries")
     run([*installer, "--no-deps", "--no-build-isolation", "--editable", str(root)], "the installation of the project")
 
 
-def run(command: list[str], what: str) -> None:
-    """Run a command with its output on stderr. Raise SetupError if it fails."""
-    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "PIP_USER")}
+def run(command: list[str], what: str, without: str = "") -> None:
+    """Run a command with its output on stderr, `without` a variable. Raise SetupError if it fails."""
+    unset = ("PYTHONPATH", "PYTHONHOME", "PIP_USER", without)
+    env = {name: value for name, value in os.environ.items() if name not in unset}
     if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
         raise SetupError(f"{what} failed for the reason above; fix it and start ./run_all.sh again")

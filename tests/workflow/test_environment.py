@@ -95,7 +95,7 @@ def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, f
 def commands(monkeypatch):
     """The commands of an installation, none of which runs."""
     asked: list[list[str]] = []
-    monkeypatch.setattr(installer, "run", lambda command, what: asked.append(command))
+    monkeypatch.setattr(installer, "run", lambda command, what, without="": asked.append(command))
     monkeypatch.setattr(installer, "read_pip_settings", lambda python: {})
     monkeypatch.setenv("TORCH_INDEX", "https://one.index")
     return asked
@@ -118,7 +118,7 @@ def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option)
 
 
 def test_pip_installs_where_uv_fails(commands, monkeypatch, capsys):
-    def run(command, what):
+    def run(command, what, without=""):
         commands.append(command)
         if command[0] == "bin/uv":
             raise installer.SetupError(f"{what} failed")
