@@ -2,21 +2,23 @@
 
 Axes: n tokens of a response (including its end token), m answer tokens, p positions with stored logits, k top logits,
 c nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
-entropies are in nats."""
+entropies are in nats. Columns of seconds (`in_situ_seconds`: a row's share of its batch) are not stored: a manifest has
+their means."""
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from lib.paths import UserError, nearest
+from lib.paths import UserError
 
-SECONDS = "_seconds"  # suffix of columns with durations; files store only their means, in the manifest
+SECONDS = "_seconds"  # suffix of columns with durations
+COLDEST, HOTTEST = 0.1, 20.0  # temperatures of answer tokens
 TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()
 INTEGERS, NUMBERS = pa.list_(pa.int32()), pa.list_(pa.float32())
 
 
-def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) -> pa.Field:
-    """Return a column. Frames may lack an optional one."""
-    return pa.field(name, type_, metadata={"meaning": meaning} | ({"optional": "yes"} if optional else {}))
+def column(name: str, type_: pa.DataType, meaning: str) -> pa.Field:
+    return pa.field(name, type_, metadata={"meaning": meaning})
 
 
 KEY_COLUMNS = [
@@ -33,7 +35,6 @@ ANSWER = [
 IN_SITU_FIELDS = [
     column("in_situ_logits", NUMBERS, "(s) logits of the options' spellings after the query"),
     column("in_situ_logz", NUMBER, "log-partition of that position, natural"),
-    column("in_situ_seconds", NUMBER, "the row's share of its batch; read back, the mean of all rows", optional=True),
 ]
 PASSES = [
     *KEY_COLUMNS,
@@ -79,7 +80,6 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("in_situ_tokens", INTEGER, "tokens encoded in situ: those of the query"),
         column("standard_logits", NUMBERS, "(s) as in_situ_logits, after the standard prompt"),
         column("standard_logz", NUMBER, "as in_situ_logz"),
-        column("standard_seconds", NUMBER, "as in_situ_seconds", optional=True),
     ]),
     "dropout": pa.schema(PASSES),
     "ablation": pa.schema([
@@ -104,38 +104,30 @@ WRITERS = {  # notebooks by the folder or frame that they write
 
 
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """Convert a frame to its stored table, with the types of its schema. Raise as `order_columns`, or for a type."""
-    schema = order_columns(kind, list(frame), where) if kind in SCHEMAS else None
+    """Convert a frame to its stored table, with the types of its schema. Raise UserError for other columns or types."""
     try:
-        return pa.Table.from_pandas(frame, schema, preserve_index=False)
-    except pa.ArrowException as error:
+        table = pa.Table.from_pandas(frame, SCHEMAS.get(kind), preserve_index=False)
+    except (KeyError, pa.ArrowException) as error:
         raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
+    if unknown := set(frame) - set(table.column_names):
+        raise UserError(f"{where}: lib/stored_columns.py has no column '{min(unknown)}'")
+    return table
 
 
 def check_stored(kind: str, stored: pa.Schema, where: str) -> None:
-    """Check the columns of a stored frame, if its kind has a schema. Raise as `order_columns`, or for a type."""
-    if kind in SCHEMAS:
-        for described, field in zip(order_columns(kind, stored.names, where), stored, strict=True):
-            if field.type != described.type:
-                raise UserError(f"{where}: column '{field.name}' is {field.type}, not {described.type}")
-
-
-def order_columns(kind: str, names: list[str], where: str) -> pa.Schema:
-    """Return the schema of a kind in the order of `names`.
-
-    Raise UserError, with `where` as the frame's name, for a missing or unknown column.
-    """
-    described = {field.name: field for field in SCHEMAS[kind]}
-    for name, field in described.items():
-        if b"optional" not in field.metadata and name not in names:
-            raise UserError(f"{where} has no column '{name}'; it is not what {WRITERS[kind]} writes: run that again")
-    for name in names:
-        if name not in described:
-            hint = nearest(name, described)
-            raise UserError(f"{where} has a column '{name}' that lib/stored_columns.py does not describe; {hint}")
-    return pa.schema([described[name] for name in names])
+    """Raise UserError if a stored frame's columns are not those of its kind, or of other types."""
+    described = SCHEMAS.get(kind, stored)
+    expected, found = ({field.name: field.type for field in schema} for schema in (described, stored))
+    if differing := [name for name in expected | found if expected.get(name) != found.get(name)]:
+        names = ", ".join(map(repr, differing))
+        raise UserError(f"{where}: {names} not as {WRITERS[kind]} writes it (lib/stored_columns.py): run that again")
 
 
 def empty_frame(kind: str) -> pd.DataFrame:
     """Return a frame of a kind without rows."""
     return SCHEMAS[kind].empty_table().to_pandas()
+
+
+def temperatures(nodes: int) -> np.ndarray:
+    """Return the temperatures of `tail_curve`, (nodes,) from COLDEST to HOTTEST, evenly spaced in log(1/t)."""
+    return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))

@@ -68,7 +68,7 @@ def copy_pair(run: str, pair: str) -> None:
     if generations.text.notna().any() and not (ROOT / "demo" / "questions" / f"{pair.split('__')[1]}.jsonl").exists():
         where = relative_path(frames[0])
         raise UserError(f"{where} contains questions of other authors: write `save_texts: false`")
-    target = store.shipped_folder(run)
+    target = ROOT / SHIPPED / run
     for path in frames:
         store.read_frame(path)  # checks the file against its manifest
         if path.parent.name not in ("generations", "in_situ"):
