@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from lib.files import read_yaml
 from lib.models_and_datasets import Dataset, Model
 from lib.parameter_types import (
     Bins,
@@ -28,11 +29,10 @@ from lib.parameter_types import (
     Share,
     Strict,
     Text,
-    Tokens,
     as_list,
     validate,
 )
-from lib.paths import PARAMS, UserError, nearest, read_yaml
+from lib.paths import PARAMS, UserError, nearest
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
@@ -64,9 +64,9 @@ class Generation(Seeded):
     """How responses are sampled, and which of their logits are stored."""
 
     demonstration: Demonstration = "one"  # examples in the prompt: the paper's, four worked ones, none
-    max_new_tokens: Tokens = 1024
+    max_new_tokens: Count = 1024
     max_batch_tokens: Count = 32768  # prompt and response tokens per batch
-    top_logits: Tokens = 64  # largest logits stored per answer token
+    top_logits: Count = 64  # largest logits stored per answer token
     n_temperature_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the other logits are summed
     save_texts: bool = True  # store questions, prompts and responses as text; ids and numbers are always stored
 
@@ -94,7 +94,7 @@ class Dropout(Seeded):
     # masks over the common prefix of all prompts: own per row; or shared by all rows, computed once per rate
     dropout_prefix: Literal["own", "shared"] = "own"
     max_dropout_tokens: Count = 4096  # of all passes in one forward call
-    dropout_top_k: Tokens = 10  # of the effective supports, by which phi may divide
+    dropout_top_k: Count = 10  # of the effective supports, by which phi may divide
     dropout_top_p: Share = 0.95
 
 

@@ -18,8 +18,9 @@ import pandas as pd
 import pyarrow as pa
 
 from lib import store, stored_columns
+from lib.files import write_atomically
 from lib.params import BUDGETS
-from lib.paths import ARTIFACTS, write_atomically
+from lib.paths import ARTIFACTS
 
 KEY, SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded

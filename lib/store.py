@@ -22,7 +22,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import stored_columns
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path, sha256, write_atomically
+from lib.files import sha256, write_atomically
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path
 
 KEYS = [column.name for column in stored_columns.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lib.paths import ARTIFACTS, ROOT, UserError, nearest, relative_path, sha256
+from lib.files import sha256
+from lib.paths import ARTIFACTS, ROOT, UserError, nearest, relative_path
 from workflow.pipeline import SHIPPED
 from workflow.rules import shippable
 

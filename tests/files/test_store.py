@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib import paths, store, stored_columns
-from lib.paths import SHIPPED, UserError, write_atomically
+from lib.files import write_atomically
+from lib.paths import SHIPPED, UserError
 from lib.row_cache import RowCache
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
@@ -47,16 +48,6 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     with pytest.raises(ZeroDivisionError):
         write_atomically(path, lambda partial: partial.write_text("half") / 0)
     assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
-
-
-def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
-    """Frames, manifests and shards: each by `commit`, which test_fresh.py looks at."""
-    committed, commit = [], paths.commit
-    monkeypatch.setattr(paths, "commit", lambda scratch, path: (committed.append(path), commit(scratch, path)))
-    path = store.write_frame(FRAME, artifacts / "one.parquet")
-    cache = RowCache("mine", "in_situ", "job", {})
-    cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3])
-    assert committed == [path, path.with_suffix(".json"), *cache.folder.iterdir()] and len(committed) == 3
 
 
 OTHERS = '{"sha256": "%s", "rows": 3}', '{"sha256": "0", "rows": 2}'
