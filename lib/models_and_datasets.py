@@ -40,10 +40,8 @@ class Model(Strict):
     def _somewhere(self) -> Self:
         if not self.source and (self.gguf or self.revision or not self.responses):
             raise ValueError("'source' is missing")
-        if self.gguf and not self.sha256:
-            raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
-        if self.sha256 and not self.gguf:
-            raise ValueError("'sha256' is the checksum of a GGUF file, but 'gguf' is missing")
+        if bool(self.gguf) != bool(self.sha256):
+            raise ValueError("'gguf' names a file, and 'sha256' its checksum: one of them is missing")
         return self
 
     @property

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from lib.paths import UserError, nearest, public_path
 
 Kind = TypeVar("Kind", bound="Strict")
+Value = TypeVar("Value")
 
 
 def check_distinct(values: list[Any]) -> list[Any]:
@@ -37,6 +38,7 @@ Place = Annotated[str, Field(min_length=1, max_length=1000, pattern=PRINTABLE), 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Once = AfterValidator(check_distinct)
 Names = Annotated[list[Name], Once]
+Several = Annotated[list[Value], Field(min_length=1), Once]  # at least one
 
 
 class Strict(BaseModel):

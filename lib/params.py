@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from lib.files import read_yaml
 from lib.models_and_datasets import Dataset, Model
-from lib.parameter_types import Bins, Count, Kind, Names, Once, Rows, Seed, Share, Strict, Text, as_list, validate
+from lib.parameter_types import Bins, Count, Kind, Names, Rows, Seed, Several, Share, Strict, Text, as_list, validate
 from lib.paths import PARAMS, UserError, nearest
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
@@ -94,7 +94,7 @@ class Saving(Part):
 class BinAblation(Part):
     """ECE and MCE under other numbers of bins (`tab:bin_ablation`)."""
 
-    n_bins_ablation: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
+    n_bins_ablation: Several[Bins] = [10, 20, 30]
     bin_models: Names = []  # models of the table; empty: all
 
 
@@ -107,9 +107,7 @@ class Resampling(Seeded):
 class Subsampling(Seeded):
     """How smaller calibration sets are sampled."""
 
-    calibration_sizes: Annotated[list[Count], Field(min_length=1), Once] = [
-        5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000
-    ]  # and all rows  # fmt: skip
+    calibration_sizes: Several[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
     draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
 
@@ -125,7 +123,7 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
     on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
     engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel
-    dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]  # the grid of 04
+    dropout_rates: Several[Share] = [0.10, 0.15, 0.20]  # the grid of 04
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
     # tables and figures
@@ -138,7 +136,7 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; empty: all
     transfer_datasets: Names = []
     # selective prediction
-    target_precisions: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # among accepted answers
+    target_precisions: Several[Share] = [0.80, 0.90, 0.95]  # among accepted answers
     precision_confidence: Share = 0.90  # confidence level (1 - delta) of the precision guarantee
 
 

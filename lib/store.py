@@ -50,7 +50,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     UserError
         If the frame differs from its schema in `lib.stored_columns`.
     ValueError
-        If the facts contain a NaN or an absolute path of this machine.
+        If the facts contain a NaN.
     """
     timed = [name for name in frame if name.endswith(stored_columns.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
@@ -67,10 +67,15 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         **facts,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    if re.search(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])", text):
-        raise ValueError(f"manifest of {path.name} holds a path of this machine")
     write_atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path
+
+
+def damaged(path: Path) -> UserError:
+    """Return the error for a file that is not as it was written, with the way to repair it."""
+    shipped = path.is_relative_to(SHIPPED.parent)
+    repair = f"`git checkout -- {relative_path(path.parent)}` restores it" if shipped else "remove it and run again"
+    return UserError(f"{relative_path(path)} is missing, damaged or edited: {repair}")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -80,16 +85,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or not {"sha256", "rows"} <= facts.keys():
-        where = relative_path(path.with_suffix(".json"))
-        raise UserError(f"{where} is missing, damaged or edited; {how_to_repair(path)}")
+        raise damaged(path.with_suffix(".json"))
     return facts
-
-
-def how_to_repair(path: Path) -> str:
-    """Return the instruction to restore a damaged file: git, if it is part of the project."""
-    if path.is_relative_to(SHIPPED.parent):
-        return f"`git checkout -- {relative_path(path.parent)}` brings it back"
-    return "remove it and run again"
 
 
 def read_frame(path: Path) -> pd.DataFrame:
@@ -98,22 +95,20 @@ def read_frame(path: Path) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If it is missing, differs from its manifest, or differs from its schema in `lib.stored_columns`.
+        If it is missing, differs from its manifest, or has other columns than `lib.stored_columns` describes.
     """
-    where, facts = relative_path(path), read_manifest(path)
-    if not path.exists() or sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
-        raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {how_to_repair(path)}")
-    stored_columns.check_stored(path.parent.name, pq.read_schema(path), where)
-    return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
+    facts = read_manifest(path)
+    if not path.exists() or sha256(path) != facts["sha256"]:
+        raise damaged(path)
+    frame = pd.read_parquet(path)
+    stored_columns.check_columns(path.parent.name, list(frame), relative_path(path))
+    return frame.assign(**facts.get("row_seconds", {}))
 
 
 def check_run_name(run: Any) -> str:
     """Return a run's name, its folder in artifacts/. Raise UserError for an invalid folder name."""
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
-        raise UserError(
-            f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
-            "and is not 'shipped'"
-        )
+        raise UserError(f"run {run!r} can't be a folder in artifacts/: write letters, digits, '.', '-' or '_'")
     return run
 
 

@@ -5,6 +5,8 @@ c nodes of the tail curve, s spellings of the options, T passes, h halves of the
 entropies are in nats. Columns of seconds (`in_situ_seconds`: a row's share of its batch) are not stored: a manifest has
 their means."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -36,19 +38,6 @@ IN_SITU_FIELDS = [
     column("in_situ_logits", NUMBERS, "(s) logits of the options' spellings after the query"),
     column("in_situ_logz", NUMBER, "log-partition of that position, natural"),
 ]
-PASSES = [
-    *KEY_COLUMNS,
-    column("rate", NUMBER, "dropout rate"),
-    column("predictive", pa.list_(pa.list_(NUMBER)), "(T, m) entropy of the mean over the first t passes, nats"),
-    column("conditional", pa.list_(pa.list_(NUMBER)), "(T, m) mean entropy of the first t passes, nats"),
-    column("top_k", pa.list_(INTEGERS), "(T, m) tokens in the union of the first t passes' top-k sets"),
-    column("top_p", pa.list_(INTEGERS), "(T, m) tokens in the union of their top-p sets"),
-    column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
-    column("half_predictive", pa.list_(pa.list_(NUMBER)), "(h, m) as predictive, of each half of the passes"),
-    column("half_conditional", pa.list_(pa.list_(NUMBER)), "(h, m) as conditional, of each half of the passes"),
-    column("tuning", FLAG, "whether the example served to choose the rate"),
-    column("selected", FLAG, "whether its rate is the chosen one"),
-]  # fmt: skip
 SCHEMAS = {  # by folder below artifacts/<run>/
     "generations": pa.schema([
         *KEY_COLUMNS, *ANSWER,
@@ -81,7 +70,19 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("standard_logits", NUMBERS, "(s) as in_situ_logits, after the standard prompt"),
         column("standard_logz", NUMBER, "as in_situ_logz"),
     ]),
-    "dropout": pa.schema(PASSES),
+    "dropout": pa.schema([
+        *KEY_COLUMNS,
+        column("rate", NUMBER, "dropout rate"),
+        column("predictive", pa.list_(pa.list_(NUMBER)), "(T, m) entropy of the mean over the first t passes, nats"),
+        column("conditional", pa.list_(pa.list_(NUMBER)), "(T, m) mean entropy of the first t passes, nats"),
+        column("top_k", pa.list_(INTEGERS), "(T, m) tokens in the union of the first t passes' top-k sets"),
+        column("top_p", pa.list_(INTEGERS), "(T, m) tokens in the union of their top-p sets"),
+        column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
+        column("half_predictive", pa.list_(pa.list_(NUMBER)), "(h, m) as predictive, of each half of the passes"),
+        column("half_conditional", pa.list_(pa.list_(NUMBER)), "(h, m) as conditional, of each half of the passes"),
+        column("tuning", FLAG, "whether the example served to choose the rate"),
+        column("selected", FLAG, "whether its rate is the chosen one"),
+    ]),
     "ablation": pa.schema([
         *KEY_COLUMNS, *ANSWER,
         column("ans_avg", NUMBER, "its Ans Avg; missing where the log-probabilities were not kept"),
@@ -103,24 +104,21 @@ WRITERS = {  # notebooks by the folder or frame that they write
 }  # fmt: skip
 
 
-def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """Convert a frame to its stored table, with the types of its schema. Raise UserError for other columns or types."""
-    try:
-        table = pa.Table.from_pandas(frame, SCHEMAS.get(kind), preserve_index=False)
-    except (KeyError, pa.ArrowException) as error:
-        raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
-    if unknown := set(frame) - set(table.column_names):
-        raise UserError(f"{where}: lib/stored_columns.py has no column '{min(unknown)}'")
-    return table
-
-
-def check_stored(kind: str, stored: pa.Schema, where: str) -> None:
-    """Raise UserError if a stored frame's columns are not those of its kind, or of other types."""
-    described = SCHEMAS.get(kind, stored)
-    expected, found = ({field.name: field.type for field in schema} for schema in (described, stored))
-    if differing := [name for name in expected | found if expected.get(name) != found.get(name)]:
-        names = ", ".join(map(repr, differing))
+def check_columns(kind: str, names: Iterable[str], where: str) -> None:
+    """Raise UserError if the columns of a frame are not those of its kind. Kinds without a schema may have any."""
+    expected = set(SCHEMAS[kind].names if kind in SCHEMAS else names)
+    if differing := sorted(expected ^ set(names)):
+        names = ", ".join(differing)
         raise UserError(f"{where}: {names} not as {WRITERS[kind]} writes it (lib/stored_columns.py): run that again")
+
+
+def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
+    """Convert a frame to its stored table. Raise UserError for other columns, or values of another type."""
+    check_columns(kind, list(frame), where)
+    try:
+        return pa.Table.from_pandas(frame, SCHEMAS.get(kind), preserve_index=False)
+    except pa.ArrowException as error:
+        raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
 
 
 def empty_frame(kind: str) -> pd.DataFrame:

@@ -29,7 +29,7 @@ WRONG = [  # kind of file, its text, and what is said of it after its name
     (params.Profile, GOOD + "title: [", "is not YAML, line 3"),
     (params.Profile, GOOD + "title: caf\xe9", "is not YAML: 'utf-8' codec can't decode"),
     (params.Profile, GOOD + '"\\e[31mkey": 1\n', r"there is no parameter '\x1b[31mkey'"),
-    (Model, MODEL.replace("gguf: mine.gguf", ""), "'sha256' is the checksum of a GGUF file, but 'gguf' is mis"),
+    (Model, MODEL.replace("gguf: mine.gguf", ""), "'gguf' names a file, and 'sha256' its checksum: one of them is"),
     (Model, MODEL.replace("mine.gguf", "../mine.gguf"), "'gguf' is '../mine.gguf'"),
     (Model, MODEL.replace("source: me/mine-GGUF\n", ""), "'source' is missing"),
     (Model, "label: x\nresponses: r.jsonl\nrevision: '1'\n", "'source' is missing"),
@@ -105,13 +105,18 @@ def test_a_part_reads_its_own_keys_alone():
 
 
 def test_a_notebooks_first_cell_is_checked():
-    """Also what no part reads; a variable of the reader's own in it is none of ours."""
-    cell = 'run = "lab"\ntarget_precisions = [0.9]\nmine = 3'
+    """Also what no part reads; what it assigns are parameters, so that a misspelled one is no variable of its own."""
+    good = {
+        "run": "lab",
+        "target_precisions": [0.9],
+        "draws": None,
+        "In": ["", 'run = "lab"\ntarget_precisions = [0.9]'],
+    }
+    assert params.EvaluationChoices.of(good)
     with pytest.raises(UserError, match=re.escape("'target_precisions.0' is 2.0")):
-        params.EvaluationChoices.of({"In": ["", cell], "run": "lab", "target_precisions": [2.0], "mine": 3})
-    assert params.EvaluationChoices.of(
-        {"In": ["", cell], "run": "lab", "target_precisions": [0.9], "mine": 3, "draws": None}
-    )
+        params.EvaluationChoices.of(good | {"target_precisions": [2.0]})
+    with pytest.raises(UserError, match="no parameter 'binz'; did you mean 'bins'"):
+        params.EvaluationChoices.of({"In": ["", 'run = "lab"\nbinz = 20'], "run": "lab", "binz": 20})
 
 
 GIVEN = {"run": "lab", "model": "tiny-llama", "bins": 5, "limit": 0}
