@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.paths import ROOT, UserError, nearest, read_yaml
+from lib.files import read_yaml
+from lib.paths import ROOT, UserError, nearest
 from workflow import extras
 from workflow.locks import run_program
 from workflow.pipeline import Run

@@ -8,7 +8,8 @@ SHA256SUMS` does the same.
 from collections.abc import Callable
 from pathlib import Path
 
-from lib.paths import ROOT, UserError, sha256
+from lib.files import sha256
+from lib.paths import ROOT, UserError
 from workflow.pipeline import SHIPPED
 from workflow.rules import shippable
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import run_names, store
+from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.calibration_statistics import describe_calibration_split
 from lib.analysis.token_statistics import apply_by_pair
@@ -48,7 +48,7 @@ class RunSignals:
 
         Raise UserError if neither has them.
         """
-        at_hand = run_names.models_at_hand(models)
+        at_hand = params.models_at_hand(models)
         generations = store.load_frames(run, "generations", models, datasets)[0]
         verification = store.load_frames(run, "verification", at_hand, datasets)[0]
         dropout = store.load_frames(run, "dropout", at_hand, datasets, may_lack=True)[0]

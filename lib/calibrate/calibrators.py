@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.base_calibrator import Calibrator, Predict
 from lib.paths import check_choice
-from lib.temperature_grid import COLDEST, HOTTEST, temperatures
+from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 

@@ -137,7 +137,7 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
     monkeypatch.setattr(store, "find_frame", store.frame_path)
     monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
-    monkeypatch.setattr(notes.run_names, "models_at_hand", lambda names: names)
+    monkeypatch.setattr(notes.params, "models_at_hand", lambda names: names)
     said = notes.missing_passes_notes("lab", {"a": "Falcon-7B"}, {"b": "B"})
     assert said == ["No dropout passes of Falcon-7B: dropout takes no effect anywhere in a FalconForCausalLM."]
 
