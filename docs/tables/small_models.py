@@ -177,7 +177,7 @@ def picture() -> bytes:
     raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
     model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
     bins = {
-        method: metrics.reliability_bins(confidence, correct, CHOICES.bins).frame()
+        method: metrics.reliability_diagram(confidence, correct, CHOICES.bins)
         for method, confidence in (("", raw), ("isotonic", calibrated_))
     }
     return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png

@@ -13,7 +13,6 @@ from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
 from lib.calibrate.transfer import transfer
 from lib.params import EvaluationChoices
-from lib.score.bootstrap import estimate_metrics
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import interpret_responses
@@ -102,7 +101,7 @@ class RunSignals:
         07 store a run's."""
         fitted, n_bins = fit_answers(self.sets), self.choices.bins
         calibrated, learned, _ = calibrate(self.confidence, self.sets, fitted)
-        results = pd.concat([estimate_metrics(calibrated, n_bins, metrics), learned], ignore_index=True)
+        results = pd.concat([evaluate(calibrated, n_bins, names=metrics), learned], ignore_index=True)
         transferred = transfer(self.sets, fitted, n_bins)
         return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 

@@ -4,7 +4,7 @@ None of this needs the model. `params.EvaluationChoices` sets which options P(Tr
 BALD into confidence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from lib import stored_columns
 from lib.params import EvaluationChoices
 from lib.paths import check_choice
 from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
-from lib.score.metrics import METRICS, RESULT, evaluate
+from lib.score.metrics import METRICS, evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
@@ -150,7 +150,7 @@ def evaluate_rate_grid(
     responses: pd.DataFrame,
     dropout: pd.DataFrame,
     choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
-    names: Iterable[str] = METRICS,
+    names: Collection[str] = METRICS,
 ) -> pd.DataFrame:
     """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
 
@@ -160,7 +160,7 @@ def evaluate_rate_grid(
         From `interpret_responses`.
     dropout : DataFrame
         Passes at several rates; only rows marked `tuning` count.
-    names : iterable of str
+    names : collection of str
         Metrics.
 
     Returns
@@ -168,12 +168,13 @@ def evaluate_rate_grid(
     DataFrame
         The columns of `evaluate`, and the `rate`.
     """
-    parts = []
-    for rate, part in dropout[dropout.tuning].groupby("rate"):
+    tuning = dropout[dropout.tuning]
+    parts = [evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)]  # the columns, without rows
+    for rate, part in tuning.groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
         results = evaluate(scores, choices.bins, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
