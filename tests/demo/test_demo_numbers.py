@@ -7,7 +7,7 @@ from lib import params, store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.score import bootstrap, proper_scores, selective
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
-from lib.score.estimators import ESTIMATORS, EXTRAS
+from lib.score.estimators import ESTIMATORS
 
 DEMO = params.load_profile("demo")
 VALUES = DEMO.model_dump()
@@ -66,7 +66,7 @@ def test_what_the_confidence_is_good_for(shipped, fitted):
     passes = shipped.dropout
     chosen = rows_at_selected_rate(passes, shipped.choices)
     read, tokens = (shipped.responses, shipped.verification), fitting.token_signals(shipped.sets)
-    raw = confidence_frame(*read, chosen, shipped.choices, ESTIMATORS | EXTRAS, tokens)
+    raw = confidence_frame(*read, chosen, shipped.choices, ESTIMATORS, tokens)
     calibrated, *_ = fitting.calibrate(raw, shipped.sets, fitted)
     scores = proper_scores.add_base_rate(raw, calibrated)
     compared = proper_scores.compare_with_base_rate(scores, DEMO.bins, seed=DEMO.seed)
