@@ -22,7 +22,7 @@ def label_rows(
     frame = frame.copy()
     if "method" in frame:
         of_answers = ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")]
-        plain = {"": "raw"} | {name: method.plain for name, method in METHODS.items()}
+        plain = {"": "raw"} | {name: method.answer_label for name, method in METHODS.items()}
         named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
         is_answer = frame.get("estimator", pd.Series("ans", frame.index)).isin(of_answers)
         words = frame["method"].replace(plain).where(is_answer, frame["method"].replace(named))
