@@ -95,9 +95,9 @@ def group_claims(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
 
 def count_changed_verdicts(choices: list[dict]) -> dict[str, int]:
     """Count the claims whose verdict changes under each alternative choice."""
-    counts = dict.fromkeys((row["words"] for row in choices), 0)
+    counts = dict.fromkeys((row["choice"] for row in choices), 0)
     for row in choices:
-        counts[row["words"]] += bool(row["flips"])
+        counts[row["choice"]] += bool(row["flips"])
     return counts
 
 

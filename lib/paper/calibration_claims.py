@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.paper.claims import counted, format_cases, hardest_dataset, pivot_values, quoted, raw_errors, rows_of_table
+from lib.paper.claims import counted, format_cases, hard_dataset, pivot, quoted, raw_errors, table_rows
 from lib.score.estimators import PAPER_ESTIMATORS
 from lib.store import PAIR
 
@@ -16,7 +16,7 @@ CURVE = [*PAIR, "method"]
 finding_4 = partial(quoted, "Finding 4")
 cells = partial(counted, place="tab_result_calibration", unit="cells")
 curves = partial(counted, place="fig_calibration_analysis", unit="curves")
-arrows = partial(counted, place="tab_calibration_transfer_summary", unit="arrows", no_case="no such arrow")
+arrows = partial(counted, place="tab_calibration_transfer_summary", unit="arrows")
 
 # ---- calibration
 
@@ -24,18 +24,13 @@ arrows = partial(counted, place="tab_calibration_transfer_summary", unit="arrows
 def calibrated_errors(results: Results, table: str = "result_calibration") -> pd.DataFrame:
     """Return the ECE after each method, with its gain, a share of the raw ECE, by pair and estimator."""
     estimators = PAPER_ESTIMATORS if table == "result_isotonic" else ["ans_avg", "ans_joint", "p_true"]
-    rows = rows_of_table(results, table).dropna(subset="relative")
+    rows = table_rows(results, table).dropna(subset="relative")
     rows = rows[rows.estimator.isin(estimators) & (rows.method != "")]
     return rows[[*CELL, "method", "value", "relative"]].rename(columns={"value": "ece", "relative": "gain"})
 
 
 @quoted("Abstract", "both of which substantially reduce in-domain calibration error", "all")
-@cells(
-    "the median gain is at least half",
-    unit="methods",
-    numbers=format_cases("{method} {median_gain:.0%}"),
-    no_case="one of both methods was not fitted",
-)
+@cells("the median gain is at least half", unit="methods", numbers=format_cases("{method} {median_gain:.0%}"))
 def calibration_substantial(results: Results) -> pd.DataFrame:
     medians = calibrated_errors(results).groupby("method").gain.median().reindex(["isotonic", "platt"])
     cases = medians.rename("median_gain").reset_index().assign(agrees=(medians >= 0.5).to_numpy())
@@ -52,37 +47,30 @@ def isotonic_reduces(results: Results) -> pd.DataFrame:
 @finding_4("both methods generally reduce calibration error, including the strongly overconfident", "generally")
 @cells("temperature scaling, or Platt scaling of P(True), lowers the ECE")
 def platt_reduces(results: Results) -> pd.DataFrame:
-    cases = calibrated_errors(results).query("method == 'platt'")
-    return cases.assign(agrees=cases.gain > 0)
+    return calibrated_errors(results).query("method == 'platt'").assign(agrees=lambda cases: cases.gain > 0)
 
 
 @finding_4("isotonic regression often produces the largest reductions", "often")
 @cells("isotonic regression leaves a lower ECE than temperature or Platt scaling, or the same from more")
 def isotonic_below_temperature(results: Results) -> pd.DataFrame:
     rows = calibrated_errors(results)
-    ece, gain = (
-        pivot_values(rows, "method", name, CELL).reindex(columns=["isotonic", "platt"]) for name in ("ece", "gain")
-    )
+    ece, gain = (pivot(rows, "method", name, CELL).reindex(columns=["isotonic", "platt"]) for name in ("ece", "gain"))
     cases = ece.join(gain.add_suffix("_gain"))
     tie = (cases.isotonic == cases.platt) & (cases.isotonic_gain > cases.platt_gain)
     return cases.assign(agrees=(cases.isotonic < cases.platt) | tie)
 
 
 @finding_4("can correct nonlinear curves that cannot be captured by global logit rescaling", "can")
-@curves(
-    "where a quadratic term in the logit has p < .05, isotonic regression beats temperature scaling",
-    unit="pairs",
-    no_case="no reliability curve departs from a sigmoid, or temperature was not fitted",
-)
+@curves("where a quadratic term in the logit has p < .05, isotonic regression beats temperature scaling", unit="pairs")
 def isotonic_mends_curves(results: Results) -> pd.DataFrame:
     curved = results.frame("calibration_rows").set_index(PAIR).curved.rename("p_quadratic")
-    rows = rows_of_table(results, "result_calibration").query("estimator == 'ans_avg' and method != ''")
-    ece = pivot_values(rows, "method").reindex(columns=["isotonic", "platt"])
+    rows = table_rows(results, "result_calibration").query("estimator == 'ans_avg' and method != ''")
+    ece = pivot(rows, "method").reindex(columns=["isotonic", "platt"])
     return ece.join(curved[curved < 0.05], how="inner").assign(agrees=ece.isotonic < ece.platt)
 
 
 @finding_4("high raw ECE does not necessarily preclude effective post-hoc correction", "can")
-@cells("a raw ECE above .3 is below .15 after calibration", no_case="no raw ECE above .3")
+@cells("a raw ECE above .3 is below .15 after calibration")
 def high_raw_mends(results: Results) -> pd.DataFrame:
     raw = raw_errors(results, *PAPER_ESTIMATORS).stack().rename_axis(CELL).rename("raw")
     cases = calibrated_errors(results).join(raw, on=CELL).query("raw > 0.3")
@@ -110,12 +98,9 @@ def fifty_suffice(results: Results) -> pd.DataFrame:
 
 
 @finding_4("GSM8K and SVAMP require larger calibration sets for stable improvement", "generally")
-@curves(
-    "nine draws in ten improve the ECE with fewer rows on the hardest dataset than on another",
-    no_case="the fewest rows tried are enough on every dataset",
-)
+@curves("nine draws in ten improve the ECE with fewer rows on the hardest dataset than on another")
 def hard_needs_fewer(results: Results) -> pd.DataFrame:
-    bands, hardest = errors_by_rows(results), hardest_dataset(results)
+    bands, hardest = errors_by_rows(results), hard_dataset(results)
     stable = bands.assign(needed=bands.n.where(bands.high < bands.raw, np.inf))
     needed = stable.groupby(CURVE, sort=False).needed.min().reset_index()
     hard = needed[needed.dataset == hardest].set_index(["model", "method"]).needed.rename("needed_on_hardest")
@@ -127,9 +112,9 @@ def hard_needs_fewer(results: Results) -> pd.DataFrame:
 @finding_4("harder datasets expose high-confidence errors more frequently", "generally")
 @curves("of 50 calibration rows, more are wrong above .9 on the hardest dataset than on any other", unit="models")
 def errors_on_hard(results: Results) -> pd.DataFrame:
-    errors = pivot_values(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
+    errors = pivot(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
     errors = errors.reindex(columns=list(results.datasets))
-    hard = errors.pop(hardest_dataset(results))
+    hard = errors.pop(hard_dataset(results))
     return pd.DataFrame({"hard": hard, "elsewhere": errors.max(axis=1), "agrees": hard > errors.max(axis=1)})
 
 
@@ -139,7 +124,7 @@ def errors_on_hard(results: Results) -> pd.DataFrame:
 def transfers(results: Results, changed: str) -> pd.DataFrame:
     """Return the change of ECE by the arrows of `tab:calibration_transfer_summary` that change only the dataset, or
     only the model."""
-    rows = rows_of_table(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
+    rows = table_rows(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
     for labels, kind in zip(results.transfer_labels, PAIR, strict=True):
         shown = rows[[kind, f"source_{kind}"]].isin(list(labels)).all(axis=1)
         rows = rows[shown & ((rows[kind] != rows[f"source_{kind}"]) == (kind == changed))]
@@ -149,21 +134,21 @@ def transfers(results: Results, changed: str) -> pd.DataFrame:
 def transfers_between_models(results: Results, hard: bool) -> pd.DataFrame:
     """Return the change of ECE between models on the hardest dataset, or on the others."""
     rows = transfers(results, "model")
-    return rows[(rows.dataset == hardest_dataset(results)) == hard]
+    return rows[(rows.dataset == hard_dataset(results)) == hard]
 
 
 @finding_4("mappings learned on GSM8K consistently improve calibration on GSMHard", "all")
 @arrows("a calibrator of another dataset lowers the ECE on the hardest")
 def easy_to_hard(results: Results) -> pd.DataFrame:
     rows = transfers(results, "dataset")
-    return rows[rows.dataset == hardest_dataset(results)].assign(agrees=rows.delta_ece < 0)
+    return rows[rows.dataset == hard_dataset(results)].assign(agrees=rows.delta_ece < 0)
 
 
 @finding_4("whereas the reverse direction generally worsens it", "generally")
 @arrows("a calibrator of the hardest dataset raises the ECE on another")
 def hard_to_easy(results: Results) -> pd.DataFrame:
     rows = transfers(results, "dataset")
-    return rows[rows.source_dataset == hardest_dataset(results)].assign(agrees=rows.delta_ece > 0)
+    return rows[rows.source_dataset == hard_dataset(results)].assign(agrees=rows.delta_ece > 0)
 
 
 @finding_4("both directions improve calibration on GSMHard", "all")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.store import PAIR
 
 WORDS = ["estimator", "method", "source_model", "source_dataset"]
@@ -26,16 +26,12 @@ QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # conditi
 }
 
 
-class NotApplicable(Exception):
-    """Why results cannot decide a claim although they have its frames."""
-
-
 @dataclass(frozen=True)
 class Claim:
     """A claim and how it is counted: `count_cases` returns its cases.
 
     `counted` says in one sentence when a case agrees, `place` is the target that shows it, `unit` what is counted.
-    `numbers` says what a count does not. `no_case` is the reason if no case is left.
+    `numbers` says what a count does not.
     """
 
     name: str
@@ -44,7 +40,6 @@ class Claim:
     count_cases: Callable[[Results], pd.DataFrame]
     unit: str = "pairs"
     numbers: Callable[[pd.DataFrame], str] | None = None
-    no_case: str = "it cannot be computed on any case"
     group: str = ""
     quote: str = ""
     quantifier: str = ""
@@ -73,12 +68,12 @@ def format_cases(template: str) -> Callable[[pd.DataFrame], str]:
 # ---- rows of results
 
 
-def pivot_values(rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR) -> pd.DataFrame:
+def pivot(rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR) -> pd.DataFrame:
     """Return a row per `index` and a column for each of `columns`."""
     return rows.pivot(index=index, columns=columns, values=values).astype(float).rename_axis(columns=None)
 
 
-def rows_of_table(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
+def table_rows(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
     """Return the rows of a table with a metric; words that do not apply (`method` of a raw score) are "". Raise
     MissingFrame if the table is missing."""
     rows = results.frame(table, metric=metric).reindex(columns=[*NUMBER_KEY, *QUANTITIES])
@@ -90,8 +85,8 @@ def raw_errors(
     results: Results, *estimators: str, table: str = "result_estimation", metric: str = "ece"
 ) -> pd.DataFrame:
     """Return a metric of raw confidence by pair, a column per estimator."""
-    rows = rows_of_table(results, table, metric)
-    return pivot_values(rows[rows.method == ""], "estimator").reindex(columns=estimators)
+    rows = table_rows(results, table, metric)
+    return pivot(rows[rows.method == ""], "estimator").reindex(columns=estimators)
 
 
 def paired_errors(results: Results, *estimators: str, table: str = "result_estimation") -> pd.DataFrame:
@@ -104,9 +99,9 @@ def paired_errors(results: Results, *estimators: str, table: str = "result_estim
     return errors
 
 
-def hardest_dataset(results: Results) -> str:
-    """Return the dataset with the lowest accuracy. Raise NotApplicable if there is only one dataset."""
+def hard_dataset(results: Results) -> str:
+    """Return the dataset with the lowest accuracy. Raise MissingFrame if there is only one dataset."""
     hardest = results.hardest_dataset
     if len(results.datasets) < 2:
-        raise NotApplicable("one dataset")
+        raise MissingFrame("another dataset")
     return hardest

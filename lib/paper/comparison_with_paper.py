@@ -41,7 +41,7 @@ def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None
         sides = {"paper": on_paper} | ({} if here is None else {"here": here[name]})
         for side, verdict in sides.items():
             record[side] = VERDICT_WORDS[verdict.held]
-            record[f"{side}_said"] = verdict.said or verdict.reason or NO_NUMBER[side]
+            record[f"{side}_said"] = verdict.said or NO_NUMBER[side]
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)

@@ -10,19 +10,9 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.paper.claims import (
-    counted,
-    format_cases,
-    hardest_dataset,
-    paired_errors,
-    pivot_values,
-    quoted,
-    raw_errors,
-    rows_of_table,
-)
+from lib.paper.claims import counted, format_cases, hard_dataset, paired_errors, pivot, quoted, raw_errors, table_rows
 from lib.store import PAIR
 
-FEW_PASSES = "no more than five passes"
 BOTH_MEDIANS = format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
 abstract, introduction = partial(quoted, "Abstract"), partial(quoted, "Introduction")
 finding_1, finding_2, finding_3 = (partial(quoted, f"Finding {number}") for number in (1, 2, 3))
@@ -49,25 +39,20 @@ def answers_saturate(results: Results) -> pd.DataFrame:
 @introduction("particularly pronounced for answer-token estimators", "generally")
 @main_table("mean confidence minus accuracy is larger for Ans Avg and Ans Joint than for Seq Avg and Seq Joint")
 def overconfidence_of_answers(results: Results) -> pd.DataFrame:
-    gaps = pivot_values(results.frame("overconfidence"), "estimator", "gap")
+    gaps = pivot(results.frame("overconfidence"), "estimator", "gap")
     gaps = gaps.reindex(columns=["ans_avg", "ans_joint", "seq_avg", "seq_joint"])
     return gaps.assign(agrees=gaps.iloc[:, :2].min(axis=1) > gaps.iloc[:, 2:].max(axis=1))
 
 
 @introduction("aggregating over the full reasoning trajectory yields discriminative confidence estimates", "generally")
-@main_table("Seq Avg has a higher AUROC than Ans Avg", no_case="no AUROC: none is printed, or all are of one class")
+@main_table("Seq Avg has a higher AUROC than Ans Avg")
 def seq_discriminates(results: Results) -> pd.DataFrame:
     auroc = raw_errors(results, "seq_avg", "ans_avg", metric="auroc")
     return auroc.assign(agrees=auroc.seq_avg > auroc.ans_avg)
 
 
-@introduction(
-    "uncertainty not reflected in the decoded output, even when the generated answer remains unchanged", "generally"
-)
-@main_figure(
-    "the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token",
-    no_case="no pair has 20 such responses, right ones and wrong ones",
-)
+@introduction("not reflected in the decoded output, even when the generated answer remains unchanged", "generally")
+@main_figure("the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token")
 def top_token_unchanged(results: Results) -> pd.DataFrame:
     passes = results.frame("passes")[[*PAIR, "unchanged", "auroc_where_unchanged"]].query("unchanged >= 20")
     return passes.assign(agrees=passes.auroc_where_unchanged > 0.5)
@@ -93,9 +78,9 @@ def seq_joint_below_answer(results: Results) -> pd.DataFrame:
 @finding_1("although the confidence intervals overlap in some settings", "some")
 @counted("the 95% intervals of the ECE of Seq Avg and Ans Avg overlap", "tab_result_estimation_full")
 def seq_ans_overlap(results: Results) -> pd.DataFrame:
-    rows = rows_of_table(results, "result_estimation_full")
+    rows = table_rows(results, "result_estimation_full")
     rows = rows[(rows.method == "") & rows.estimator.isin(["seq_avg", "ans_avg"])]
-    ends = pd.concat([pivot_values(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
+    ends = pd.concat([pivot(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
     overlap = (ends.seq_avg_low <= ends.ans_avg_high) & (ends.ans_avg_low <= ends.seq_avg_high)
     return ends.assign(agrees=overlap)
 
@@ -103,13 +88,10 @@ def seq_ans_overlap(results: Results) -> pd.DataFrame:
 @finding_1("the full generated sequence substantially improves calibration", "generally")
 @main_table("the ECE of Seq Avg is at most .8 of that of Ans Avg")
 def substantially_better(results: Results) -> pd.DataFrame:
-    ece = raw_errors(results, "seq_avg", "ans_avg")
-    return ece.assign(agrees=ece.seq_avg <= 0.8 * ece.ans_avg + 1e-9)
+    return raw_errors(results, "seq_avg", "ans_avg").assign(agrees=lambda ece: ece.seq_avg <= 0.8 * ece.ans_avg + 1e-9)
 
 
-@finding_1(
-    "in several settings, sequence-based estimators also achieve lower ECE than multi-pass estimators", "several"
-)
+@finding_1("in several settings, sequence-based estimators also achieve lower ECE than multi-pass", "several")
 @main_table("Seq Avg or Seq Joint has a lower ECE than P(True) and c_BALD, on the same rows")
 def seq_below_multi_pass(results: Results) -> pd.DataFrame:
     ece = paired_errors(results, "seq_avg", "seq_joint", "p_true", "c_bald")
@@ -157,7 +139,7 @@ def no_single_token(results: Results) -> pd.DataFrame:
 @main_figure("the AUROC of the running mean is higher at the end than after a tenth")
 def signal_accumulates(results: Results) -> pd.DataFrame:
     rows = results.frame("positions").dropna().round({"position": 6})
-    auroc = pivot_values(rows, "position", "running").reindex(columns=[0.1, 1])
+    auroc = pivot(rows, "position", "running").reindex(columns=[0.1, 1])
     auroc.columns = ["after_a_tenth", "at_the_end"]
     return auroc.assign(agrees=auroc.at_the_end > auroc.after_a_tenth)
 
@@ -167,7 +149,7 @@ def compare_medians_with_hardest(results: Results, gain: pd.Series) -> pd.DataFr
 
     It agrees if the gain on the hardest dataset is positive, and the larger one.
     """
-    hard = gain.index.get_level_values("dataset") == hardest_dataset(results)
+    hard = gain.index.get_level_values("dataset") == hard_dataset(results)
     medians = pd.DataFrame([{"hard": gain[hard].median(), "elsewhere": gain[~hard].median()}])
     return medians.assign(agrees=(medians.hard > medians.elsewhere) & (medians.hard > 0))
 
@@ -188,9 +170,7 @@ def count_by_subset(cases: pd.DataFrame) -> str:
     return ", ".join(said)
 
 
-@finding_1(
-    "within each token subset, length-normalized joint probability often outperforms arithmetic averaging", "often"
-)
+@finding_1("length-normalized joint probability often outperforms arithmetic averaging", "often")
 @main_table("the joint probability has a lower printed ECE than the average", unit="cases", numbers=count_by_subset)
 def joint_below_avg(results: Results) -> pd.DataFrame:
     return errors_of_joint_and_average(results).round(3).assign(agrees=lambda ece: ece.joint < ece.avg)
@@ -209,8 +189,7 @@ def joint_below_avg_hard(results: Results) -> pd.DataFrame:
 @finding_2("c_BALD often achieves lower calibration error than P(True)", "often")
 @main_table("c_BALD has a lower ECE than P(True), on the same rows")
 def bald_below_p_true(results: Results) -> pd.DataFrame:
-    ece = paired_errors(results, "c_bald", "p_true")
-    return ece.assign(agrees=ece.c_bald < ece.p_true)
+    return paired_errors(results, "c_bald", "p_true").assign(agrees=lambda ece: ece.c_bald < ece.p_true)
 
 
 @finding_2("its advantage being particularly pronounced on GSMHard", "figure")
@@ -229,14 +208,14 @@ def p_true_cost_grows(results: Results) -> pd.DataFrame:
 @finding_2("its performance is sensitive to the dropout rate", "generally")
 @counted("the ECE of c_BALD differs by more than .02 among the dropout rates", "tab_dropout_grid_search")
 def rate_matters(results: Results) -> pd.DataFrame:
-    ece = pivot_values(rows_of_table(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
+    ece = pivot(table_rows(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
     spread = ece.max(axis=1) - ece.min(axis=1)
     return pd.DataFrame({"ece_range": spread, "agrees": spread > 0.02})
 
 
 def entropies_by_passes(results: Results, term: str) -> pd.DataFrame:
     """Return a term of `eq:bald` by pair, a column per number of passes."""
-    return pivot_values(results.frame("entropies").query("term == @term"), "passes", "mean")
+    return pivot(results.frame("entropies").query("term == @term"), "passes", "mean")
 
 
 def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> pd.DataFrame:
@@ -250,7 +229,7 @@ def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> p
 
 
 @finding_2("the expected conditional entropy remains relatively stable", "generally")
-@main_figure("after any number of passes it is within 20% of its value after all", no_case="one pass")
+@main_figure("after any number of passes it is within 20% of its value after all")
 def conditional_stays(results: Results) -> pd.DataFrame:
     return compare_with_all_passes(entropies_by_passes(results, "conditional"), 1, 0.2)
 
@@ -263,20 +242,20 @@ def passes_sharp(results: Results) -> pd.DataFrame:
 
 
 @finding_2("the predictive entropy increases with T", "generally")
-@main_figure("it grows with each pass up to the fifth", no_case="one pass")
+@main_figure("it grows with each pass up to the fifth")
 def entropy_grows(results: Results) -> pd.DataFrame:
     least = entropies_by_passes(results, "predictive").loc[:, :5].diff(axis=1).min(axis=1)
     return pd.DataFrame({"least_growth": least, "agrees": least > 0})
 
 
 @finding_2("stabilizes after roughly five samples", "generally")
-@main_figure("from the fifth pass on, the predictive entropy is within 10% of its value after all", no_case=FEW_PASSES)
+@main_figure("from the fifth pass on, the predictive entropy is within 10% of its value after all")
 def predictive_settles(results: Results) -> pd.DataFrame:
     return compare_with_all_passes(entropies_by_passes(results, "predictive"), 5, 0.1)
 
 
 @finding_2("a five-fold overhead for a reliable estimation", "generally")
-@main_figure("after five passes the ECE of c_BALD is within .02 of that after all", no_case=FEW_PASSES)
+@main_figure("after five passes the ECE of c_BALD is within .02 of that after all")
 def five_reliable(results: Results) -> pd.DataFrame:
     rows = results.frame("by_passes").sort_values("passes")
     after_five, after_all = (rows.query(which).groupby(PAIR).ece.last() for which in ("passes == 5", "passes > 5"))
@@ -296,8 +275,7 @@ def mostly_distributional(results: Results) -> pd.DataFrame:
 @finding_3("why is it often better calibrated than Ans Avg", "often")
 @main_table("P(True) has a lower ECE than Ans Avg")
 def p_true_below_ans_avg(results: Results) -> pd.DataFrame:
-    ece = paired_errors(results, "p_true", "ans_avg")
-    return ece.assign(agrees=ece.p_true < ece.ans_avg)
+    return paired_errors(results, "p_true", "ans_avg").assign(agrees=lambda ece: ece.p_true < ece.ans_avg)
 
 
 @finding_3("in-situ verification achieves ECE comparable to standard P(True)", "generally")
@@ -310,7 +288,7 @@ def in_situ_comparable(results: Results) -> pd.DataFrame:
 @finding_3("reduces token-processing overhead by 88% on average across all settings", "figure")
 @in_situ_table("in situ, P(True) reads at least 85% fewer tokens", numbers=format_cases("{mean_reduction:.0f}%"))
 def token_reduction(results: Results) -> pd.DataFrame:
-    mean = rows_of_table(results, "insitu_ptrue", "token_reduction_pct").value.mean()
+    mean = table_rows(results, "insitu_ptrue", "token_reduction_pct").value.mean()
     return pd.DataFrame([{"mean_reduction": mean, "agrees": mean >= 85}])
 
 

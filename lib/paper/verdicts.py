@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
 from lib.paper import calibration_claims, estimation_claims
-from lib.paper.claims import QUANTIFIERS, Claim, NotApplicable
+from lib.paper.claims import QUANTIFIERS, Claim
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.paper.report_records import ReportRecords
 
@@ -23,8 +23,8 @@ VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", 
 class Verdict:
     """The outcome of a claim.
 
-    `held` is None if the claim cannot be judged, for `reason` or because the results lack a frame (`lacks`). `rows`
-    (with `agrees`) decide it, and `said` counts them.
+    `rows` (with `agrees`) decide it, and `said` counts them. `held` is None if the claim cannot be judged because the
+    results lack a frame (`lacks`), or all cases a number.
     """
 
     claim: Claim
@@ -32,13 +32,10 @@ class Verdict:
     said: str = ""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     lacks: str = ""
-    reason: str = ""
 
     def in_words(self, otherwise: str) -> str:
         """Return a short form such as "holds: 15 of 15 pairs"."""
-        if self.held is None:
-            return self.reason or otherwise
-        return f"{VERDICT_WORDS[self.held]}: {self.said}"
+        return f"{VERDICT_WORDS[self.held]}: {self.said}" if self.held is not None else self.said or otherwise
 
 
 # ---- judging
@@ -50,10 +47,8 @@ def judge(claim: Claim, results: Results) -> Verdict:
         cases = claim.count_cases(results).dropna()
     except MissingFrame as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
-    except NotApplicable as why:
-        return Verdict(claim, reason=str(why))
     if cases.empty:
-        return Verdict(claim, reason=claim.no_case)
+        return Verdict(claim, said="no case has all the numbers")
     cases = cases.reset_index(drop=cases.index.names == [None])
     count, total = int(cases.agrees.sum()), len(cases)
     said = [claim.numbers(cases)] if claim.numbers else []

@@ -37,8 +37,8 @@ def row(key="m/d/seq_avg/ece", **changed):
 
 def turn(**changed):
     """What another choice does to a claim."""
-    words = dict(choice="grader: exact", words="what counts as right (grader): exact, not numeric")
-    return words | dict(finding="f", name="One", here="1 of 2", then="2 of 2", flips=True) | changed
+    choice = {"choice": "what counts as right (grader): exact, not numeric"}
+    return choice | dict(finding="f", name="One", here="1 of 2", then="2 of 2", flips=True) | changed
 
 
 def parameters(title="by hand"):
@@ -67,7 +67,7 @@ def test_a_number_leads_to_its_row_if_it_has_one():
 
 
 def test_verdicts_that_change_are_counted_by_choice():
-    choices = [{"words": "a", "flips": "FiftySuffice"}, {"words": "a", "flips": ""}, {"words": "b", "flips": None}]
+    choices = [{"choice": "a", "flips": "FiftySuffice"}, {"choice": "a", "flips": ""}, {"choice": "b", "flips": None}]
     assert count_changed_verdicts(choices) == {"a": 1, "b": 0}
 
 
@@ -121,7 +121,7 @@ def report(tmp_path_factory):
         rep_findings=[finding(counted=text, name=f"f{i}", paper_said=text) for i, text in by_text],
         rep_numbers=[row(f"{text}/d/x/ece", model=text, dataset=text, table=table) for text in STRINGS],
         rep_notes=[{"note": text} for text in STRINGS],
-        rep_sensitivity=[turn(words=text, flips=bool(i % 2)) for i, text in by_text],
+        rep_sensitivity=[turn(choice=text, flips=bool(i % 2)) for i, text in by_text],
     )
     outputs = {name: {"application/json": data} for name, data in found.items()}
     outputs |= {table: settings()._repr_mimebundle_(), "tab_estimators": tables.estimators()._repr_mimebundle_()}
