@@ -61,7 +61,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         "file": path.name,
         "sha256": sha256(path),
         "rows": len(frame),
-        "columns": list(frame.columns),
+        "columns": table.column_names,
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "python": platform.python_version(),
         **facts,
