@@ -66,11 +66,12 @@ class RowCache:
         keys, shards = [row_key(item, about or {}) for item in items], self.read_shards()
         known = {key for shard in shards for key in shard[KEY]}
         todo = [place for place, key in enumerate(keys) if key not in known]
-        for start in range(0, len(todo), self.rows_per_shard):
+        starts = range(0, len(todo), self.rows_per_shard)
+        for number, start in enumerate(starts, 1):
             places, began = todo[start : start + self.rows_per_shard], time.monotonic()
             rows, seconds = work([items[place] for place in places]), time.monotonic() - began
             shards.append(self.save_shard(rows, [keys[place] for place in places], seconds))
-            print(f"{len(items) - len(todo) + start + len(places)} of {len(items)} rows: {seconds:.1f} s")
+            print(f"shard {number}/{len(starts)}: {len(places)} rows in {seconds:.1f} s")
         if not shards:
             return stored_columns.empty_frame(self.kind)
         rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
