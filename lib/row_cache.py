@@ -20,7 +20,6 @@ import pyarrow as pa
 from lib import store, stored_columns
 from lib.files import write_atomically
 from lib.params import BUDGETS
-from lib.paths import ARTIFACTS
 
 KEY, SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded
@@ -51,7 +50,7 @@ class RowCache:
 
     def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):
         name = f"{stored_columns.WRITERS[kind]}__{pair}-{store.digest(row_facts(facts), self.code or '')[:16]}"
-        self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / name
+        self.folder = store.run_folder(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
     def map(self, work: Work, items: Sequence[Any], about: Mapping[str, Any] | None = None) -> pd.DataFrame:
