@@ -218,8 +218,7 @@ def select_names(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list
 
     Raise UserError for a name without a file.
     """
-    check_parameters({f"{kind}s": list(there)})
-    for name in filter(None, [*there, *wanted]):
+    for name in filter(None, wanted):
         LOADERS[kind](name)
     return [name for name in there if name in wanted] or list(there)
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 from lib import store, stored_columns
 from lib.files import write_atomically
 from lib.params import BUDGETS
-from lib.paths import ARTIFACTS
 
 KEY, SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded
@@ -51,7 +50,7 @@ class RowCache:
 
     def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):
         name = f"{stored_columns.WRITERS[kind]}__{pair}-{store.digest(row_facts(facts), self.code or '')[:16]}"
-        self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / name
+        self.folder = store.run_folder(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
     def map(self, work: Work, items: Sequence[Any], about: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -66,11 +65,12 @@ class RowCache:
         keys, shards = [row_key(item, about or {}) for item in items], self.read_shards()
         known = {key for shard in shards for key in shard[KEY]}
         todo = [place for place, key in enumerate(keys) if key not in known]
-        for start in range(0, len(todo), self.rows_per_shard):
+        starts = range(0, len(todo), self.rows_per_shard)
+        for number, start in enumerate(starts, 1):
             places, began = todo[start : start + self.rows_per_shard], time.monotonic()
             rows, seconds = work([items[place] for place in places]), time.monotonic() - began
             shards.append(self.save_shard(rows, [keys[place] for place in places], seconds))
-            print(f"{len(items) - len(todo) + start + len(places)} of {len(items)} rows: {seconds:.1f} s")
+            print(f"shard {number}/{len(starts)}: {len(places)} rows in {seconds:.1f} s")
         if not shards:
             return stored_columns.empty_frame(self.kind)
         rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)

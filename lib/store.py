@@ -61,7 +61,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         "file": path.name,
         "sha256": sha256(path),
         "rows": len(frame),
-        "columns": list(frame.columns),
+        "columns": table.column_names,
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "python": platform.python_version(),
         **facts,
@@ -105,26 +105,26 @@ def read_frame(path: Path) -> pd.DataFrame:
     return frame.assign(**facts.get("row_seconds", {}))
 
 
-def check_run_name(run: Any) -> str:
-    """Return a run's name, its folder in artifacts/. Raise UserError for an invalid folder name."""
+def run_folder(run: Any) -> Path:
+    """Return the folder of a run. Raise UserError for a name that can't be a folder in artifacts/."""
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
         raise UserError(f"run {run!r} can't be a folder in artifacts/: write letters, digits, '.', '-' or '_'")
-    return run
+    return ARTIFACTS / run
 
 
 def frame_path(run: str, kind: str, name: str) -> Path:
-    """Return the path of a run's frame. Raise as `check_run_name`."""
-    return ARTIFACTS / check_run_name(run) / kind / f"{name}.parquet"
+    """Return the path of a run's frame. Raise as `run_folder`."""
+    return run_folder(run) / kind / f"{name}.parquet"
 
 
 def search_path(run: str) -> list[Path]:
     """Return the folders of a run's frames: its own, then the shipped one to which it falls back.
 
-    The run `shipped` has only the demo's shipped frames. Raise as `check_run_name`.
+    The run `shipped` has only the demo's shipped frames. Raise as `run_folder`.
     """
     if run == "shipped":
         return [SHIPPED]
-    own, (verb, _, profile) = ARTIFACTS / check_run_name(run), run.partition("-")
+    own, (verb, _, profile) = run_folder(run), run.partition("-")
     if verb == "replay":
         return [own, SHIPPED.parent / (profile or SHIPPED.name)]
     return [own, SHIPPED] if verb == "lab" else [own]

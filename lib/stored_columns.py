@@ -115,8 +115,9 @@ def check_columns(kind: str, names: Iterable[str], where: str) -> None:
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
     """Convert a frame to its stored table. Raise UserError for other columns, or values of another type."""
     check_columns(kind, list(frame), where)
+    schema = pa.schema([SCHEMAS[kind].field(name) for name in frame]) if kind in SCHEMAS else None
     try:
-        return pa.Table.from_pandas(frame, SCHEMAS.get(kind), preserve_index=False)
+        return pa.Table.from_pandas(frame, schema, preserve_index=False)
     except pa.ArrowException as error:
         raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
 

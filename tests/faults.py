@@ -51,7 +51,7 @@ FAULTS = (
     Fault("a partial file is left behind", "workflow/leftovers.py",
           "path.unlink(missing_ok=True)", "None", CRASHES, "left "),
     Fault("a manifest's key is renamed", "lib/store.py",
-          '"columns": list(frame.columns)', '"names": list(frame.columns)', DEMO, "manifest"),
+          '"columns": table.column_names', '"names": table.column_names', DEMO, "manifest"),
     Fault("an exit code changes", "workflow/cli.py",
           "        return 2\n", "        return 3\n", "test_transcript.py::test_it_says_the_same[at once]", "= 3"),
     Fault("the last shard is lost", "lib/row_cache.py",

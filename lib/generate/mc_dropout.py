@@ -23,7 +23,7 @@ from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout
 from lib.paths import MissingSignal
-from lib.random_streams import first_places, first_rows, stream_seed
+from lib.random_streams import first_positions, first_rows, stream_seed
 from lib.store import KEYS
 from lib.tasks import answers
 
@@ -154,7 +154,7 @@ def grid_work(rates: Sequence[float], tuning: Sequence[str]) -> list[Work]:
 
 def rest_work(frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int) -> list[Work]:
     """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all)."""
-    places = first_places(frame, dropout_limit, seed)
+    places = first_positions(frame, dropout_limit, seed)
     return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 

@@ -66,7 +66,7 @@ def closing_edits() -> list[tuple[str, dict]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name, edits", closing_edits(), ids=str)
 def test_the_edits_that_a_notebook_proposes_answer_in_seconds(name, edits, monkeypatch, tmp_path):
-    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
+    monkeypatch.setattr("lib.store.run_folder", lambda run: tmp_path / run)
     fewer = {"datasets": ["demo-hard"]} if name == "09" else {}  # which reads every frame again for each choice
     space, shown = play(name, monkeypatch, tmp_path, **fewer | edits)
     assert len(shown) > 2
