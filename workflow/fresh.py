@@ -34,6 +34,12 @@ class Verdict:
         return self.state in ("make", "waits")
 
 
+def finish_moves(run: Run) -> None:
+    """Finish the moves that a kill interrupted."""
+    for one in (run, *run.jobs):
+        finish_move(one)
+
+
 def judge_all(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     """Return the verdict on each job, upstream first; no file moves. `remake`: numbers of notebooks to rerun."""
     anew, verdicts = find_forced_jobs(run, set(remake)), {}
@@ -52,7 +58,6 @@ def move_all_outputs(run: Run, verdicts: list[Verdict]) -> None:
 
 def decide_at_start(job: Job) -> str:
     """Return why a job need not run, now that its inputs exist; else move its old outputs away and return ''."""
-    finish_move(job)  # if an earlier attempt was killed during a move
     verdict = judge(job)
     move_outputs(verdict)
     return "" if verdict.open else "its inputs are unchanged" if verdict.state == "fresh" else verdict.why

@@ -63,12 +63,6 @@ def write_record(job: Job, content: dict, outputs: Iterable[str], seconds: float
     write_json(ROOT / job.record, record)
 
 
-def mark_done(job: Job) -> None:
-    """Mark a job as done for Snakemake and downstream jobs, with the checksum of its record."""
-    (ROOT / job.done).parent.mkdir(parents=True, exist_ok=True)
-    (ROOT / job.done).write_text(str(checksum(job.record)), encoding="utf-8")
-
-
 def changed_parts(record: dict, content: dict) -> list[str]:
     """Return the names of the parts that changed."""
     old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()

@@ -64,6 +64,7 @@ def kills(root, monkeypatch, act, first=1, every=1):
         yield f"killed at step {at} of {len(done)}"
         if at % 7 == 0:
             with killed(monkeypatch, 3):
+                fresh.finish_moves(run_of())
                 walk(run_of())
             yield f"killed at step {at} of {len(done)}, then going on at step 3"
 
@@ -97,6 +98,7 @@ def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
     finish(run_of(seed=1), [verdict for verdict in walk(run_of(seed=1)) if verdict.job == first])
     for when in kills(made.root, monkeypatch, lambda: fresh.decide_at_start(second)):
         if "going on" not in when:
+            fresh.finish_moves(second.run)
             assert fresh.decide_at_start(second) == "" and not (made.root / second.outputs[0]).exists(), when
             finish(run_of(seed=1), [fresh.Verdict(second, "make")])
         assert numbers(run_of()) == "" and left(made.root) == before, when

@@ -12,7 +12,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import files, fingerprint, fresh, keys, leftovers, records
+from workflow import files, fingerprint, fresh, keys, records
 from workflow.fingerprint import import_closure
 from workflow.pipeline import Run
 
@@ -51,7 +51,7 @@ def complete(run: Run, remake=()) -> None:
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
-    leftovers.clear_leftovers(run)
+    fresh.finish_moves(run)
     return {verdict.job.notebook.number: verdict.state for verdict in walk(run, remake)}
 
 

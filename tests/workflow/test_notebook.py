@@ -20,15 +20,12 @@ def test_threads():
     assert job_of(gpus=4).threads == job_of(models=["a", "b", "c", "d"]).threads == 2
 
 
-def test_progress_is_told_line_by_line_each_in_one_write(monkeypatch):
-    """Jobs write to one pipe, and no event runs into another's."""
-    written: list[str] = []
-    monkeypatch.setattr(notebook.sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
-    told = notebook.Progress(job_of())
+def test_progress_is_told_line_by_line():
+    told: list[str] = []
+    file = notebook.Progress(lambda event, text: told.append(f"{event}: {text}"))
     for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
-        told.write(text)
-    assert [progress.parse_event(line.strip())["text"] for line in written] == ["shard 1/2: x", "shard 2/2: y"]
-    assert all(line[0] == line[-1] == "\n" for line in written)
+        file.write(text)
+    assert told == ["progress: shard 1/2: x", "progress: shard 2/2: y"]
 
 
 LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
