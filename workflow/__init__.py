@@ -3,7 +3,7 @@
 The modules in reading order:
 
 cli             the command line
-environment     Python and its packages
+environment     Python and its packages; installer installs them
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, cores and GPUs of a run
@@ -19,14 +19,14 @@ preload         the processes that jobs and kernels are forked from
 notebook        run one job
 locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models
-reference_data  check the data shipped with the project
+reference_data  check the signals shipped with the project
 shipped_rows    let a run reuse its shipped rows
 export          write an executed notebook's tables and figures
 report, render  the HTML report and the PDF of a run
-finding, book   one of the paper's findings, or a run as HTML pages
+finding         one of the paper's findings
 verify          compare a run with the shipped one
 usable          whether the models of a run can be loaded
-check           preflight check: resources, access, estimated time
-device, cost    the speed of this machine, and estimates from it
+check           preflight check: machine, disk, access, models
+memory          the memory that a model needs, and what is free
 extras          install vLLM for the runs that use it
 """

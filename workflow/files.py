@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lib.paths import ROOT, sync, write_atomically
+from lib.files import write_atomically
+from lib.paths import ROOT
 
 if TYPE_CHECKING:
     from workflow.pipeline import Job, Run
@@ -53,10 +54,7 @@ def finish_move(job: Job | Run) -> None:
         if source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(source, target)
-    for folder in {path.parent for pair in pairs for path in pair if path.parent.is_dir()}:
-        sync(folder)
     journal.unlink()
-    sync(journal.parent)  # if the journal reappeared, its move would take files that are written later
 
 
 def remove_empty_folders(folder: Path) -> None:

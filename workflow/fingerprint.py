@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable
 from functools import cache
 
-from lib.paths import ROOT, UserError, sha256
+from lib.files import sha256
+from lib.paths import ROOT, UserError
 from workflow.files import read_json
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count

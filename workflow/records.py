@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from lib.paths import ROOT, UserError, sync
+from lib.paths import ROOT, UserError
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, digest
 from workflow.pipeline import Job
@@ -57,8 +57,6 @@ def write_record(job: Job, content: dict, outputs: Iterable[str], seconds: float
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
-    for place in sorted({place for path in sums for place in (ROOT / path, (ROOT / path).parent)}):
-        sync(place)
     record = {"key": record_key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
     write_json(ROOT / job.record, record)
 

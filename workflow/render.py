@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-from lib.paths import ROOT, write_atomically
+from lib.files import write_atomically
+from lib.paths import ROOT
 from workflow import keys, preload
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, import_closure

@@ -60,7 +60,6 @@ RATE = (  # the code of lib/score that chooses the dropout rate
     "lib/score/confidence.py",
     "lib/score/metrics.py",
     "lib/score/estimators.py:c_bald",
-    "lib/score/estimators.py:normalize_bald",
 )
 PAIR = "{model}__{dataset}.parquet"
 RESPONSES = ("01_generate/generations", "01b_import/generations")

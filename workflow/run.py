@@ -81,20 +81,27 @@ def execute_command(args: Namespace) -> int:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
         say(line)
-    if args.book:
-        from workflow import book  # slow to import, and other verbs do not need it
-
-        book.write_book(run, say)
     if args.verb == "verify":
-        from workflow.verify import verify  # slow to import, too
+        from workflow.verify import verify  # slow to import, and other verbs do not need it
 
         return verify(run, say)
+    return 0
+
+
+def list_jobs(run: Run, force: list[str]) -> int:
+    """Print the jobs that a start would do; do and move nothing."""
+    todo = [verdict.job for verdict in fresh.judge_all(run, force) if verdict.open]
+    for job in todo:
+        say(job.title)
+    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
     return 0
 
 
 def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
     started = time.monotonic()
+    if args.dry_run:
+        return list_jobs(run, args.force)
     with locks.run_lock(run) as scratch:
         hub.pin_revisions(run)
         fresh.finish_moves(run)

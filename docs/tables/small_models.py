@@ -16,7 +16,7 @@ from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
-from lib.calibrate import fitting  # noqa: E402
+from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
@@ -109,10 +109,9 @@ def retest() -> dict[str, dict[tuple[str, str], str]]:
 def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
     """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
     the calibration rows teach."""
-    fitted = fitting.fit_answers(signals().sets)
     return {
         pair: (
-            fitted[pair]["isotonic"].predict(evaluation.confidence),
+            Isotonic().fit(calibration.confidence, calibration.correct).predict(evaluation.confidence),
             evaluation.correct,
             proper_scores.base_rate(calibration.correct),
         )
@@ -177,7 +176,7 @@ def picture() -> bytes:
     raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
     model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
     bins = {
-        method: metrics.reliability_bins(confidence, correct, CHOICES.bins).frame()
+        method: metrics.reliability_diagram(confidence, correct, CHOICES.bins)
         for method, confidence in (("", raw), ("isotonic", calibrated_))
     }
     return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png

@@ -1,8 +1,6 @@
 """Statistics of calibration: the calibration rows before fitting, the fitted maps, reliability diagrams, and bands of
 learning curves."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from scipy.special import logit
@@ -11,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from lib.calibrate.fitting import DataByPair
-from lib.score.metrics import reliability_bins
+from lib.score.metrics import reliability_diagram
 from lib.store import PAIR
 
 CONFIDENT_SCORE = 0.9
@@ -58,7 +56,7 @@ def reliability_by_method(
     """Return the reliability diagram of an estimator on one pair, by method."""
     here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
     groups = here.groupby("method", sort=False)
-    return {how: reliability_bins(part.confidence, part.correct, n_bins).frame() for how, part in groups}
+    return {how: reliability_diagram(part.confidence, part.correct, n_bins) for how, part in groups}
 
 
 def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
@@ -76,14 +74,3 @@ def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
     too_high = bands["mean"] > (1 + within) * bands.groupby(curve)["mean"].transform("last")
     later = too_high[::-1].groupby([bands[name] for name in curve]).cummax()[::-1]  # there or with more rows
     return bands[~later].groupby(curve, sort=False).n.first().rename("enough").reset_index()
-
-
-def ece_terms(confidence: Any, correct: Any, n_bins: int = 10) -> pd.DataFrame:
-    """Return the terms of `ece`, a row per non-empty bin: the reliability diagram, gap, share of rows, and their
-    product.
-
-    The products sum to the ECE, and the largest gap is the MCE.
-    """
-    table = reliability_bins(confidence, correct, n_bins).frame().astype({"count": int})
-    gap, share = (table.accuracy - table.confidence).abs(), table["count"] / table["count"].sum()
-    return table.assign(gap=gap, share=share, product=gap * share)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from lib import params, run_names, store
+from lib import params, store
 from lib.analysis import costs
 from lib.analysis.calibration_statistics import summarize_curves
 from lib.analysis.results import Results, as_sentence
@@ -39,7 +39,7 @@ def results_without_frames(
 
 def select_labels(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
     """Return the {name: label} of the models (or datasets) that a table shows; all if none is named."""
-    return {name: labels[name] for name in run_names.select_names(kind, names, list(labels))}
+    return {name: labels[name] for name in params.select_names(kind, names, list(labels))}
 
 
 def results_of_run(

@@ -6,14 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from lib import run_names, store
+from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.calibration_statistics import describe_calibration_split
 from lib.analysis.token_statistics import apply_by_pair
-from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, fit_answers
-from lib.calibrate.transfer import transfer
+from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, transfer
 from lib.params import EvaluationChoices
-from lib.score.bootstrap import estimate_metrics
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import interpret_responses
@@ -48,7 +46,7 @@ class RunSignals:
 
         Raise UserError if neither has them.
         """
-        at_hand = run_names.models_at_hand(models)
+        at_hand = params.models_at_hand(models)
         generations = store.load_frames(run, "generations", models, datasets)[0]
         verification = store.load_frames(run, "verification", at_hand, datasets)[0]
         dropout = store.load_frames(run, "dropout", at_hand, datasets, may_lack=True)[0]
@@ -100,10 +98,10 @@ class RunSignals:
     def calibration_frames(self, metrics: Sequence[str] = ("ece",)) -> Frames:
         """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and
         07 store a run's."""
-        fitted, n_bins = fit_answers(self.sets), self.choices.bins
-        calibrated, learned, _ = calibrate(self.confidence, self.sets, fitted)
-        results = pd.concat([estimate_metrics(calibrated, n_bins, metrics), learned], ignore_index=True)
-        transferred = transfer(self.sets, fitted, n_bins)
+        n_bins = self.choices.bins
+        calibrated, learned, fits = calibrate(self.confidence, self.sets)
+        results = pd.concat([evaluate(calibrated, n_bins, names=metrics), learned], ignore_index=True)
+        transferred = transfer(self.sets, fits, n_bins)
         return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 
     def response_frames(self) -> Frames:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import CubicSpline
 
-from lib.temperature_grid import temperatures
+from lib.stored_columns import temperatures
 
 TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 or 1
 
@@ -70,10 +70,16 @@ class AnswerLogits:
 
     def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
-        count, values = np.bincount(self.row, minlength=self.n_rows), self.logprobs(t)
-        mean = np.bincount(self.row, values if joint else -np.expm1(values), self.n_rows) / np.maximum(count, 1)
-        complement = np.where(count == 0, 1.0, -np.expm1(mean) if joint else mean)
+        count, logprobs = np.bincount(self.row, minlength=self.n_rows), self.logprobs(t)
+        if joint:
+            complement = -np.expm1(self._sum_by_row(logprobs) / np.maximum(count, 1))
+        else:
+            complement = self._sum_by_row(-np.expm1(logprobs)) / np.maximum(count, 1)
+        complement[count == 0] = 1.0
         return 1 - complement, complement
+
+    def _sum_by_row(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.row, values, self.n_rows)
 
     def margins(self) -> np.ndarray:
         """Return the margin between the two most probable tokens, (m,).

@@ -1,25 +1,135 @@
 """Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the option margin.
 
+Calibrators follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others, learned attributes with a
+trailing underscore, optional sample weights. Rows of a single class do not determine a curve: isotonic regression and
+Platt scaling then predict the class, and the temperature goes to its bound.
+
 To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures include it. Its
 learned attributes must be numbers or arrays, so that `calibrator_files` can save it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import sklearn
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.base_calibrator import Calibrator, Predict
 from lib.paths import check_choice
-from lib.temperature_grid import COLDEST, HOTTEST, temperatures
+from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
+Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+
+
+def as_rows(score: Any) -> Any:
+    """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
+    return score if isinstance(score, AnswerLogits) else column_or_1d(score, dtype=float)
+
+
+class Calibrator(BaseEstimator):
+    """Base class: weights, and a constant prediction for single-class data that the method can't fit."""
+
+    fits_one_class = True
+    symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
+    flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
+    n_rows_: float  # number of rows that it was fitted to, each counted with its weight
+    constant_: float | None
+
+    def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
+        """Fit on calibration rows.
+
+        Parameters
+        ----------
+        score : array of shape (n,), or AnswerLogits
+            Confidence, margin or answer tokens, depending on the method.
+        correct : array of shape (n,)
+            True or false, or 1 and 0. Without rows, every prediction is .5.
+        sample_weight : array of shape (n,), optional
+            How many times each row counts, 0 or more: weight 0 is as if absent, weight 2 as if twice.
+
+        Raises
+        ------
+        ValueError
+            Other labels, negative weights, infinite scores, arrays of unequal lengths or of two dimensions.
+        """
+        score, y = as_rows(score), np.asarray(correct, dtype=float)
+        w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        if not len(score) == len(y) == len(w) or not np.isin(y, (0, 1)).all() or not ((w >= 0) & np.isfinite(w)).all():
+            raise ValueError("fit needs equally many scores, labels (true or false) and weights (finite, 0 or more)")
+        if not w.all():
+            counted = np.flatnonzero(w)
+            score, y, w = score[counted], y[counted], w[counted]
+        if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
+            raise ValueError("fit needs finite scores, without NaN and infinity")
+        self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
+        self.saw_one_class_ = len(set(y)) < 2
+        self.constant_ = self._constant(y)
+        if self.constant_ is None:
+            self._fit(score, y, w)
+        return self
+
+    def predict(self, score: Any, joint: bool = False) -> np.ndarray:
+        """Calibrate scores of other rows.
+
+        Parameters
+        ----------
+        score
+            As for `fit`.
+        joint : bool
+            Whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
+
+        Returns
+        -------
+        array of shape (n,)
+            Confidence in [0, 1].
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            An array of two dimensions.
+        """
+        check_is_fitted(self, "constant_")
+        score = as_rows(score)
+        return self._predict(score, joint) if self.constant_ is None else np.full(len(score), self.constant_)
+
+    def fit_many(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
+        """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
+        own = clone(self)  # so that this calibrator stays as it is
+
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
+
+        return predict
+
+    def _constant(self, y: np.ndarray) -> float | None:
+        """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""
+        if not len(y):
+            return 0.5
+        return None if self.fits_one_class or len(set(y)) > 1 else float(y[0])
+
+    @property
+    def learned(self) -> dict[str, float | None]:
+        """Learned numbers by their symbol in the tables: t, or a and b."""
+        return {symbol: getattr(self, name) for symbol, name in self.symbols.items()}
+
+    @property
+    def note(self) -> str:
+        """Anything unusual about the fit, for the column `reason`."""
+        if self.saw_one_class_:
+            return "one class only"
+        return next((note for flag, note in self.flags.items() if getattr(self, flag)), "")
 
 
 class Isotonic(Calibrator):
@@ -52,13 +162,9 @@ class Temperature(Calibrator):
     def __init__(self, target: str = "ans_avg"):
         self.target = check_choice("target", target, ANSWER_ESTIMATORS)
 
-    @property
-    def _joint(self) -> bool:
-        return ANSWER_ESTIMATORS[check_choice("target", self.target, ANSWER_ESTIMATORS)]  # `set_params` sets it, too
-
     def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
         def loss(log_t: float) -> float:
-            return float(w @ score.loss(np.exp(log_t), y > 0, self._joint))
+            return float(w @ score.loss(np.exp(log_t), y > 0, ANSWER_ESTIMATORS[self.target]))
 
         grid = np.log(temperatures(41))  # the loss may have several minima: search a grid, then its best bracket
         best = int(np.argmin([loss(x) for x in grid]))
@@ -70,14 +176,14 @@ class Temperature(Calibrator):
     def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
         return score.confidence(float(self.temperature_ or 1), joint)[0]
 
-    def on_subsets(self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits) -> Predict:
+    def fit_many(self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits) -> Predict:
         """Approximate the base method, thousands of times faster.
 
         Losses and confidence (Ans Avg) are computed once at 161 temperatures. A subset's optimum is the vertex of the
         parabola through the three lowest points; its confidence is interpolated.
         """
         grid = temperatures(161)
-        losses = np.stack([score.loss(t, correct, self._joint) for t in grid], axis=1)
+        losses = np.stack([score.loss(t, correct, ANSWER_ESTIMATORS[self.target]) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
@@ -117,12 +223,11 @@ class Platt(Calibrator):
     b_: float | None = None
     separable_: bool = False
 
-    def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
-        m = np.asarray(score, dtype=float)
-        right, wrong = m[y > 0], m[y == 0]
+    def _fit(self, score: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
+        right, wrong = score[y > 0], score[y == 0]
         n_right, n_wrong = w[y > 0].sum(), w[y == 0].sum()
-        center = np.average(m, weights=w)
-        scale = np.sqrt(np.average((m - center) ** 2, weights=w))
+        center = np.average(score, weights=w)
+        scale = np.sqrt(np.average((score - center) ** 2, weights=w))
         if not scale:
             self.a_, self.b_, self.separable_ = 0.0, float(logit(w @ y / w.sum())), False
             return
@@ -130,14 +235,14 @@ class Platt(Calibrator):
         target = y
         if self.separable_:
             target = np.where(y > 0, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
-        x = np.tile((m - center) / scale, 2)[:, None]  # each row as correct and as incorrect, weighted by its target
+        x = np.tile((score - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
-        model.fit(x, np.repeat([1, 0], len(m)), sample_weight=np.append(w * target, w * (1 - target)))
+        model.fit(x, np.repeat([1, 0], len(score)), sample_weight=np.append(w * target, w * (1 - target)))
         self.a_ = float(model.coef_[0, 0] / scale)
         self.b_ = float(model.intercept_[0] - self.a_ * center)
 
-    def _predict(self, score: Any, joint: bool) -> np.ndarray:
-        return expit(np.asarray(score, dtype=float) * float(self.a_ or 0) + float(self.b_ or 0))
+    def _predict(self, score: np.ndarray, joint: bool) -> np.ndarray:
+        return expit(score * float(self.a_ or 0) + float(self.b_ or 0))
 
 
 # ---- registry of methods, used by tables, figures and experiments
@@ -147,23 +252,23 @@ class Platt(Calibrator):
 class Method:
     """A calibration method.
 
-    `takes` maps a kind of input (`confidence` (n,), `margin` (n,), or the tokens of `answers`) to its class. A method
+    `inputs` maps a kind of input (`confidence` (n,), `margin` (n,), or the tokens of `answers`) to its class. A method
     that takes confidence is fitted for every estimator.
     """
 
     name: str  # in the column `method`
     label: str  # in tables
-    takes: Mapping[str, type[Calibrator]]
+    inputs: Mapping[str, type[Calibrator]]
 
     @property
-    def of_answers(self) -> str:
+    def answer_input(self) -> str:
         """Its input for the answer estimators: the answer tokens, or their confidence."""
-        return "answers" if "answers" in self.takes else "confidence"
+        return "answers" if "answers" in self.inputs else "confidence"
 
     @property
-    def plain(self) -> str:
+    def answer_label(self) -> str:
         """Its name when only answer tokens are calibrated: isotonic, temperature."""
-        return self.takes[self.of_answers].__name__.lower()
+        return self.inputs[self.answer_input].__name__.lower()
 
 
 METHODS = {

@@ -1,6 +1,8 @@
-"""Fit calibrators to a run's frames, one per method and model-dataset pair."""
+"""Fit calibrators to a run's frames, one per method and model-dataset pair, and apply them.
 
-from collections.abc import Iterator, Mapping
+They are applied to the pair's own evaluation rows, or to those of other pairs (`tab:calibration_transfer_full`)."""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,15 +10,18 @@ import numpy as np
 import pandas as pd
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.base_calibrator import Calibrator
-from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Method
+from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
 from lib.paths import UserError
+from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ans_avg
+from lib.score.metrics import METRICS
 from lib.store import KEYS, PAIR
 
 SPLITS = ("calibration", "evaluation")
-LEARNED = [*PAIR, "estimator", "method", "metric", "value", "n", "reason"]
+SOURCE = ["source_model", "source_dataset"]
 Pair = tuple[str, str]
+
+# ---- calibration and evaluation rows
 
 
 @dataclass(frozen=True)
@@ -70,32 +75,32 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
     for pair, rows in joined.groupby(PAIR, sort=False):
         by_split = dict(list(rows.groupby("split")))
         if len(by_split) == len(SPLITS):
-            data[pair] = CalibrationData(*(_scored_split(by_split[split]) for split in SPLITS))
+            data[pair] = CalibrationData(*(scored_split(by_split[split]) for split in SPLITS))
     return data
 
 
-def _scored_split(part: pd.DataFrame) -> ScoredSplit:
-    confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in part.answer])
-    answers = AnswerLogits.of(part, part.span) if part.kept_positions.map(len).any() else None
-    return ScoredSplit(part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool))
+def scored_split(rows: pd.DataFrame) -> ScoredSplit:
+    """Return rows of one split with their Ans Avg (0 without an answer) and the logits of their answers."""
+    confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer])
+    answers = AnswerLogits.of(rows, rows.span) if rows.kept_positions.map(len).any() else None
+    return ScoredSplit(rows[KEYS].reset_index(drop=True), confidence, answers, rows.correct.to_numpy(bool))
 
 
-def fit_answers(sets: DataByPair) -> dict[Pair, dict[str, Calibrator]]:
-    """Fit every method for Ans Avg, pair by pair.
+def token_signals(sets: DataByPair) -> pd.DataFrame:
+    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`.
 
-    Returns
-    -------
-    dict of (model, dataset) to dict of method to Calibrator
-        Fitted on the answer tokens if the method takes them, else on Ans Avg.
+    Each signal is (m,), or None for a row without answer tokens.
     """
-    return {
-        pair: {
-            name: method.takes[method.of_answers]().fit(scores, rows.correct)
-            for name, method in METHODS.items()
-            if (scores := getattr(rows, method.of_answers)) is not None
-        }
-        for pair, (rows, _) in sets.items()
-    }
+    parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
+    for rows in (rows for pair in sets.values() for rows in pair):
+        if (answers := rows.answers) is not None:
+            signals = {"answer_margin": answers.margins(), "answer_entropy": answers.entropies()}
+            by_row = {name: pd.Series(answers.by_row(values), dtype=object) for name, values in signals.items()}
+            parts.append(rows.keys.assign(**by_row))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+# ---- fitting
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ class Fit:
     """A calibrator of a pair, its fitting data, and its predictions on the evaluation rows.
 
     `estimator` is "ans" for a calibrator of answer tokens, which serves both answer estimators. `kind` is its kind of
-    input (`Method.takes`).
+    input (`Method.inputs`).
     """
 
     pair: Pair
@@ -114,12 +119,13 @@ class Fit:
     fitted_on: Any  # scores (n,), or the answer tokens
     evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
 
+    @property
+    def is_of_ans_avg(self) -> bool:
+        """Whether it is the method's calibrator of Ans Avg: of the answer tokens, if the method takes them."""
+        return self.estimator == ("ans" if self.method.answer_input == "answers" else "ans_avg")
 
-def calibrate(
-    confidence: pd.DataFrame,
-    sets: DataByPair,
-    fitted: Mapping[Pair, Mapping[str, Calibrator]],
-) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
+
+def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
     """Calibrate every estimator by every method.
 
     Parameters
@@ -128,8 +134,6 @@ def calibrate(
         As `confidence_frame` returns it.
     sets : dict
         As `calibration_data` returns it.
-    fitted : dict
-        As `fit_answers` returns it.
 
     Returns
     -------
@@ -143,59 +147,89 @@ def calibrate(
     fits: list[Fit] = []
     for pair, part in confidence.groupby(PAIR, sort=False):
         for _, rows in part.groupby("estimator", sort=False):
-            splits = [rows[rows.split == split] for split in SPLITS]
-            if all(map(len, splits)):
-                fits += _on_scores(pair, splits[0], splits[1])
+            calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
+            if len(calibration) and len(evaluation):
+                fits += fit_on_scores(pair, calibration, evaluation)
         if pair in sets:
-            fits += _on_answers(pair, *sets[pair], fitted.get(pair, {}))
+            fits += fit_on_answers(pair, *sets[pair])
     raw = confidence[confidence.split == "evaluation"].assign(method="")
     calibrated = pd.concat([raw, *(fit.evaluated for fit in fits)], ignore_index=True)
-    learned = pd.DataFrame([row for fit in fits for row in _learned(fit)], columns=LEARNED)
-    return calibrated.drop(columns="margin", errors="ignore"), learned.astype({"value": "Float64"}), fits
+    return calibrated.drop(columns="margin", errors="ignore"), learned_numbers(fits), fits
 
 
-def _learned(fit: Fit) -> Iterator[tuple]:
-    """Yield the rows of LEARNED."""
-    calibrator = fit.calibrator
-    for metric, value in (calibrator.learned or ({"": None} if calibrator.note else {})).items():
-        yield *fit.pair, fit.estimator, fit.method.name, metric, value, calibrator.n_rows_, calibrator.note
-
-
-def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Iterator[Fit]:
+def fit_on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Iterator[Fit]:
     """Fit the methods that take an estimator's confidence, or its margin if every row has one."""
     for method in METHODS.values():
-        for kind in [kind for kind in ("confidence", "margin") if kind in method.takes and kind in calibration]:
+        for kind in [kind for kind in ("confidence", "margin") if kind in method.inputs and kind in calibration]:
             scores, new = calibration[kind], evaluation[kind]
             if not (scores.isna().any() or new.isna().any()):
-                calibrator = method.takes[kind]().fit(scores.to_numpy(), calibration.correct)
+                calibrator = method.inputs[kind]().fit(scores.to_numpy(), calibration.correct)
                 made = evaluation.assign(method=method.name, confidence=calibrator.predict(new.to_numpy()))
                 yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, scores.to_numpy(), made)
 
 
-def _on_answers(
-    pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit, fitted: Mapping[str, Calibrator]
-) -> Iterator[Fit]:
-    """Apply the fitted methods of the answer tokens to both answer estimators."""
-    for name, method in METHODS.items():
-        if "answers" in method.takes and evaluation.answers is not None:
-            rows = evaluation.keys.assign(correct=evaluation.correct, method=name)
-            made = [
-                rows.assign(estimator=estimator, confidence=fitted[name].predict(evaluation.answers, joint))
-                for estimator, joint in ANSWER_ESTIMATORS.items()
-            ]
-            yield Fit(pair, "ans", method, "answers", fitted[name], calibration.answers, pd.concat(made))
+def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[Fit]:
+    """Fit the methods that take the answer tokens, for both answer estimators."""
+    if calibration.answers is None or evaluation.answers is None:
+        return
+    for method in [method for method in METHODS.values() if "answers" in method.inputs]:
+        calibrator = method.inputs["answers"]().fit(calibration.answers, calibration.correct)
+        rows = evaluation.keys.assign(correct=evaluation.correct, method=method.name)
+        made = [
+            rows.assign(estimator=estimator, confidence=calibrator.predict(evaluation.answers, joint))
+            for estimator, joint in ANSWER_ESTIMATORS.items()
+        ]
+        yield Fit(pair, "ans", method, "answers", calibrator, calibration.answers, pd.concat(made))
 
 
-def token_signals(sets: DataByPair) -> pd.DataFrame:
-    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`.
+def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
+    """Return the table `learned` of `calibrate`."""
+    rows: list[tuple] = []
+    for fit in fits:
+        key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note
+        numbers = fit.calibrator.learned or ({"": None} if note else {})
+        rows += [(*key, metric, value, fit.calibrator.n_rows_, note) for metric, value in numbers.items()]
+    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype({"value": "Float64"})
 
-    Each signal is (m,), or None for a row without answer tokens.
+
+# ---- transfer of Ans Avg's calibrators (Finding 4)
+
+
+def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.DataFrame:
+    """Apply calibrators of Ans Avg that were fitted on one pair to every pair.
+
+    Parameters
+    ----------
+    sets : dict
+        As `calibration_data` returns it.
+    fits : iterable of Fit
+        As `calibrate` returns them.
+    n_bins
+        As for `ece`.
+
+    Returns
+    -------
+    DataFrame
+        The target's model and dataset, source_model and source_dataset ("" for the raw score), method, metric (ece,
+        mce, brier, and `delta_ece` against the raw score), value, n.
     """
-    parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
-    for rows in (rows for pair in sets.values() for rows in pair):
-        if (answers := rows.answers) is not None:
-            margins, entropies = (
-                pd.Series(answers.by_row(values), dtype=object) for values in (answers.margins(), answers.entropies())
-            )
-            parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    rows: list[tuple] = []
+    for target, (_, new) in sets.items():
+        for key, scores in scores_by_source(new, fits).items():
+            values = {name: METRICS[name](scores, new.correct, n_bins) for name in ("ece", "mce", "brier")}
+            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence, new.correct, n_bins)
+            rows += [(*target, *key, metric, value, len(scores)) for metric, value in values.items()]
+    return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
+
+
+def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
+    """Return Ans Avg of evaluation rows, raw and calibrated by every pair's calibrators.
+
+    The frame has a row per example_id and a column per (source_model, source_dataset, method). The raw score comes
+    first, with empty names.
+    """
+    scores = {("", "", ""): new.confidence}
+    for fit in (fit for fit in fits if fit.is_of_ans_avg):
+        if (taken := getattr(new, fit.kind)) is not None:
+            scores[*fit.pair, fit.method.name] = fit.calibrator.predict(taken)
+    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])

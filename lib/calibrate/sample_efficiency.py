@@ -88,10 +88,10 @@ def scores_by_draw(pair: CalibrationData, dataset: str, drawn: Subsampling, samp
     old, new = pair
     total, predictors = len(old.correct), {}
     for name, method in METHODS.items():
-        fitted_on, asked = getattr(old, method.of_answers), getattr(new, method.of_answers)
+        fitted_on, asked = getattr(old, method.answer_input), getattr(new, method.answer_input)
         if fitted_on is not None and asked is not None:  # None without stored logits
-            calibrator = method.takes[method.of_answers]()
-            predictors[name] = calibrator.on_subsets(fitted_on, old.correct, asked)
+            calibrator = method.inputs[method.answer_input]()
+            predictors[name] = calibrator.fit_many(fitted_on, old.correct, asked)
     scores = {}
     for way in sampling:
         scores[way, "", total, 0, False] = new.confidence

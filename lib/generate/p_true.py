@@ -23,7 +23,7 @@ from lib.tasks import answers, prompts
 
 OPTION_WORDS = ("A", "B", "True", "False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
-IN_SITU_COLUMNS = [column.name for column in stored_columns.IN_SITU_FIELDS]  # that 01 measures
+IN_SITU_COLUMNS = [*(column.name for column in stored_columns.IN_SITU_FIELDS), "in_situ_seconds"]  # that 01 measures
 OptionLogits = dict[str, Any]  # logits of the spellings, logz, seconds
 
 

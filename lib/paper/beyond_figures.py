@@ -9,9 +9,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
-from lib.paper.beyond_paper import ALL_ESTIMATORS, estimators_shown
+from lib.paper.beyond_paper import estimators_shown
 from lib.paper.cells import Frame
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, in_paper_style, make_panels
+from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D"), strict=True))
@@ -55,7 +56,7 @@ def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
         color = look[0] if len(means) <= len(STYLES) else "white"
         more: dict[str, Any] = {"color": color, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
         ax.plot(rows["tokens"], rows[metric], markersize=2.5, alpha=0.5, **{**more, "markeredgecolor": "0.4"})
-        ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ALL_ESTIMATORS[name].plain, **more)
+        ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ESTIMATORS[name].plain, **more)
     front = pareto_front(means.values(), sign)
     if front:
         line: dict[str, Any] = {"color": "0.5", "linewidth": 0.8, "zorder": 0, "label": "best so far"}
@@ -106,7 +107,7 @@ def risk_coverage_plot(
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
         ax.set_ylabel(f"accuracy, {said}")
     handles = [
-        Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE_LOOK)
+        Line2D([], [], color=color, linestyle=line, marker=marker, label=ESTIMATORS[name].plain, **CURVE_LOOK)
         for name, (color, line, marker, _) in looks.items()
     ]
     handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **THRESHOLD_LOOK))

@@ -8,11 +8,10 @@ from lib.analysis.results import Results
 from lib.paper import cells
 from lib.paper.booktabs import Table
 from lib.paper.cells import Frame
-from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
+from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
-ALL_ESTIMATORS = ESTIMATORS | EXTRAS
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
               "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
 WITH_INTERVALS = ["skill", "auroc", "augrc"]  # raw, shown with intervals
@@ -20,7 +19,7 @@ WITH_INTERVALS = ["skill", "auroc", "augrc"]  # raw, shown with intervals
 
 def costs(results: Results) -> Table:
     """Return the table of tokens: those of the response, and the extra tokens of every estimator."""
-    extra = {name: ALL_ESTIMATORS[name].label for name in EXTRA_TOKEN_ESTIMATORS}
+    extra = {name: ESTIMATORS[name].label for name in EXTRA_TOKEN_ESTIMATORS}
     columns = cells.lines({"metric": "tokens"}, estimator={RESPONSE_ITSELF: "Response"} | extra)
     rows = cells.pair_lines(results)
     numbers = cells.place(results.frames["costs"], rows, columns)
@@ -33,8 +32,8 @@ def costs(results: Results) -> Table:
 
 def estimators_shown(frame: Frame) -> list[Estimator]:
     """Return the estimators of a frame, the paper's first."""
-    there = set(frame["estimator"])
-    return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
+    there = in_declared_order(ESTIMATORS[name] for name in set(frame["estimator"]) & ESTIMATORS.keys())
+    return sorted(there, key=lambda estimator: estimator.own)
 
 
 def selective(results: Results) -> Table:

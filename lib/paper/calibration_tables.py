@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.analysis.results import Results
 from lib.calibrate.calibrators import METHODS
-from lib.calibrate.transfer import SOURCE
+from lib.calibrate.fitting import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table
 from lib.paper.cells import Frame, Lines
@@ -58,7 +58,7 @@ def calibrated_columns(frame: Frame) -> Lines:
     errors, learned = frame[frame.metric == "ece"], frame[~frame.metric.isin([*METRICS, ""])]
     fitted = set(zip(errors["method"], errors.estimator, strict=True))
     parameters = learned.groupby(["method", "estimator"]).metric.agg(lambda names: tuple(names.unique())).to_dict()
-    beyond = [name for name, method in METHODS.items() if "confidence" not in method.takes]
+    beyond = [name for name, method in METHODS.items() if "confidence" not in method.inputs]
     shown = in_columns(frame.estimator.unique())
     shown = [e for e in shown if any((method, e.name) in fitted for method in beyond)] or shown
     columns: Lines = []

@@ -55,7 +55,7 @@ def method_styles() -> dict[str, tuple[str, Any, Any, str, str]]:
     Any two differ in color, lightness and line style or hatching, for grayscale print and color-blind readers.
     """
     named = zip(METHODS.values(), itertools.cycle(STYLES))
-    return {"": ("raw", *RAW_STYLE)} | {method.name: (method.plain, *style) for method, style in named}
+    return {"": ("raw", *RAW_STYLE)} | {method.name: (method.answer_label, *style) for method, style in named}
 
 
 def make_panels(

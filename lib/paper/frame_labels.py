@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
-from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order
+from lib.score.estimators import ESTIMATORS, in_declared_order
 
 
 def label_rows(
@@ -17,13 +17,12 @@ def label_rows(
     Categories have the order of the run, which sorting and pivoting keep. On the answer's tokens `platt` is labeled
     temperature.
     """
-    known = ESTIMATORS | EXTRAS
-    in_order = {e.name: e.plain for e in in_declared_order(known.values())}
+    in_order = {e.name: e.plain for e in in_declared_order(ESTIMATORS.values())}
     estimators = {"base": "base rate"} | in_order | {"ans": "answer tokens"}
     frame = frame.copy()
     if "method" in frame:
-        of_answers = ["ans", *(name for name, e in known.items() if e.needs == "answer")]
-        plain = {"": "raw"} | {name: method.plain for name, method in METHODS.items()}
+        of_answers = ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")]
+        plain = {"": "raw"} | {name: method.answer_label for name, method in METHODS.items()}
         named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
         is_answer = frame.get("estimator", pd.Series("ans", frame.index)).isin(of_answers)
         words = frame["method"].replace(plain).where(is_answer, frame["method"].replace(named))

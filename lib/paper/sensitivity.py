@@ -12,9 +12,8 @@ import pandas as pd
 
 from lib.analysis.results import Results
 from lib.analysis.run_signals import RunSignals
-from lib.paper.claim_cases import Claim
-from lib.paper.claims import CLAIMS
-from lib.paper.verdicts import Verdict, judge_all
+from lib.paper.claims import Claim
+from lib.paper.verdicts import CLAIMS, Verdict, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import UserError
 
@@ -58,7 +57,7 @@ def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
 def judge_errors(signals: RunSignals, labels: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
     """Judge claims of the paper on the raw and calibrated errors of a run; `labels`: its results without frames."""
     frames = signals.raw_frames((), ("acc", "ece", "auroc")) | signals.calibration_frames()
-    return judge_all(replace(labels, frames=frames), (claim for claim in claims if claim.kind == "claim"))
+    return judge_all(replace(labels, frames=frames), claims)
 
 
 def judge_alternatives(signals: RunSignals, labels: Results) -> pd.DataFrame:

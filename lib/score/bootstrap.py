@@ -5,14 +5,15 @@ matrix product of these counts with a few columns per estimator evaluates every 
 are paired, and pairs with equally many rows share the draws. Calibrators are not refitted.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.score.metrics import METRICS, bin_index
+from lib.score.metrics import bin_index, evaluate
 from lib.store import PAIR
 
 RESULT_KEYS = [*PAIR, "estimator", "method", "metric"]
@@ -52,12 +53,11 @@ def resample_metrics(
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """`results`: KEY, value, low, high, relative (share by which a method lowers the raw ECE), reason;
-    `draws`: the metric's resamples by the same key."""
+    """`results`: those of `evaluate`, with `low` and `high`. `draws`: a dict for each set of rows that was resampled,
+    of a metric's resamples by RESULT_KEYS."""
 
     results: pd.DataFrame
-    draws: dict[tuple, np.ndarray]
-    rows: dict[tuple, int]  # by the same key, the index of the set of rows that was resampled
+    draws: Sequence[dict[tuple, np.ndarray]]
 
     def differences(self, contrasts: Iterable[tuple[tuple, tuple]], metric: str = "ece") -> pd.DataFrame:
         """Return paired differences between pairs of (estimator, method): first minus second, with a 95% interval.
@@ -65,21 +65,20 @@ class Bootstrap:
         `lower` is the share of resamples in which the first is lower (ties count half). Estimators with different rows
         are not compared.
         """
-        values = self.results.set_index(RESULT_KEYS).value
-        rows = []
-        for first_who, second_who in contrasts:
-            for pair in dict.fromkeys(key[:2] for key in self.draws):
-                first, second = (*pair, *first_who, metric), (*pair, *second_who, metric)
-                if first in self.draws and second in self.draws and self.rows[first] == self.rows[second]:
-                    gap = self.draws[first] - self.draws[second]
-                    low, high = np.percentile(gap, [2.5, 97.5])
-                    lower = float(np.mean(gap < 0) + np.mean(gap == 0) / 2)
-                    rows.append((*pair, *first_who, *second_who, values[first] - values[second], low, high, lower))
+        values, rows = self.results.set_index(RESULT_KEYS).value, []
+        for (one, other), draws in product(contrasts, self.draws):
+            pair = next(iter(draws))[:2]
+            first, second = (*pair, *one, metric), (*pair, *other, metric)
+            if first in draws and second in draws:
+                gap = draws[first] - draws[second]
+                low, high = np.percentile(gap, [2.5, 97.5])
+                lower = float(np.mean(gap < 0) + np.mean(gap == 0) / 2)
+                rows.append((*pair, *one, *other, values[first] - values[second], low, high, lower))
         columns = [*RESULT_KEYS[:4], "than", "than_method", "difference", "low", "high", "lower"]
         return pd.DataFrame(rows, columns=columns)
 
 
-def _group_by_row_set(part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+def group_by_row_set(part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
     """Yield one pair's scores, a column per (estimator, method), and correctness, grouped by common rows.
 
     Estimators with fewer rows (dropout, verification) form their own groups and are not paired with the others.
@@ -112,42 +111,16 @@ def bootstrap(frame: pd.DataFrame, n_bins: int = 10, resamples: int = 5000, seed
     Bootstrap
         Point estimates with 95% percentile intervals, and the resamples.
     """
-    draws: dict[tuple, np.ndarray] = {}
-    drawn_from: dict[tuple, int] = {}
+    draws: list[dict[tuple, np.ndarray]] = []
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
-        for number, (scores, correct) in enumerate(_group_by_row_set(part)):
+        for number, (scores, correct) in enumerate(group_by_row_set(part)):
             resampled = resample_metrics(scores.to_numpy(), correct, n_bins, resamples, seed)
+            accuracy = resampled.pop("acc")[:, 0]
+            draws.append({(*pair, "", "", "acc"): accuracy} if number == 0 else {})  # of the largest set of rows
             for metric, table in resampled.items():
-                columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
-                for column, (estimator, method) in enumerate(columns):
-                    key = (*pair, estimator, method, metric)
-                    if key not in draws:  # accuracy comes from the largest set of rows
-                        draws[key], drawn_from[key] = table[:, column], number
-    results = estimate_metrics(frame, n_bins)
+                draws[-1] |= {(*pair, *key, metric): table[:, place] for place, key in enumerate(scores)}
+    ends = {key: np.percentile(values, [2.5, 97.5]) for some in draws for key, values in some.items()}
+    results = evaluate(frame, n_bins, names=RESAMPLED)
     keys = results[RESULT_KEYS].itertuples(index=False, name=None)
-    ends = np.array([np.percentile(draws[key], [2.5, 97.5]) for key in keys]).reshape(-1, 2)
-    results.insert(len(RESULT_KEYS) + 1, "low", ends[:, 0])
-    results.insert(len(RESULT_KEYS) + 2, "high", ends[:, 1])
-    return Bootstrap(results, draws, drawn_from)
-
-
-def estimate_metrics(frame: pd.DataFrame, n_bins: int = 10, metrics: Iterable[str] = RESAMPLED) -> pd.DataFrame:
-    """Return point estimates: KEY, value, relative (share by which a method lowers the raw ECE), n rows, reason."""
-    rows: list[tuple] = []
-    for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
-        groups = list(part.groupby(["estimator", "method"], sort=False))
-        groups.sort(key=lambda group: group[0][1] != "")  # raw scores first, as the reference for methods
-        everyone = [(("", ""), part.drop_duplicates("example_id"))]
-        raw_errors: dict[str, float] = {}
-        for metric in metrics:
-            for (estimator, method), group in groups if METRICS[metric].scored else everyone:
-                value = METRICS[metric](group.confidence.to_numpy(), group.correct.to_numpy(), n_bins)
-                relative = pd.NA
-                if metric == "ece" and not method:
-                    raw_errors[estimator] = value
-                elif metric == "ece" and raw_errors.get(estimator):
-                    relative = 1 - value / raw_errors[estimator]
-                rows.append((*pair, estimator, method, metric, value, relative, len(group), ""))
-    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "relative", "n", "reason"]).astype(
-        {"relative": "Float64"}
-    )
+    low, high = np.array([ends[key] for key in keys]).reshape(-1, 2).T
+    return Bootstrap(results.assign(low=low, high=high), draws)

@@ -4,7 +4,7 @@ None of this needs the model. `params.EvaluationChoices` sets which options P(Tr
 BALD into confidence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ import pandas as pd
 
 from lib import stored_columns
 from lib.params import EvaluationChoices
-from lib.paths import check_choice
-from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
-from lib.score.metrics import METRICS, RESULT, evaluate
+from lib.score.estimators import ESTIMATORS, in_declared_order
+from lib.score.metrics import METRICS, evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
@@ -52,8 +51,8 @@ def confidence_frame(
         KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` for estimators whose Platt scaling needs it. A
         response without the signal has confidence 0.
     """
-    declared = ESTIMATORS | EXTRAS
-    wanted = in_declared_order(declared[name] for name in (ESTIMATORS if names is None else names))
+    of_paper = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
+    wanted = in_declared_order(ESTIMATORS[name] for name in (of_paper if names is None else names))
     signals = [] if verification is None else [option_log_odds(verification, choices.options)]
     if dropout is not None and len(dropout):
         signals.append(bald_signal(dropout, responses, choices.phi))
@@ -115,11 +114,9 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
 # ---- MC dropout
 
 
-def compute_bald(row: Any, passes: int | None = None) -> np.ndarray:
-    """Return BALD of an example's answer tokens (m,) in nats (`eq:bald`) after `passes` passes; by default after
-    all."""
-    at = (passes or len(row.predictive)) - 1
-    return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
+def compute_bald(row: Any) -> np.ndarray:
+    """Return BALD of an example's answer tokens (m,) in nats (`eq:bald`), after all passes."""
+    return np.asarray(row.predictive[-1]) - np.asarray(row.conditional[-1])
 
 
 def rows_at_selected_rate(dropout: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
@@ -129,13 +126,12 @@ def rows_at_selected_rate(dropout: pd.DataFrame, choices: EvaluationChoices = Ev
 
 
 def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
-    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged (`clip`) or normalized
-    by the logarithm of an effective support (`top_k`, `top_p`)."""
-    check_choice("phi", phi, ("clip", "top_k", "top_p"))
+    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged (`clip`) or divided by
+    the logarithm of an effective support's size, at least 2 (`top_k`, `top_p`; appendix `app:bald`)."""
     bald = [compute_bald(row) for row in dropout.itertuples(index=False)]
     if phi == "clip":
         return bald
-    return [normalize_bald(values, sizes[-1]) for values, sizes in zip(bald, dropout[phi], strict=True)]
+    return [values / np.log(np.maximum(sizes[-1], 2)) for values, sizes in zip(bald, dropout[phi], strict=True)]
 
 
 def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:
@@ -150,7 +146,7 @@ def evaluate_rate_grid(
     responses: pd.DataFrame,
     dropout: pd.DataFrame,
     choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
-    names: Iterable[str] = METRICS,
+    names: Collection[str] = METRICS,
 ) -> pd.DataFrame:
     """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
 
@@ -160,7 +156,7 @@ def evaluate_rate_grid(
         From `interpret_responses`.
     dropout : DataFrame
         Passes at several rates; only rows marked `tuning` count.
-    names : iterable of str
+    names : collection of str
         Metrics.
 
     Returns
@@ -168,12 +164,13 @@ def evaluate_rate_grid(
     DataFrame
         The columns of `evaluate`, and the `rate`.
     """
-    parts = []
-    for rate, part in dropout[dropout.tuning].groupby("rate"):
+    tuning = dropout[dropout.tuning]
+    parts = [evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)]  # the columns, without rows
+    for rate, part in tuning.groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
         results = evaluate(scores, choices.bins, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:

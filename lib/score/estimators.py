@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from lib.paths import nearest
-
 WINDOW = 16  # tokens, about the length of one step of a solution
 ROUNDING = 1e-5  # rounding can lift a float32 log-softmax this much above 0
 
@@ -46,12 +44,6 @@ def p_true(margin: float) -> float:
     return float(np.exp(-np.logaddexp(0.0, -margin)))
 
 
-def normalize_bald(bald: Any, support: Any) -> np.ndarray:
-    """Return BALD_j (m,) in nats over the log of an effective support's sizes (m,), at least 2 (appendix
-    `app:bald`)."""
-    return np.asarray(bald, dtype=np.float64) / np.log(np.maximum(np.asarray(support, dtype=np.float64), 2))
-
-
 def min_window_mean(logprobs: Any) -> float:
     """Return the lowest mean probability of WINDOW neighboring tokens, or of all tokens of a shorter response.
 
@@ -73,8 +65,7 @@ def exp_neg_entropy(entropies: Any) -> float:
 
 
 def c_bald(bald: Any) -> float:
-    """Return the mean of clip(1 - BALD_j, 0, 1) over the answer's tokens, `eq:bald`; (m,) in nats, or
-    `normalize_bald`."""
+    """Return the mean of clip(1 - BALD_j, 0, 1) over the answer's tokens, `eq:bald`; (m,), from `scale_bald`."""
     return float(np.clip(1 - np.asarray(bald, dtype=np.float64), 0, 1).mean())
 
 
@@ -92,10 +83,7 @@ class Estimator:
     group: str  # "single_pass" | "multi_pass"
     needs: str  # one of SIGNALS
     function: Callable[[Any], float]
-
-    def __post_init__(self) -> None:
-        if self.needs not in SIGNALS:
-            raise ValueError(f"estimator '{self.name}' needs '{self.needs}'; {nearest(self.needs, SIGNALS)}")
+    own: bool = False  # not of the paper: shown only in tables of our own
 
 
 SIGNALS = (  # in the order of the result tables' columns
@@ -104,7 +92,6 @@ SIGNALS = (  # in the order of the result tables' columns
     "standard_margin",  # log-mass of P(True)'s option for True less that of the other, standard prompt
     "bald",  # (m,) disagreement of the dropout passes at the answer's tokens, as phi scales it
     "in_situ_margin",  # as `standard_margin`, in situ
-    "answer_bald",  # as `bald`, of passes with dropout at the answer only
     "answer_margin",  # (m,) lead of the most probable token over the next, at the answer's tokens
     "answer_entropy",  # (m,) entropy of the next-token distribution there, nats
 )
@@ -133,14 +120,13 @@ _DECLARED = (
     Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "bald", c_bald),
     # only in `tab:insitu_ptrue`: no definition, and no column in the result tables
     Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
-)
-_EXTRA = (  # shown only in their own tables: dropout at the answer only; windows and single tokens
-    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean),
-    Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin),
-    Estimator("ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy),
+    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean, own=True),
+    Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin, own=True),
+    Estimator(
+        "ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy, own=True
+    ),
 )
 ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED}
-EXTRAS: dict[str, Estimator] = {e.name: e for e in _EXTRA}
 PAPER_ESTIMATORS = [e.name for e in _DECLARED if e.definition]
 
 

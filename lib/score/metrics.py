@@ -8,14 +8,16 @@ edge counts as on it, and belongs to the bin below; 0 is in the first.
 `sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape (...).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
+from lib.store import PAIR
+
+ONE_CLASS = "one class only"  # the reason of a missing AUROC
 
 
 def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -45,36 +47,32 @@ def bin_index(confidence: Any, n_bins: int = 10) -> np.ndarray:
     return np.clip(index, 0, n_bins - 1).astype(int)
 
 
-@dataclass(frozen=True)
-class ReliabilityBins:
-    """Sums per bin, each (..., n_bins): number of rows, confidence, right answers."""
-
-    count: np.ndarray
-    confidence: np.ndarray
-    correct: np.ndarray
-
-    @property
-    def gap(self) -> np.ndarray:
-        """|accuracy - mean confidence| per bin, (..., n_bins); 0 for empty bins."""
-        return np.abs(self.correct - self.confidence) / np.where(self.count > 0, self.count, 1)
-
-    def frame(self) -> pd.DataFrame:
-        """Return the reliability diagram without empty bins: lower, upper, count, confidence, accuracy."""
-        full, edges = self.count > 0, np.arange(len(self.count) + 1) / len(self.count)
-        confidence, accuracy = (total[full] / self.count[full] for total in (self.confidence, self.correct))
-        columns = {"lower": edges[:-1][full], "upper": edges[1:][full], "count": self.count[full]}
-        return pd.DataFrame(columns | {"confidence": confidence, "accuracy": accuracy})
-
-
-def reliability_bins(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> ReliabilityBins:
-    """Sum rows, confidence and right answers by bin."""
+def bin_sums(
+    confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return sums per bin, each (..., n_bins): number of rows, confidence, right answers."""
     c, y = validate_scores(confidence, correct)
     index = bin_index(confidence, n_bins)
     if sample_weight is None:
-        return ReliabilityBins(*(np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)))
+        count, sure, right = (np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y))
+        return count, sure, right
     member = np.eye(n_bins)[index]  # (n, n_bins)
     w = np.asarray(sample_weight, dtype=np.float64)
-    return ReliabilityBins(w @ member, w @ (member * c[:, None]), w @ (member * y[:, None]))
+    return w @ member, w @ (member * c[:, None]), w @ (member * y[:, None])
+
+
+def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.DataFrame:
+    """Return a row per non-empty bin: lower, upper, count, confidence and accuracy (means), and its part of the ECE.
+
+    `gap` is |accuracy - confidence|; the largest is the MCE. `share` is that of the rows. The `product` of both sums to
+    the ECE.
+    """
+    count, sure, right = bin_sums(confidence, correct, n_bins)
+    bins = pd.DataFrame({"lower": np.arange(n_bins) / n_bins, "upper": np.arange(1, n_bins + 1) / n_bins})
+    bins = bins.assign(count=count.astype(int), confidence=sure, accuracy=right)[count > 0].reset_index(drop=True)
+    bins[["confidence", "accuracy"]] = bins[["confidence", "accuracy"]].div(bins["count"], axis=0)
+    bins = bins.assign(gap=(bins.accuracy - bins.confidence).abs(), share=bins["count"] / count.sum())
+    return bins.assign(product=bins.gap * bins.share)
 
 
 # ---- metrics
@@ -110,13 +108,14 @@ def ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = No
     -------
     float, or array of shape (...)
     """
-    table = reliability_bins(confidence, correct, n_bins, sample_weight)
-    return (table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1)
+    count, sure, right = bin_sums(confidence, correct, n_bins, sample_weight)
+    return np.abs(right - sure).sum(axis=-1) / count.sum(axis=-1)
 
 
 def mce(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
     """Maximum calibration error: largest gap over the non-empty bins."""
-    return reliability_bins(confidence, correct, n_bins, sample_weight).gap.max(axis=-1)
+    count, sure, right = bin_sums(confidence, correct, n_bins, sample_weight)
+    return (np.abs(right - sure) / np.where(count > 0, count, 1)).max(axis=-1)
 
 
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
@@ -132,24 +131,23 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """
     c, y = validate_scores(confidence, correct)
     w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    order = np.argsort(c, kind="stable")
-    starts = np.flatnonzero(np.diff(c[order], prepend=-1.0))
-    right, wrong = (np.add.reduceat(w[..., order] * kind[order], starts, axis=-1) for kind in (y, 1 - y))
-    above = (right * (np.cumsum(wrong, axis=-1) - wrong / 2)).sum(axis=-1)
-    pairs = right.sum(axis=-1) * wrong.sum(axis=-1)
-    return np.where(pairs > 0, above / np.where(pairs > 0, pairs, 1), np.nan)[()]  # a number if 0-dimensional
+    right, wrong, order = w * y, w * (1 - y), np.argsort(c)
+    total = np.cumsum(wrong[..., order], axis=-1)
+    total = np.concatenate([np.zeros_like(total[..., :1]), total], axis=-1)  # weight of wrong rows among the k lowest
+    below, not_above = (total[..., np.searchsorted(c[order], c, side)] for side in ("left", "right"))
+    above = (right * (below + not_above) / 2).sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        return above / (right.sum(axis=-1) * wrong.sum(axis=-1))
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`binned`: takes n_bins. `scored`: depends on the confidence, so one value per estimator."""
+    """A metric of scores; `binned`: takes n_bins."""
 
     name: str
     label: str
     function: Callable[..., Any]
     binned: bool = False
-    scored: bool = True
-    reason: str = ""  # reason for NaN
 
     def __call__(self, confidence: Any, correct: Any, n_bins: int) -> Any:
         if self.binned:
@@ -160,11 +158,11 @@ class Metric:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("acc", "Acc.", accuracy, scored=False),
+        Metric("acc", "Acc.", accuracy),
         Metric("ece", "ECE", ece, binned=True),
         Metric("mce", "MCE", mce, binned=True),
         Metric("brier", "Brier", brier),
-        Metric("auroc", "AUROC", auroc, reason="one class only"),
+        Metric("auroc", "AUROC", auroc),
     )
 }
 
@@ -173,42 +171,51 @@ METRICS: dict[str, Metric] = {
 
 
 def evaluate(
-    frame: pd.DataFrame,
-    n_bins: int = 10,
-    split: str = "evaluation",
-    names: Iterable[str] = METRICS,
+    frame: pd.DataFrame, n_bins: int = 10, split: str = "evaluation", names: Collection[str] = METRICS
 ) -> pd.DataFrame:
-    """Evaluate every estimator of a confidence frame on one split.
+    """Evaluate every estimator of a confidence frame, and every method if it has that column, on one split.
 
     Parameters
     ----------
     frame : DataFrame
-        From `confidence_frame`.
+        From `confidence_frame`, or with a column `method` ("" for raw scores) from `fitting.calibrate`.
     n_bins
         As for `ece`.
     split : {"evaluation", "calibration"}
-    names : iterable of str
+    names : collection of str
         Of METRICS; all by default.
 
     Returns
     -------
     DataFrame
-        model, dataset, estimator ("" for accuracy), metric, value, n (rows), and reason. A value that cannot be
-        computed is missing (NA), and `reason` explains it.
+        model, dataset, estimator (and method), metric, value, n (rows), and reason. The accuracy has a row per pair, of
+        estimator "". A value that cannot be computed is missing (NA), and `reason` explains it. With methods, also
+        `relative`, the share by which a method lowers the raw ECE.
     """
-    rows: list[tuple] = []
-    for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
-        for estimator, group in [("", part.drop_duplicates("example_id")), *part.groupby("estimator", sort=False)]:
+    by = [name for name in ("estimator", "method") if name in frame]
+    scored, rows = [METRICS[name] for name in names if name != "acc"], []
+    for pair, part in frame[frame.split == split].groupby(PAIR, sort=False):
+        everyone = part.drop_duplicates("example_id")
+        if "acc" in names:
+            rows.append((*pair, *[""] * len(by), "acc", everyone.correct.mean(), len(everyone)))
+        for key, group in part.groupby(by, sort=False):
             given = group.confidence.to_numpy(), group.correct.to_numpy(), n_bins
-            for metric in (METRICS[name] for name in names):
-                if metric.scored == bool(estimator):
-                    value = metric(*given)
-                    reason = metric.reason if np.isnan(value) else ""
-                    rows.append((*pair, estimator, metric.name, value, len(group), reason))
-    return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64"})
+            rows += [(*pair, *key, metric.name, metric(*given), len(group)) for metric in scored]
+    results = pd.DataFrame(rows, columns=[*PAIR, *by, "metric", "value", "n"]).astype({"value": "Float64"})
+    results["reason"] = np.where(results.value.isna(), ONE_CLASS, "")
+    return add_relative_gain(results) if "method" in by else results
 
 
-def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], names: Iterable[str] = METRICS) -> pd.DataFrame:
+def add_relative_gain(results: pd.DataFrame) -> pd.DataFrame:
+    """Return results with `relative`, the share by which a method lowers the raw ECE; missing elsewhere."""
+    cell = [*PAIR, "estimator"]
+    errors = results[results.metric == "ece"]
+    raw = errors[(errors["method"] == "") & (errors.value > 0)].set_index(cell).value
+    before = raw.reindex(pd.MultiIndex.from_frame(errors[cell])).array
+    return results.assign(relative=(1 - errors.value / before).where(errors["method"] != ""))
+
+
+def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], names: Collection[str] = METRICS) -> pd.DataFrame:
     """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`)."""
     parts = [evaluate(frame, n_bins, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
     return pd.concat(parts, ignore_index=True)

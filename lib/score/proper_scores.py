@@ -4,7 +4,6 @@ A constant at the base rate is nearly calibrated and uninformative (arXiv 2606.0
 as an estimator, BASE; Brier skill is relative to it.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from lib.score import metrics
-from lib.score.bootstrap import draw_resample_counts
+from lib.score.bootstrap import RESULT_KEYS, draw_resample_counts
 from lib.store import PAIR
 
 BASE = "base"  # the constant, in the column `estimator`
@@ -79,43 +78,34 @@ def proper_measures(
     }
 
 
-def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple, float]]:
-    """Append each pair's BASE to `calibrated` (evaluation rows, with column `method`).
-
-    Also return the constants by pair, computed from the calibration rows of `raw`.
-    """
-    constants, parts = {}, [calibrated]
-    known = raw.drop_duplicates([*PAIR, "split", "example_id"])
-    for pair, rows in known.groupby(PAIR, sort=False):
-        constants[pair] = base_rate(rows.correct[rows.split == "calibration"])
+def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
+    """Append each pair's BASE, computed from the calibration rows of `raw`, to `calibrated` (evaluation rows, with
+    column `method`)."""
+    parts = [calibrated]
+    for _, rows in raw.drop_duplicates([*PAIR, "split", "example_id"]).groupby(PAIR, sort=False):
+        constant = base_rate(rows.correct[rows.split == "calibration"])
         evaluation = rows[rows.split == "evaluation"]
-        parts.append(evaluation.assign(estimator=BASE, method="", confidence=constants[pair]))
-    return pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore"), constants
+        parts.append(evaluation.assign(estimator=BASE, method="", confidence=constant))
+    return pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
 
 
-def compare_with_base_rate(
-    frame: pd.DataFrame,
-    constants: Mapping[tuple, float],
-    n_bins: int = 10,
-    resamples: int = 5000,
-    seed: int = 0,
-) -> pd.DataFrame:
+def compare_with_base_rate(frame: pd.DataFrame, n_bins: int = 10, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
     """Return the `proper_measures` of every estimator and method of a frame from `add_base_rate`.
 
-    Columns: PAIR, estimator, method, metric, value, low, high, n, reason. Raw scores have 95% percentile intervals over
-    the draws of `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing,
-    with a reason.
+    Columns: RESULT_KEYS, value, low, high, n, reason. Raw scores have 95% percentile intervals over the draws of
+    `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing, with a reason.
     """
-    rows: list[tuple] = []
-    for key, part in frame.groupby([*PAIR, "estimator", "method"], sort=False):
+    constants = frame[frame.estimator == BASE].groupby(PAIR).confidence.first()
+    parts = []
+    for key, part in frame.groupby(RESULT_KEYS[:4], sort=False):
         part = part.sort_values("example_id")  # the row order of `bootstrap`
         given = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins
-        found, low, high = proper_measures(*given), {}, {}
-        if not key[3]:
+        table = pd.Series(proper_measures(*given), name="value").rename_axis("metric").to_frame()
+        table = table.assign(**dict(zip(RESULT_KEYS, key, strict=False)), low=np.nan, high=np.nan, n=len(part))
+        if not table["method"].any():
             blocks = [proper_measures(*given, block) for block in draw_resample_counts(len(part), resamples, seed)]
-            low, high = pd.concat(map(pd.DataFrame, blocks)).quantile([0.025, 0.975]).to_dict("records")
-        for name, value in found.items():
-            reason = "one class only" if np.isnan(value) else ""
-            rows.append((*key, name, value, low.get(name), high.get(name), len(part), reason))
-    columns = [*PAIR, "estimator", "method", "metric", "value", "low", "high", "n", "reason"]
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("value", "low", "high"), "Float64"))
+            table[["low", "high"]] = pd.concat(map(pd.DataFrame, blocks)).quantile([0.025, 0.975]).T.to_numpy()
+        parts.append(table.reset_index())
+    compared = pd.concat(parts, ignore_index=True).astype(dict.fromkeys(("value", "low", "high"), "Float64"))
+    compared["reason"] = np.where(compared.value.isna(), metrics.ONE_CLASS, "")
+    return compared[[*RESULT_KEYS, "value", "low", "high", "n", "reason"]]

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import random_streams
+from lib.files import parse_json
 from lib.models_and_datasets import Dataset
-from lib.paths import UserError, is_path, nearest, parse_json, public_path
+from lib.paths import UserError, is_path, nearest, public_path
 from lib.tasks import answers
 from lib.tasks.source_rows import SourceRow, find_folder, load_hub_parts, read_source_file, read_source_rows
 

@@ -10,7 +10,9 @@ from lib.calibrate.calibrators import METHODS
 from lib.paper import calibration_tables, numbers_of_paper
 from lib.paper.all_tables import printed_numbers
 
-MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
+MEAN = SimpleNamespace(
+    name="mean", label="Mean", answer_label="mean", inputs={"confidence": object}, answer_input="confidence"
+)
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")
 MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
 

@@ -5,7 +5,6 @@ from synthetic import responses, run, single_pass, with_margins
 
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import Isotonic, Temperature
-from lib.calibrate.transfer import transfer
 from lib.params import Subsampling
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
@@ -28,28 +27,23 @@ def sets(frame):
 
 
 @pytest.fixture(scope="module")
-def fitted(sets):
-    return fitting.fit_answers(sets)
-
-
-@pytest.fixture(scope="module")
-def calibrated(confidence, sets, fitted):
-    return fitting.calibrate(confidence, sets, fitted)
+def calibrated(confidence, sets):
+    return fitting.calibrate(confidence, sets)
 
 
 # ---- own rows
 
 
-def test_calibrators_see_calibration_rows_only(confidence, sets, fitted, calibrated):
+def test_calibrators_see_calibration_rows_only(confidence, sets, calibrated):
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
-    assert (fitting.calibrate(flipped, sets, fitted)[0].confidence == calibrated[0].confidence).all()
+    assert (fitting.calibrate(flipped, sets)[0].confidence == calibrated[0].confidence).all()
 
 
 def test_one_class_is_reported_and_no_cell_is_nan(frame):
     easy = frame.assign(answer=frame.answer.where(frame.split == "evaluation", "7"))
     easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
     sets = fitting.calibration_data(easy, responses(easy))
-    rows, learned, _ = fitting.calibrate(with_margins(single_pass(easy)), sets, fitting.fit_answers(sets))
+    rows, learned, _ = fitting.calibrate(with_margins(single_pass(easy)), sets)
     assert set(learned.reason) == {"one class only"} and not rows.confidence.isna().any()
     assert rows[rows.method == "isotonic"].confidence.unique().tolist() == [1]
     assert rows.query("method == 'platt' and estimator == 'p_true'").confidence.unique().tolist() == [1]
@@ -84,9 +78,9 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
 # ---- other pairs' rows
 
 
-def test_transfer_to_itself_is_calibration(sets, fitted, calibrated):
+def test_transfer_to_itself_is_calibration(sets, calibrated):
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
-    moved = transfer(sets, fitted).set_index(keys).sort_index().value
+    moved = fitting.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
     own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")
     for row in own.itertuples():
         source = (row.model, row.dataset) if row.method else ("", "")

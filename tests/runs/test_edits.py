@@ -30,7 +30,7 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name, edits, said", [
-    ("02", {"missing": "last"}, "'missing' can't be 'last'; did you mean 'last_number'?"),
+    ("02", {"missing": "last"}, "'missing' is 'last'; input should be 'last_number', 'drop' or 'zero'"),
     ("02", {"main_figure_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
     ("07", {"datasets": []}, "'datasets' is []"),
     ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]}, "'transfer_models' holds 'tiny-qwen' twice"),

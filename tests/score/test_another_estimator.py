@@ -52,7 +52,7 @@ def test_it_has_its_column_in_every_table(signals):
 
 def test_every_calibrator_is_fitted_on_it(signals):
     sets = fitting.calibration_data(signals.generations, signals.responses)
-    calibrated, learned, _ = fitting.calibrate(signals.confidence, sets, fitting.fit_answers(sets))
+    calibrated, learned, _ = fitting.calibrate(signals.confidence, sets)
     methods = calibrated.groupby("estimator").method.unique().map(set)
     assert all({"", "isotonic"} <= methods[name] for name in NAMES)
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"

@@ -62,9 +62,8 @@ def test_the_least_lead_and_certainty_stay_in_the_unit_interval():
 
 
 def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two():
-    scaled = estimators.normalize_bald([0.5, 0.1, 0.5, 0.5], [1, 2, 3, 50])
-    assert scaled.tolist() == pytest.approx([0.5 / LOG(2), 0.1 / LOG(2), 0.5 / LOG(3), 0.5 / LOG(50)])
     assert scale_bald(passed(), "top_k")[0].tolist() == pytest.approx([0.2 / LOG(12), 0.6 / LOG(20)])
+    assert scale_bald(passed(top_p=[[[1, 3]]]), "top_p")[0].tolist() == pytest.approx([0.2 / LOG(2), 0.6 / LOG(3)])
 
 
 def test_running_mean_by_hand():

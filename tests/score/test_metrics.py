@@ -10,8 +10,18 @@ from sklearn.metrics import brier_score_loss, d2_brier_score, log_loss, roc_auc_
 from synthetic import columns, keyed, scored
 
 from lib.score import proper_scores
-from lib.score.metrics import METRICS, accuracy, auroc, bin_index, brier, ece, evaluate, mce
-from lib.score.metrics import reliability_bins as bins_of
+from lib.score.metrics import (
+    METRICS,
+    accuracy,
+    auroc,
+    bin_index,
+    bin_sums,
+    brier,
+    ece,
+    evaluate,
+    mce,
+    reliability_diagram,
+)
 
 unit = st.floats(0, 1) | st.sampled_from([0.0, 0.2, 0.5, 1.0])
 pairs = st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=80)
@@ -40,8 +50,8 @@ def test_edges_however_they_were_computed():
 
 def test_by_hand():
     c, y = [0.05, 0.15, 0.15, 0.95, 1.0], [0, 1, 0, 1, 1]
-    assert bins_of(c, y).count.tolist() == [1, 2, 0, 0, 0, 0, 0, 0, 0, 2]
-    frame = bins_of(c, y).frame()
+    assert bin_sums(c, y)[0].tolist() == [1, 2, 0, 0, 0, 0, 0, 0, 0, 2]
+    frame = reliability_diagram(c, y)
     assert frame.lower.tolist() == [0, 0.1, 0.9] and frame.upper.tolist() == [0.1, 0.2, 1]
     assert frame.confidence.to_list() == pytest.approx([0.05, 0.15, 0.975])
     assert frame.accuracy.to_list() == [0, 0.5, 1]
@@ -72,7 +82,7 @@ def test_what_is_no_score_or_outcome_is_refused():
 def test_edges_against_scikit_learn(bins):
     c, y = scored(400)
     right, sure = calibration_curve(y, c, n_bins=bins)
-    frame = bins_of(c, y, bins).frame()
+    frame = reliability_diagram(c, y, bins)
     assert np.allclose(frame.accuracy, right) and np.allclose(frame.confidence, sure)
     assert ece(c, y, bins) == pytest.approx((np.abs(right - sure) * frame["count"]).sum() / 400)
     assert mce(c, y, bins) == pytest.approx(np.abs(right - sure).max())
@@ -175,7 +185,7 @@ def test_the_order_of_rows_does_not_count(rows, random):
 def test_one_class_is_said_and_never_a_nan():
     right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(method="", estimator="seq_avg")
     scores = proper_scores.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
-    table = proper_scores.compare_with_base_rate(*scores, resamples=50)
+    table = proper_scores.compare_with_base_rate(scores, resamples=50)
     missing = table[table.value.isna()]
     assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
     assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)

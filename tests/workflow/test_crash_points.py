@@ -10,7 +10,7 @@ from test_fresh import finish, made, numbers, run_of, walk  # noqa: F401
 
 from workflow import fresh
 
-STEPS = ("replace", "rename", "unlink", "rmdir")  # what fsync and mkdir do, the next start does not see
+STEPS = ("replace", "rename", "unlink", "rmdir")  # what mkdir does, the next start does not see
 FOLDERS = ("artifacts", "figures")
 
 
@@ -51,7 +51,6 @@ def kills(root, monkeypatch, act, first=1, every=1):
     kept = root.parent / "kept"
     for name in FOLDERS:
         shutil.copytree(root / name, kept / name)
-    monkeypatch.setattr(os, "fsync", lambda number: None)  # it takes long, and is looked at in test_fresh
     with killed(monkeypatch, 10**9) as done:
         act()
     assert done.count("replace") > 3

@@ -189,21 +189,6 @@ def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
         complete(run_of())
 
 
-def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
-    """And then the record, and its name: else a loss of power could leave it beside files cut short."""
-    steps, sync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
-    monkeypatch.setattr(os, "replace", lambda *paths: (steps.append(str(paths[1])), replace(*paths)))
-    job = run_of().jobs[0]
-    records.write_record(job, keys.key_parts(job), job.outputs, 1.0)
-    record = made.root / job.record
-    before = steps[: steps.index(str(record))]
-    named = [made.root / path for path in json.loads(record.read_text())["outputs"]]
-    assert len(named) == 3 and {path.stat().st_ino for path in [*named, record]} <= set(before)
-    assert {path.parent.stat().st_ino for path in named} <= set(before)
-    assert steps[len(before) + 1 :] == [record.parent.stat().st_ino]
-
-
 def test_stale_outputs_are_moved_and_come_back(made):
     """As test_crash_points.py asserts, too; what was damaged there is made again."""
     key = json.loads((made.root / run_of().jobs[0].record).read_text())["key"]
