@@ -13,7 +13,7 @@ keys            everything that the outputs of a job depend on
 fresh           which outputs are up to date
 records         the record of a finished job
 fingerprint     checksums of files and code
-files           write and move files safely if killed
+files           JSON files
 schedule        run the jobs in order, on the cores and GPUs of this machine
 preload         the processes that jobs and kernels are forked from
 notebook        run one job

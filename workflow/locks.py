@@ -2,11 +2,10 @@
 
 import os
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -63,17 +62,6 @@ def short_tempdir() -> Path:
     """Return the folder for temporary files, with a path short enough for sockets below it (104 bytes on macOS)."""
     place = tempfile.gettempdir()
     return Path(place if len(place.encode()) < 50 else "/tmp")
-
-
-def own_folder() -> Path:
-    """Return the user's private folder in the shared temporary folder. Raise UserError if another user owns it."""
-    folder = short_tempdir() / f"calibrated-confidence-{os.getuid()}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-        raise UserError(f"{folder} is not your private folder: remove it, or set TMPDIR to another folder")
-    return folder
 
 
 # ---- processes ---------------------------------------------------------------------------------------------

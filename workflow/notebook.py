@@ -145,7 +145,6 @@ def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
         "config": Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
     }
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-    (ROOT / job.executed).unlink(missing_ok=True)
     try:
         return execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
     except PapermillExecutionError as error:

@@ -53,16 +53,6 @@ class Run:
         return f"artifacts/{self.name}"
 
     @property
-    def forced(self) -> str:
-        """The folder of earlier outputs that `--force` replaced."""
-        return f"{self.folder}/stale/forced"
-
-    @property
-    def moving(self) -> str:
-        """The journal of a move of several jobs' files; removed when the move is complete."""
-        return f"{self.folder}/jobs/.moving"
-
-    @property
     def replayed(self) -> str:
         """The profile whose shipped signals a replay reads; empty for a run that runs its models."""
         verb, _, profile = self.name.partition("-")
@@ -130,11 +120,6 @@ class Job:
     @property
     def record(self) -> str:
         return f"{self.run.folder}/jobs/{self.name}.json"
-
-    @property
-    def moving(self) -> str:
-        """The journal of a move of its files; removed when the move is complete."""
-        return f"{self.run.folder}/jobs/.{self.name}.moving"
 
     @property
     def log(self) -> str:

@@ -90,7 +90,8 @@ def execute_command(args: Namespace) -> int:
 
 def list_jobs(run: Run, force: list[str]) -> int:
     """Print the jobs that a start would do; do and move nothing."""
-    todo = [verdict.job for verdict in fresh.judge_all(run, force) if verdict.open]
+    verdicts = fresh.judge_all(run, fresh.reject(run, set(force)))
+    todo = [verdict.job for verdict in verdicts if verdict.needs_run]
     for job in todo:
         say(job.title)
     say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
@@ -104,16 +105,16 @@ def make(args: Namespace, run: Run) -> int:
         return list_jobs(run, args.force)
     with locks.run_lock(run) as scratch:
         hub.pin_revisions(run)
-        fresh.finish_moves(run)
-        verdicts = fresh.judge_all(run, args.force)
-        todo = [verdict for verdict in verdicts if verdict.open]
+        rejected = fresh.reject(run, set(args.force))
+        verdicts = fresh.judge_all(run, rejected)
+        todo = [verdict for verdict in verdicts if verdict.needs_run]
         jobs = [verdict.job for verdict in todo]
         if models_of(jobs):
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
         start_fork_server(run, jobs, scratch)
         if jobs and not prepare_models(run, jobs):
             return 2
-        fresh.move_all_outputs(run, verdicts)  # moves files: every check of the user's input is above
+        fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
         run = usable.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
@@ -135,9 +136,11 @@ def make(args: Namespace, run: Run) -> int:
 
 SAID = {  # by state
     "kept": "kept though code changed ({why}); --force {number} reruns it",
-    "restored": "restored ({why})",
-    "make": "will run ({why})",
-    "waits": "will run if its inputs change ({why})",
+    "restored": "restored (from an earlier run with the same inputs)",
+    "forced": "will run (asked for)",
+    "changed": "will run (changed: {why})",
+    "damaged": "will run (its outputs were edited or damaged)",
+    "waits": "will run if its inputs change (follows {why})",
 }
 
 
@@ -145,7 +148,7 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
     """Print which notebooks will run, are kept or were restored: one line per notebook and reason."""
     lines = []
     for verdict in verdicts:
-        if verdict.state in SAID and verdict.why != fresh.NEW:
+        if verdict.state in SAID:
             row, said = verdict.job.notebook, SAID[verdict.state]
             lines.append(f"{row.name}: {said.format(why=verdict.why, number=row.number)}")
     for text, count in Counter(lines).items():
@@ -173,9 +176,9 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
 def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
-    sure = sum(verdict.state == "make" for verdict in todo)
-    others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
-    say(f"{run.name}: {sure} of {len(run.jobs)} jobs to do on {at_once}{others}")
+    conditional = sum(verdict.state == "waits" for verdict in todo)
+    others = f", and {conditional} if their inputs change" if conditional else ""
+    say(f"{run.name}: {len(todo) - conditional} of {len(run.jobs)} jobs to do on {at_once}{others}")
     hub.save_revisions(run)
     if any(job.notebook.exports for job in board.jobs):
         import_early()

@@ -1,12 +1,8 @@
 """Parts of one job: its kernel, its surroundings, GPUs, and what is said of failures."""
 
-from contextlib import ExitStack
-from types import SimpleNamespace
-
 import pytest
 from small_project import write
 
-from lib.paths import UserError
 from workflow import gpus, locks, notebook, progress
 from workflow.pipeline import Run
 
@@ -62,38 +58,6 @@ def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, mon
     assert gpus.list_gpus() == []
     monkeypatch.setattr(gpus, "DRIVER", (str(tmp_path / "bin"),))
     assert gpus.list_gpus() == ["GPU-1234-5", "GPU-1234-6"]
-
-
-def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
-    """And says that it waits, once, while others have them all."""
-    said: list = []
-    naps = iter([None, None])  # then StopIteration
-    monkeypatch.setattr(gpus, "time", SimpleNamespace(sleep=lambda seconds: next(naps)))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-cc,1")
-    with ExitStack() as first, ExitStack() as second, ExitStack() as third:
-        assert gpus.take_gpu(first, gpus.list_gpus(), said.append) == "MIG-cc"
-        assert gpus.take_gpu(second, gpus.list_gpus(), said.append) == "1"
-        with pytest.raises(StopIteration):
-            gpus.take_gpu(third, gpus.list_gpus(), said.append)
-        assert said == ["waits for a GPU: other jobs have MIG-cc, 1"]
-        first.close()
-        assert gpus.take_gpu(third, gpus.list_gpus()) == "MIG-cc"
-
-
-def test_locks_follow_no_link_and_their_folder_is_open_to_nobody_else(nvidia, tmp_path):
-    folder, victim = locks.own_folder(), tmp_path / "victim"
-    write(victim, "precious")
-    (folder / "gpu-GPU-x.lock").symlink_to(victim)
-    with ExitStack() as stack, pytest.raises(OSError, match="symbolic link"):
-        gpus.take_gpu(stack, ["GPU-x"])
-    assert victim.read_text() == "precious"
-    folder.chmod(0o777)
-    with pytest.raises(UserError, match="is not your private folder"):
-        locks.own_folder()
-    folder.rename(tmp_path / "others").chmod(0o700)
-    folder.symlink_to(tmp_path / "others")
-    with pytest.raises(UserError, match="is not your private folder"):
-        locks.own_folder()
 
 
 def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):

@@ -65,7 +65,7 @@ def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, kind):
 
 
 def test_a_record_is_its_own_witness():
-    record = {"key": records.record_key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}}
+    record = {"key": records.record_key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}, "id": "a"}
     assert records.is_valid(record)
     assert not records.is_valid(record | {"parts": {"a": 2}})
     assert not records.is_valid(record | {"outputs": {"x": None}})
