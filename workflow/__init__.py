@@ -13,13 +13,11 @@ keys            everything that the outputs of a job depend on
 fresh           which outputs are up to date
 records         the record of a finished job
 fingerprint     checksums of files and code
-files           write and move files safely if killed
-leftovers       clean up after a killed run
-schedule        run the jobs with Snakemake (Snakefile)
-preload         fork jobs and kernels from a process with the imports done
+files           JSON files
+schedule        run the jobs in order, on the cores and GPUs of this machine
+preload         the processes that jobs and kernels are forked from
 notebook        run one job
-engine          papermill's engine, which writes a running notebook less often
-locks, gpus     keep jobs and runs apart
+locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models
 reference_data  check the signals shipped with the project
 shipped_rows    let a run reuse its shipped rows
@@ -30,6 +28,5 @@ verify          compare a run with the shipped one
 usable          whether the models of a run can be loaded
 check           preflight check: machine, disk, access, models
 memory          the memory that a model needs, and what is free
-extras          packages that only some runs install
-cluster, node   submit a run to a cluster, and run one of its jobs there
+extras          install vLLM for the runs that use it
 """
