@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lib import params, store
-from lib.generate import preflight, pretrained
+from lib.generate import models, preflight
 from workflow import check, gpus, keys, memory, usable
 from workflow.pipeline import Run
 
@@ -23,7 +23,7 @@ def run(monkeypatch):
 def test_they_take_no_gpu_and_one_thread(run, monkeypatch):
     placed = usable.with_small(run, run.values["models"])
     assert {(job.gpus, job.threads) for job in placed.jobs if job.model} == {(0, 1)}
-    monkeypatch.setattr(pretrained, "SMALL", 900_000)  # between the two
+    monkeypatch.setattr(models, "SMALL", 900_000)  # between the two
     placed = usable.with_small(run, run.values["models"])
     assert {(job.model, job.gpus) for job in placed.jobs if job.model} == {("tiny-llama", 1), ("tiny-qwen", 0)}
 
@@ -35,7 +35,7 @@ def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "check_memory", lambda *words: asked.append((words[1], words[-1])) or ("ok", ""))
     for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
-        monkeypatch.setattr(pretrained, "SMALL", smallest)
+        monkeypatch.setattr(models, "SMALL", smallest)
         check.about_memory(run, preflight.Preflight(outline(dtype="auto", **changed), run.values, {}))
     assert [(size, place.name) for size, place in asked] == [(4, "CPU"), (2, "a GPU"), (2, "all 2 GPUs")]
     assert asked[2][1].memory == 160e9
@@ -67,7 +67,7 @@ def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run
 
     weights = 4 * outline().model.num_parameters()
     for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.8, 0), (0, weights / 0.95, 1)):
-        monkeypatch.setattr(pretrained, "SMALL", smallest)
+        monkeypatch.setattr(models, "SMALL", smallest)
         monkeypatch.setattr(gpus, "gpu_memory", lambda names, size=size: [size] * len(names))
         assert len(lines()) == refused and not lines(gpus="all")
     assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
