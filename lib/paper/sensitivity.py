@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.analysis.run_signals import RunSignals
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
 from lib.paper.claim_cases import Claim
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import Verdict, judge_all
@@ -46,22 +46,19 @@ def describe_choice(name: str, value: Any, now: Any) -> str:
     return f"{CHOICES[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
-def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
+def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
-    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, choices)
-    if other.responses.empty:
-        raise UserError("(leaves no response to judge)")
-    return other
+    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
 
 
-def judge_errors(signals: RunSignals, labels: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
+def judge_errors(signals: Signals, labels: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
     """Judge claims of the paper on the raw and calibrated errors of a run; `labels`: its results without frames."""
-    frames = signals.raw_frames((), ("acc", "ece", "auroc")) | signals.calibration_frames()
+    frames = raw_frames(signals) | calibration_frames(signals)
     return judge_all(replace(labels, frames=frames), (claim for claim in claims if claim.kind == "claim"))
 
 
-def judge_alternatives(signals: RunSignals, labels: Results) -> pd.DataFrame:
+def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
     """Judge the claims again under every alternative choice.
 
     Return a row for every choice and claim that can be judged here: the choice, its description (`words`), the claim's
