@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.analysis import run_signals
+from lib.analysis import run_results
 from lib.generate import generation, mc_dropout, models
 from lib.score import confidence, estimators, metrics
 
@@ -65,7 +65,7 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
 
 def main(run: str) -> None:
     torch.set_num_threads(1)
-    signals = run_signals.RunSignals.of(run, DEMO.models, DEMO.datasets, CHOICES)
+    signals = run_results.load_signals(run, DEMO.models, DEMO.datasets, CHOICES)
     columns = {}
     for name in DEMO.models:
         lm = models.load_language_model(name, params.load_model_config(name))

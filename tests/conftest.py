@@ -45,10 +45,10 @@ def lm(request):
 @pytest.fixture(scope="session")
 def shipped():
     """The shipped signals of the demo, read by its profile."""
-    from lib.analysis.run_signals import RunSignals
+    from lib.analysis.run_results import load_signals
 
     demo = params.load_profile("demo")
-    return RunSignals.of("shipped", demo.models, demo.datasets, params.EvaluationChoices.of(demo.model_dump()))
+    return load_signals("shipped", demo.models, demo.datasets, params.EvaluationChoices.of(demo.model_dump()))
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ def frame_kinds(number: str) -> set[str]:
 
 def summary_lines(run: Run, number: str) -> Iterator[str]:
     """Yield the lines to print: each claim with its verdicts on the paper and on this run, and its rows."""
-    from lib.analysis.run_results import partial_results  # slow to import, and not used by other verbs
+    from lib.analysis.run_results import load_signals, results_of_run  # slow to import, and not used by other verbs
     from lib.paper.numbers_of_paper import published
     from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
 
@@ -40,7 +40,9 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
     some = [claim for claim in CLAIMS if claim.group == group]
     choices = EvaluationChoices.of(values)
     shown = {name: values[name] for name in ("transfer_models", "transfer_datasets")}
-    results = partial_results(run.name, values["models"], values["datasets"], choices, frame_kinds(number), **shown)
+    pairs, kinds = (values["models"], values["datasets"]), frame_kinds(number)
+    signals = load_signals(run.name, *pairs, choices, kinds)
+    results = results_of_run(run.name, signals, *pairs, kinds=kinds, **shown)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):

@@ -14,8 +14,7 @@ import pandas as pd
 from lib import params
 from lib.analysis import comparison_of_runs
 from lib.analysis.results import Results
-from lib.analysis.run_results import results_of_run
-from lib.analysis.run_signals import RunSignals
+from lib.analysis.run_results import Signals, load_signals, results_of_run
 from lib.paper.all_tables import TABLES, printed_numbers
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
@@ -27,7 +26,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else 1."""
     values, bins = run.values, run.values["n_bins_ablation"]
     ours, theirs = (
-        RunSignals.of(name, values["models"], values["datasets"], params.EvaluationChoices.of(values))
+        load_signals(name, values["models"], values["datasets"], params.EvaluationChoices.of(values))
         for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
     )
     here, matched = results_of(run, ours), comparison_of_runs.match_rows(ours, theirs)
@@ -38,27 +37,27 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     made = replace(here, frames={**here.frames, **comparison_of_runs.recompute_frames(ours, bins)})
     wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
     differing = comparison_of_runs.list_differing_numbers(table, file)
-    for line in [*matched.summary, *describe_other_passes(matched), *differing, *wrong]:
+    for line in [*matched.differences, *describe_other_passes(matched), *differing, *wrong]:
         say(line)
     held, line = comparison_of_runs.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if held else 1
 
 
-def results_of(run: Run, signals: RunSignals) -> Results:
+def results_of(run: Run, signals: Signals) -> Results:
     """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 09."""
     names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title")
     return results_of_run(run.name, signals, **{name: run.values[name] for name in names})
 
 
-def compare_runs(here: Results, matched: comparison_of_runs.MatchedRows, bins: Sequence[int]) -> pd.DataFrame:
+def compare_runs(here: Results, matched: comparison_of_runs.MatchedRuns, bins: Sequence[int]) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
     both = (comparison_of_runs.recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
     ours, theirs = (printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both)
     return comparison_of_runs.compare_numbers(ours, theirs)
 
 
-def describe_other_passes(matched: comparison_of_runs.MatchedRows) -> list[str]:
+def describe_other_passes(matched: comparison_of_runs.MatchedRuns) -> list[str]:
     """Return a line if the runs have different numbers of passes with dropout."""
     here, shipped = (sorted(set(map(len, side.dropout.predictive))) for side in (matched.ours, matched.theirs))
     if here == shipped:

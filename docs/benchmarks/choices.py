@@ -9,7 +9,7 @@ from contextlib import suppress
 import pandas as pd
 
 from lib import params
-from lib.analysis.run_signals import RunSignals
+from lib.analysis.run_results import Signals, calibration_frames, load_signals, raw_frames
 from lib.paper.sensitivity import alternative_choices, change_choice
 from lib.params import EvaluationChoices
 from lib.paths import UserError
@@ -17,10 +17,11 @@ from lib.paths import UserError
 DEMO = params.load_profile("demo")
 
 
-def errors(signals: RunSignals) -> pd.Series:
+def errors(signals: Signals) -> pd.Series:
     """Accuracy and ECE by cell: model, dataset, estimator, method."""
-    raw = signals.raw_frames(DEMO.n_bins_ablation, ("acc", "ece"))["result_estimation"].assign(method="")
-    after = signals.calibration_frames()["result_calibration"]
+    raw = raw_frames(signals)["result_estimation"].assign(method="")
+    raw = raw[raw.metric.isin(["acc", "ece"])]
+    after = calibration_frames(signals)["result_calibration"]
     rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
 
@@ -32,7 +33,7 @@ def largest(now: pd.Series, then: pd.Series, metric: str, raw: bool = True) -> f
 
 def effects() -> pd.DataFrame:
     """A row for every other value of every choice."""
-    signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, EvaluationChoices())
+    signals = load_signals("shipped", DEMO.models, DEMO.datasets, EvaluationChoices())
     base, rows = errors(signals), []
     for name, value in alternative_choices(EvaluationChoices()):
         then = base

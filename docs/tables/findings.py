@@ -42,9 +42,9 @@ def table() -> str:
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for number, notebooks in finding.NEEDS.items():
         some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
-        here = run_results.partial_results(
-            "replay", demo.models, demo.datasets, EvaluationChoices(), finding.frame_kinds(number), **moved
-        )
+        pairs, kinds = (demo.models, demo.datasets), finding.frame_kinds(number)
+        signals = run_results.load_signals("replay", *pairs, EvaluationChoices(), kinds)
+        here = run_results.results_of_run("replay", signals, *pairs, kinds=kinds, **moved)
         sides = [counted(judge_all(results, some)) for results in (published(), here)]
         sides.append(counted_in_report("replay-small", "here", some))
         names = ", ".join(name.split("_")[0] for name in notebooks)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
-from lib.analysis.run_signals import RunSignals  # noqa: E402
+from lib.analysis.run_results import Signals, load_signals  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.paper.figures import reliability_panels  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
@@ -49,8 +49,8 @@ def three(value: float) -> str:
 
 
 @cache
-def signals() -> RunSignals:
-    return RunSignals.of(RUN, SMALL.models, SMALL.datasets, CHOICES)
+def signals() -> Signals:
+    return load_signals(RUN, SMALL.models, SMALL.datasets, CHOICES)
 
 
 @cache

@@ -1,5 +1,7 @@
-"""Statistics of calibration: the calibration rows before fitting, the fitted maps, reliability diagrams, and bands of
-learning curves."""
+"""Statistics of calibration: the calibration rows before fitting, reliability diagrams, bands of learning curves, and
+the ECE of both prompts of verification."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -70,7 +72,23 @@ def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
 def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
     """Return the smallest n (`enough`) from which the mean ECE stays within a relative tolerance of its value on all
     rows."""
-    curve, bands = [*PAIR, "sampling", "method"], bands[bands.method != ""]
-    too_high = bands["mean"] > (1 + within) * bands.groupby(curve)["mean"].transform("last")
-    later = too_high[::-1].groupby([bands[name] for name in curve]).cummax()[::-1]  # there or with more rows
-    return bands[~later].groupby(curve, sort=False).n.first().rename("enough").reset_index()
+    curve, rows = [*PAIR, "sampling", "method"], []
+    for key, part in bands[bands.method != ""].groupby(curve, sort=False):
+        too_high = part["mean"] > (1 + within) * part["mean"].iloc[-1]
+        too_few = part.n <= part.n[too_high].max()  # none if no mean is too high: the largest is NaN
+        rows.append((*key, part.n[~too_few].min()))
+    return pd.DataFrame(rows, columns=[*curve, "enough"])
+
+
+def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
+    """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
+
+    `results` are from `bootstrap`; the ends of their intervals are included (standard low, standard high, and so on).
+    Models without P(True) and datasets without a value have no row.
+    """
+    bars = {"p_true": "standard", "p_true_insitu": "in situ"}
+    part = results.query("metric == 'ece' and model == @model and method == '' and estimator in @bars")
+    wide = part.pivot(index="dataset", columns="estimator", values=["value", "low", "high"]).astype(float)
+    wide = wide.reindex(index=[name for name in datasets if name in wide.index])
+    columns = {f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide}
+    return pd.DataFrame({"dataset": [datasets[name] for name in wide.index], **columns})

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lib.analysis.run_signals import Frames, RunSignals
+from lib.analysis.run_results import Frames, Signals, calibration_frames, interpret_signals, raw_frames
 from lib.paths import UserError
-from lib.score.bootstrap import RESAMPLED
-from lib.score.metrics import METRICS
 from lib.store import KEYS, PAIR
 
 LEAST_MATCHED = 0.97  # minimum share of identical responses
@@ -24,84 +22,74 @@ LISTED_NUMBERS = 20  # at most
 
 
 @dataclass(frozen=True)
-class MatchedRows:
+class MatchedRuns:
     """The signals of both runs on the rows with identical tokens.
 
-    `rows` are in both runs, `other` of them with diverged responses. `rates` lists dropout rates that differ. `noise`
-    is the difference of log-probabilities (root mean square, and maximum). `alone` counts rows in only one of the runs.
+    `n_shared` rows are in both runs, `n_diverged` of them with other tokens; `n_only_here` and `n_only_there` are in
+    one run alone. `differences` has a line for each thing that was left out.
     """
 
-    ours: RunSignals
-    theirs: RunSignals
-    rows: int
-    other: int
-    rates: Sequence[str]
-    noise: tuple[float, float]
-    alone: tuple[int, int]
-
-    @property
-    def summary(self) -> list[str]:
-        """What is equal and what is not, a line each."""
-        typical, most = self.noise
-        lines = [f"log-probabilities of the same tokens differ by {typical:.1e} (root mean square), at most {most:.1e}"]
-        if self.other:
-            lines.append(f"{self.other} of {self.rows} responses were written otherwise: left out on both sides")
-        return lines + [f"dropout rate of {where}: c_BALD is left out there" for where in self.rates]
+    ours: Signals
+    theirs: Signals
+    n_shared: int
+    n_diverged: int
+    n_only_here: int
+    n_only_there: int
+    differences: Sequence[str]
 
 
-def match_rows(ours: RunSignals, theirs: RunSignals) -> MatchedRows:
+def match_rows(ours: Signals, theirs: Signals) -> MatchedRuns:
     """Match the rows of both runs. Raise UserError if no response is identical."""
-    rows = ours.generations.merge(theirs.generations, on=KEYS, suffixes=("", "_theirs"))
+    rows = ours.generations.merge(theirs.generations[[*KEYS, "token_ids"]], on=KEYS, suffixes=("", "_theirs"))
     same = [np.array_equal(*tokens) for tokens in zip(rows.token_ids, rows.token_ids_theirs, strict=True)]
-    kept = rows[np.array(same, dtype=bool)]
+    kept = rows.loc[np.array(same, dtype=bool), KEYS]
     if kept.empty:
         raise UserError("no response in common with what is shipped: these are other models or questions")
-    old, new = (np.concatenate(list(kept[name])) for name in ("token_logprobs_theirs", "token_logprobs"))
-    gap = np.abs(new.astype(float) - old)
-    passes = ours.dropout.merge(theirs.dropout, on=[*KEYS, "rate"], suffixes=("", "_theirs"))
-    return MatchedRows(
-        ours=select_rows_of_run(ours, kept[KEYS], passes),
-        theirs=select_rows_of_run(theirs, kept[KEYS], passes),
-        rows=len(rows),
-        other=len(rows) - len(kept),
-        rates=list_differing_rates(ours, theirs),
-        noise=(float(np.sqrt(np.mean(gap**2))), float(gap.max())),
-        alone=(len(ours.generations) - len(rows), len(theirs.generations) - len(rows)),
+    diverged, differences = len(rows) - len(kept), list_differing_rates(ours, theirs)
+    if diverged:
+        differences = [f"{diverged} of {len(rows)} responses diverged: left out on both sides", *differences]
+    return MatchedRuns(
+        ours=select_rows(ours, kept, theirs.dropout),
+        theirs=select_rows(theirs, kept, ours.dropout),
+        n_shared=len(rows),
+        n_diverged=diverged,
+        n_only_here=len(ours.generations) - len(rows),
+        n_only_there=len(theirs.generations) - len(rows),
+        differences=differences,
     )
 
 
-def select_rows_of_run(side: RunSignals, keys: pd.DataFrame, passes: pd.DataFrame) -> RunSignals:
-    """Return the signals of these rows, and the passes that both runs have and use in the same way."""
+def select_rows(side: Signals, keys: pd.DataFrame, other_passes: pd.DataFrame) -> Signals:
+    """Return the signals of these rows, and the passes that the other run has, too, and uses in the same way."""
     generations, verification, dropout = (
         frame.merge(keys, on=KEYS) for frame in (side.generations, side.verification, side.dropout)
     )
-    both = {name: passes[name] & passes[f"{name}_theirs"] for name in ("tuning", "selected")}
-    use = passes[[*KEYS, "rate"]].assign(**both)
-    dropout = dropout.drop(columns=["tuning", "selected"]).merge(use, on=[*KEYS, "rate"])
-    return RunSignals.from_frames(generations, verification, dropout, side.choices)
+    uses = ["tuning", "selected"]
+    dropout = dropout.merge(other_passes[[*KEYS, "rate", *uses]], on=[*KEYS, "rate"], suffixes=("", "_there"))
+    both = {use: dropout[use] & dropout[f"{use}_there"] for use in uses}
+    return interpret_signals(generations, verification, dropout.assign(**both), side.choices)
 
 
-def list_differing_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
-    """Describe the pairs with different selected dropout rates."""
+def list_differing_rates(ours: Signals, theirs: Signals) -> list[str]:
+    """Return a line for each pair with different selected dropout rates."""
     rates = [side.dropout[side.dropout.selected].groupby(PAIR, sort=False).rate.min() for side in (ours, theirs)]
     both = pd.concat(rates, axis=1, keys=["here", "there"]).dropna().query("here != there")
     return [
-        f"{model} on {dataset} is {here:.2f}, shipped {there:.2f}"
+        f"dropout rate of {model} on {dataset} is {here:.2f}, shipped {there:.2f}: c_BALD is left out there"
         for (model, dataset), here, there in both.itertuples()
     ]
 
 
-def recompute_frames(signals: RunSignals, n_bins_ablation: Sequence[int]) -> Frames:
+def recompute_frames(signals: Signals, n_bins_ablation: Sequence[int]) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
-    frames = signals.raw_frames(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
-    frames |= signals.calibration_frames(RESAMPLED)
+    frames = raw_frames(signals, n_bins_ablation) | calibration_frames(signals)
     return frames | {"result_estimation_full": frames["result_calibration"]}
 
 
 def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per number of the tables.
 
-    Columns: table, key, here, shipped, difference, within, and `reads`, whether its printed form differs.
+    Columns: table, key, here, shipped, difference, within (the tolerance), and `prints_differently`.
 
     Parameters
     ----------
@@ -109,17 +97,19 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
         The numbers of a run and of the shipped one, from `lib.paper.all_tables.printed_numbers`.
     """
     ours, theirs = (side[["table", "key", "value", "text"]] for side in (ours, theirs))
-    table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("", "_theirs"))
-    table = table.rename(columns={"value": "here", "value_theirs": "shipped"})
-    gap, reads = (table.here - table.shipped).abs(), table.text != table.text_theirs
+    table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("", "_there"))
+    table = table.rename(columns={"value": "here", "value_there": "shipped"})
+    difference = (table.here - table.shipped).abs()
     unstable = table.key.str.contains(UNSTABLE_METHOD)
-    within = (gap <= TOLERANCE) | (unstable & gap.notna())  # false for a missing number
-    return table.drop(columns=["text", "text_theirs"]).assign(difference=gap, within=within, reads=reads)
+    within = (difference <= TOLERANCE) | (unstable & difference.notna())  # false for a missing number
+    prints_differently = table.pop("text") != table.pop("text_there")
+    return table.assign(difference=difference, within=within, prints_differently=prints_differently)
 
 
 def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
     """Return a line for each number whose printed form differs or that differs by too much, largest excess first."""
-    shown = table[table.reads | ~table.within].sort_values(["within", "difference"], ascending=[True, False])
+    shown = table[table.prints_differently | ~table.within]
+    shown = shown.sort_values(["within", "difference"], ascending=[True, False])
     lines = [
         f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped, differs by {row.difference:.2g}"
         + ("" if row.within else f", MORE than {TOLERANCE}")
@@ -129,22 +119,23 @@ def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
     return [*lines, f"and {more} more, all in {file}" if more > 0 else f"every number: {file}"]
 
 
-def judge_reproduction(table: pd.DataFrame, matched: MatchedRows, wrong: Sequence[str] = ()) -> tuple[bool, str]:
+def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()) -> tuple[bool, str]:
     """Return whether the run reproduces the shipped one, with one line of explanation.
 
     `wrong`: tables of the run that its signals do not reproduce.
     """
-    beyond, read = int((~table.within).sum()), int((table.reads & table.within).sum())
-    if matched.other > (1 - LEAST_MATCHED) * matched.rows:
-        return False, f"NOT the same: {matched.other} of {matched.rows} responses were written otherwise"
-    if any(matched.alone):
-        return False, "NOT the same: {} responses are here alone, {} are shipped alone".format(*matched.alone)
+    total, diverged = matched.n_shared, matched.n_diverged
+    if diverged > (1 - LEAST_MATCHED) * total:
+        return False, f"NOT the same: {diverged} of {total} responses diverged"
+    if matched.n_only_here or matched.n_only_there:
+        alone = f"{matched.n_only_here} responses are here alone, {matched.n_only_there} are shipped alone"
+        return False, f"NOT the same: {alone}"
     if wrong:
         return False, f"NOT the same: {len(wrong)} of the run's tables are not what its signals give"
-    if beyond:
+    if not table.within.all():
+        beyond = (~table.within).sum()
         return False, f"NOT the same: {beyond} of {len(table)} numbers differ by more than {TOLERANCE}"
-    far = int((table.difference > TOLERANCE).sum())
-    rows = f"{matched.rows - matched.other} of {matched.rows} responses alike"
-    how = f"{read} read otherwise, by at most {TOLERANCE}" if read else "all read alike"
-    how += f" ({far} by more, after isotonic regression)" if far else ""
-    return True, f"the same: {len(table)} numbers, {how}; {rows}"
+    printed, jumped = table.prints_differently.sum(), (table.difference > TOLERANCE).sum()
+    how = f"{printed} print differently" if printed else "all print alike"
+    how += f" ({jumped} differ by more than {TOLERANCE}, after isotonic regression)" if jumped else ""
+    return True, f"the same: {len(table)} numbers, {how}; {total - diverged} of {total} responses alike"

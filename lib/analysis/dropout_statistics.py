@@ -3,7 +3,6 @@
 Inputs are dropout frames as stored. Rows that the choices omit, or without an answer under them, are excluded.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 
 from lib.analysis.token_statistics import mean_with_interval
 from lib.params import EvaluationChoices
-from lib.score import confidence
+from lib.score.confidence import compute_bald, confidence_frame
 from lib.score.estimators import c_bald
 from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
@@ -25,13 +24,20 @@ def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
     An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n; empty without
     passes.
     """
-    part, parts = dropout[dropout.split == "evaluation"], []
+    part = dropout[dropout.split == "evaluation"]
     if part.empty:
         return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
-    for term in BALD_TERMS:
-        curves = np.array([[np.mean(tokens) for tokens in passes] for passes in part[term]])  # (examples, T)
-        parts.append(mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1)))
+    curves = {term: np.stack([mean_over_tokens(entropies) for entropies in part[term]]) for term in BALD_TERMS}
+    parts = [
+        mean_with_interval(curve).assign(term=term, passes=np.arange(1, curve.shape[1] + 1))
+        for term, curve in curves.items()
+    ]
     return pd.concat(parts, ignore_index=True)
+
+
+def mean_over_tokens(entropies: Any) -> np.ndarray:
+    """Return the mean over an answer's tokens of entropies (T, m) after the first t passes, (T,)."""
+    return np.array([np.mean(tokens) for tokens in entropies])
 
 
 def keep_parsed_answers(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
@@ -49,55 +55,40 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     """
     records = []
     for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
-        values = [confidence.compute_bald(row) for row in rows.itertuples()]
-        means, scores = (np.array([of(value) for value in values]) for of in (np.mean, c_bald))
-        alike = ~rows.top_changed.map(any).to_numpy()
+        bald = [compute_bald(row) for row in rows.itertuples()]
+        scores = np.array([c_bald(values) for values in bald])
         predictive = np.mean([np.mean(entropies[-1]) for entropies in rows.predictive])
+        unchanged = ~rows.top_changed.map(any).to_numpy()
         record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
-            "entropy_variation": float(np.mean([_spread(entropies) for entropies in rows.conditional])),
-            "bald_share": float(means.mean() / predictive) if predictive else np.nan,
-            "unchanged": int(alike.sum()),
-            "auroc_where_unchanged": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
+            "entropy_variation": float(np.mean([variation_over_passes(entropies) for entropies in rows.conditional])),
+            "bald_share": np.mean([np.mean(values) for values in bald]) / predictive if predictive else np.nan,
+            "unchanged": int(unchanged.sum()),
+            "auroc_where_unchanged": auroc(scores[unchanged], rows.correct[unchanged]) if unchanged.any() else np.nan,
         }
         records.append(record)
     return pd.DataFrame(records)
 
 
-def _spread(conditional: Any) -> float:
+def variation_over_passes(conditional: Any) -> float:
     """Return the SD over passes of an example's entropy relative to its mean; `conditional` has means of the first t
     passes."""
-    means = np.array([np.mean(tokens) for tokens in conditional])
-    count = np.arange(1, len(means) + 1)
-    entropies = np.diff(means * count, prepend=0)
+    means = mean_over_tokens(conditional)
+    entropies = np.diff(means * np.arange(1, len(means) + 1), prepend=0)
     return float(entropies.std() / means[-1]) if means[-1] > 0 else 0.0
 
 
-def evaluate_c_bald(
-    responses: pd.DataFrame, passes: pd.DataFrame, choices: EvaluationChoices, metrics: Sequence[str] = ("ece", "auroc")
-) -> pd.DataFrame:
-    """Evaluate c_BALD of these passes, one row per example, on the evaluation split."""
-    scores = confidence.confidence_frame(responses, dropout=passes, choices=choices, names=["c_bald"])
-    return evaluate(scores, choices.bins, names=metrics)
-
-
-def ece_by_number_of_passes(
-    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices, counts: Sequence[int] = ()
-) -> pd.DataFrame:
-    """Return the ECE of c_BALD on the evaluation rows after 1..T passes (or `counts`) at the selected rate.
+def ece_by_number_of_passes(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
+    """Return the ECE of c_BALD on the evaluation rows after 1..T passes at the selected rate.
 
     Columns: model, dataset, passes, ece.
     """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
-    stacked = [*BALD_TERMS, "top_k", "top_p"]
-    most = max(map(len, chosen.predictive), default=1)
-    for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
-        first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
-        parts.append(evaluate_c_bald(responses, first, choices, ["ece"]).assign(passes=count))
+    for count in range(1, max(map(len, chosen.predictive), default=1) + 1):
+        first = {name: [values[:count] for values in chosen[name]] for name in (*BALD_TERMS, "top_k", "top_p")}
+        scores = confidence_frame(responses, dropout=chosen.assign(**first), choices=choices, names=["c_bald"])
+        parts.append(evaluate(scores, choices.bins, names=["ece"]).assign(passes=count))
     results = pd.concat(parts, ignore_index=True).rename(columns={"value": "ece"})
     return results[[*PAIR, "ece", "passes"]].astype({"ece": float})
-
-
-HALVES = ("half_predictive", "half_conditional")
 
 
 def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
@@ -106,26 +97,24 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
     Parameters
     ----------
     responses : from `interpret_responses`; rows without an answer are omitted
-    dropout : a dropout frame; rows without HALVES are omitted
+    dropout : a dropout frame; rows of a single pass have no halves and are omitted
 
     Returns
     -------
     model, dataset, rows; `correlation` r of both halves' c_BALD (Pearson's), and `expected` of two draws of all T
     passes, 2 r / (1 + r) (Spearman-Brown); `ece` and `auroc` of either half, ending in _1 and _2. With other phi than
-    `clip`, both halves are divided by the support of all passes. No rows without stored halves.
+    `clip`, both halves are divided by the support of all passes.
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
-    known, chosen = responses[responses.answer.notna()], dropout[dropout.selected & (dropout.split == "evaluation")]
-    halves = chosen.get(HALVES[0], pd.Series(None, chosen.index, dtype=object))
-    there = [isinstance(both, list | np.ndarray) and len(both) == 2 for both in halves]
-    chosen = chosen[there].merge(known[KEYS], on=KEYS)
+    known, parts = responses[responses.answer.notna()], []
+    chosen = dropout[dropout.selected & (dropout.split == "evaluation")].merge(known[KEYS], on=KEYS)
+    chosen = chosen[chosen.half_predictive.map(len) == 2]
     if chosen.empty:
         return pd.DataFrame(columns=columns)
-    parts = []
     for half in (0, 1):
-        alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
-        score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), choices=choices, names=["c_bald"])
-        parts.append(score.assign(estimator=f"{half + 1}"))
+        terms = {term: [[halves[half]] for halves in chosen[f"half_{term}"]] for term in BALD_TERMS}
+        scores = confidence_frame(known, dropout=chosen.assign(**terms), choices=choices, names=["c_bald"])
+        parts.append(scores.assign(estimator=f"{half + 1}"))
     scores = pd.concat(parts)
     results = evaluate(scores, choices.bins, names=["ece", "auroc"]).astype({"value": float})
     named = results.assign(metric=results.metric + "_" + results.estimator)

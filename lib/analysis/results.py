@@ -6,7 +6,6 @@ A run also has frames that the paper shows only as pictures (`running_mean`, `en
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -47,24 +46,13 @@ class Results:
             frame = frame[frame[column] == value]
         return frame
 
-    def labels(self, table: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return the models and datasets that a table shows, {name: label} each."""
-        if table.startswith("calibration_transfer"):
-            return self.transfer_labels
-        return self.bin_labels if table == "bin_ablation" else self.models, self.datasets
-
-    @cached_property
+    @property
     def hardest_dataset(self) -> str:
-        """The dataset with the lowest accuracy."""
-        return find_hardest_dataset(self.frame("result_estimation"))
+        """The dataset with the lowest accuracy, averaged over models."""
+        accuracy = self.frame("result_estimation", metric="acc").astype({"value": float})
+        return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())
 
 
 def as_sentence(title: str) -> str:
     """Return a run's title as it is printed below its tables."""
     return f"{title.strip().rstrip('.')}." if title.strip() else ""
-
-
-def find_hardest_dataset(frame: pd.DataFrame) -> str:
-    """Return the dataset with the lowest accuracy, averaged over models, from `bootstrap` or `metrics.evaluate`."""
-    accuracy = frame[frame["metric"] == "acc"].astype({"value": float})
-    return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())

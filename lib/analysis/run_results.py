@@ -1,24 +1,155 @@
-"""The results of a run: frames computed from stored model outputs, and the stored frames of 04b to 07 and 09."""
+"""The results of a run: its stored signals under its choices, and the frames computed from them or stored by 04b to 09.
+
+`load_signals` reads what 01, 03 and 04 stored; `results_of_run` makes the frame of every table and claim of it.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+
+import pandas as pd
 
 from lib import params, store
-from lib.analysis import costs
-from lib.analysis.calibration_statistics import summarize_curves
+from lib.analysis import calibration_statistics, costs, dropout_statistics, token_statistics
 from lib.analysis.results import Results, as_sentence
-from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
+from lib.analysis.token_statistics import apply_by_pair
+from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, transfer
 from lib.params import EvaluationChoices
-from lib.paths import UserError
+from lib.score.bootstrap import RESAMPLED
+from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
+from lib.score.estimators import ESTIMATORS
+from lib.score.interpretation import interpret_responses
+from lib.score.metrics import ablate_bins, evaluate
 from lib.score.prompt_ablation import summarize_arms
-from lib.stored_columns import empty_frame
+from lib.store import KEYS, PAIR
 
+CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
+TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
     "calibration/transfer": TRANSFER_TABLES, "calibration/curves": ("learning",),
     **{f"selective/{name}": (f"selective_{name}",) for name in ("scores", "thresholds", "curves")},
 }  # fmt: skip
+ALL_KINDS = ("verification", "dropout", "ablation", *STORED_FRAMES)  # of frames, beside generations
+Frames = dict[str, pd.DataFrame]
+
+# ---- signals
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """The stored model outputs of a run, and what they are under its choices.
+
+    `responses` are from `interpret_responses`, `sets` are the calibration and evaluation rows of calibrators, and
+    `confidence` has every estimator of the paper, c_BALD at the selected dropout rate.
+    """
+
+    generations: pd.DataFrame = field(repr=False)
+    verification: pd.DataFrame = field(repr=False)
+    dropout: pd.DataFrame = field(repr=False)
+    choices: EvaluationChoices
+    responses: pd.DataFrame = field(repr=False)
+    sets: DataByPair = field(repr=False)
+    confidence: pd.DataFrame = field(repr=False)
+
+
+def load_signals(
+    run: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    choices: EvaluationChoices,
+    kinds: Collection[str] = ALL_KINDS,
+) -> Signals:
+    """Load the signals of a run, or the shipped ones; for unavailable models only the responses.
+
+    `kinds`: which frames to read beside the generations. Raise UserError if there are neither own nor shipped ones;
+    passes may be missing.
+    """
+    asked, passed = (params.models_at_hand(models) if kind in kinds else [] for kind in ("verification", "dropout"))
+    generations = store.load_frames(run, "generations", models, datasets)[0]
+    verification = store.load_frames(run, "verification", asked, datasets)[0]
+    dropout = store.load_frames(run, "dropout", passed, datasets, may_lack=True)[0]
+    return interpret_signals(generations, verification, dropout, choices)
+
+
+def interpret_signals(
+    generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
+) -> Signals:
+    """Return the signals of these frames under the choices. Raise UserError if these leave no response."""
+    responses = interpret_responses(generations, choices)
+    sets = calibration_data(generations, responses)
+    confidence = confidence_frame(responses, verification, rows_at_selected_rate(dropout, choices), choices)
+    return Signals(generations, verification, dropout, choices, responses, sets, confidence)
+
+
+# ---- frames
+
+
+def raw_frames(signals: Signals, n_bins_ablation: Sequence[int] = ()) -> Frames:
+    """Return the frames of the tables of raw confidence, without intervals."""
+    confidence, choices = signals.confidence, signals.choices
+    raw = pd.concat([evaluate(confidence, choices.bins), ece_on_shared_rows(confidence, choices.bins)])
+    saved = costs.summarize_token_reduction(signals.verification)
+    frames = {
+        "result_estimation": raw,
+        "dropout_grid_search": evaluate_rate_grid(signals.responses, signals.dropout, choices),
+        "insitu_ptrue": pd.concat([raw, saved], ignore_index=True),
+    }
+    single_pass = confidence[confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"]
+    if n_bins_ablation and len(single_pass):
+        frames["bin_ablation"] = ablate_bins(single_pass, n_bins_ablation, ("ece", "mce", "brier"))
+    return frames
+
+
+def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
+    """Return the raw ECE of estimators with more evaluation rows than another one of their pair, on the shared rows.
+
+    The metric is `ece_shared`, with columns as in `evaluate`.
+    """
+    rows, cell = confidence[confidence.split == "evaluation"], [*PAIR, "estimator"]
+    scores_of_row = rows.groupby(KEYS).estimator.transform("size")
+    shared = rows[scores_of_row == rows.groupby(PAIR).estimator.transform("nunique")]
+    errors = evaluate(shared, n_bins, names=["ece"]).assign(metric="ece_shared")
+    had = rows.groupby(cell).size().reindex(pd.MultiIndex.from_frame(errors[cell]))
+    return errors[errors.n < had.to_numpy()]
+
+
+def calibration_frames(signals: Signals) -> Frames:
+    """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and 07
+    store a run's."""
+    calibrated, learned, fits = calibrate(signals.confidence, signals.sets)
+    results = pd.concat([evaluate(calibrated, signals.choices.bins, names=RESAMPLED), learned], ignore_index=True)
+    transferred = transfer(signals.sets, fits, signals.choices.bins)
+    return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
+
+
+def statistics_frames(signals: Signals) -> Frames:
+    """Return, for every pair, the statistics that the paper shows as pictures or in words."""
+    responses, evaluation = signals.responses, signals.confidence[signals.confidence.split == "evaluation"]
+    gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
+    return {
+        "overconfidence": gaps.mean().rename("gap").reset_index(),
+        "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
+        "tokens": token_statistics.summarize_answer_tokens(responses),
+        "positions": token_statistics.position_curves(responses),
+        "calibration_rows": calibration_statistics.describe_calibration_split(signals.sets),
+        "verification": costs.verification_costs(signals.verification, signals.generations),
+        **pass_frames(signals),
+    }
+
+
+def pass_frames(signals: Signals) -> Frames:
+    """Return the statistics of the passes at the selected rate, on rows with a parsed answer; empty without any."""
+    passes = rows_at_selected_rate(dropout_statistics.keep_parsed_answers(signals.dropout, signals.responses))
+    if passes.empty:
+        return dict.fromkeys(("entropies", "passes", "by_passes"), passes)
+    return {
+        "entropies": apply_by_pair(dropout_statistics.entropy_curves, passes),
+        "passes": dropout_statistics.summarize_passes(passes),
+        "by_passes": dropout_statistics.ece_by_number_of_passes(signals.responses, signals.dropout, signals.choices),
+    }
+
+
+# ---- results
 
 
 def results_without_frames(
@@ -44,24 +175,35 @@ def select_labels(labels: Mapping[str, str], kind: str, names: Sequence[str]) ->
 
 def results_of_run(
     run: str,
-    signals: RunSignals,
+    signals: Signals,
     models: Sequence[str],
     datasets: Sequence[str],
     *,
+    kinds: Collection[str] = ALL_KINDS,
     n_bins_ablation: Sequence[int] = (10, 20, 30),
     title: str = "",
     **shown: Sequence[str],
 ) -> Results:
-    """Return all results of a run; `shown`: as `results_without_frames`.
+    """Return the results of a run; `shown`: as `results_without_frames`.
 
-    The title is by default the run's name.
+    `kinds`: which stored frames to read, all by default. The title is by default the run's name.
 
-    Raise UserError if frames of 05 to 07 or 09 are missing.
+    Raise UserError if stored frames are missing, other than those of 04b.
     """
-    pairs = run, models, datasets
-    frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)
-    frames |= load_ablation(*pairs, signals.choices)
-    frames |= costs.costs_of_run(signals, frames)
+    frames = raw_frames(signals, n_bins_ablation) | statistics_frames(signals)
+    frames |= costs.costs_of_run(
+        signals.generations, signals.verification, signals.dropout, frames["result_estimation"]
+    )
+    for kind in [kind for kind in STORED_FRAMES if kind in kinds]:
+        folder, name = kind.split("/")
+        frame = store.read_pairs(run, folder, name, models, datasets)
+        frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+        if kind == "calibration/curves":
+            frame = calibration_statistics.summarize_curves(frame)
+        frames |= dict.fromkeys(STORED_FRAMES[kind], frame)
+    if "ablation" in kinds:
+        answers = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
+        frames["ablation"] = summarize_arms(answers, signals.choices.grader, signals.choices.bins)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
         name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
@@ -69,48 +211,3 @@ def results_of_run(
     }
     title = as_sentence(title or ("" if run == "paper" else f"Run {run}"))
     return replace(results_without_frames(models, datasets, **shown), frames=frames, questions=questions, title=title)
-
-
-def partial_results(
-    run: str,
-    models: Sequence[str],
-    datasets: Sequence[str],
-    choices: EvaluationChoices,
-    kinds: Collection[str],
-    **shown: Sequence[str],
-) -> Results:
-    """Return the results of some of a run's notebooks, for findings that need only these `kinds` of frames.
-
-    The kinds are those of `lib.stored_columns`; all but `generations` may be missing.
-    """
-    generations, verification, dropout = (
-        store.load_frames(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
-        for kind in SIGNAL_KINDS
-    )
-    signals = RunSignals.from_frames(generations, verification, dropout, choices)
-    frames = signals.response_frames() | signals.score_frames()
-    if "ablation" in kinds:
-        frames |= load_ablation(run, models, datasets, choices)
-    frames |= load_stored_frames(run, models, datasets, [kind for kind in STORED_FRAMES if kind in kinds])
-    return replace(results_without_frames(models, datasets, **shown), frames=frames)
-
-
-def load_stored_frames(
-    run: str, models: Sequence[str], datasets: Sequence[str], kinds: Collection[str] = tuple(STORED_FRAMES)
-) -> Frames:
-    """Return the frames of STORED_FRAMES for these pairs. Raise UserError if they are missing."""
-    frames: Frames = {}
-    for kind in kinds:
-        folder, name = kind.split("/")
-        frame = store.read_pairs(run, folder, name, models, datasets)
-        frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
-        frames |= dict.fromkeys(STORED_FRAMES[kind], summarize_curves(frame) if kind == "calibration/curves" else frame)
-    return frames
-
-
-def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], choices: EvaluationChoices) -> Frames:
-    """Return the results of 04b, `ablation`; nothing without 04b."""
-    with suppress(UserError):
-        frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        return {"ablation": summarize_arms(frame, choices.grader, choices.bins)}
-    return {}

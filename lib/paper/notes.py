@@ -1,13 +1,14 @@
 """What a reader of the tables must know, once for all of them: who wrote the responses, how many there are, and why a
 cell is empty."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from lib import params, store
 from lib.analysis.results import Results
-from lib.analysis.run_signals import RunSignals, read_manifests
+from lib.analysis.run_results import Signals
 from lib.paper.all_tables import TABLES
 from lib.paper.report_records import ReportRecords
 from lib.score.estimators import in_columns
@@ -17,7 +18,7 @@ SHARES = {"unparsed": "without a parsable answer", "cut": "cut by length", "uncl
 NOT_AVAILABLE = "from a file, the model not at hand: nothing is known of P(True), passes with dropout and temperature"
 
 
-def list_notes(run: str, signals: RunSignals, results: Results) -> ReportRecords:
+def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     """List the notes on a run's tables, a row each."""
     covered = answer_coverage(signals.generations)
     lines = [
@@ -42,6 +43,12 @@ def describe_sources(run: str, results: Results) -> list[str]:
             else:
                 lines[f"{label}: {NOT_AVAILABLE}."] = None
     return list(lines)
+
+
+def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the pairs that have a frame of this kind, each with its manifest."""
+    for pair in store.find_pairs(run, kind, pairs):
+        yield pair, store.read_manifest(store.find_frame(run, kind, pair))
 
 
 def describe_shares(coverage: pd.DataFrame) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lib import store
-from lib.analysis.run_signals import RunSignals
+from lib.analysis.run_results import Signals
 from lib.paper.latex import escape
 from lib.paths import visible
 
@@ -101,7 +101,7 @@ class VerificationExample(NamedTuple):
         return self.standard_prompt, self.prompt + self.text + query, query
 
 
-def load_verification_example(run: str, signals: RunSignals, model: str, dataset: str) -> VerificationExample:
+def load_verification_example(run: str, signals: Signals, model: str, dataset: str) -> VerificationExample:
     """Return the first evaluation row of a pair.
 
     If the run stores no texts, return the exchange on our own question from the manifest of 03. For an unavailable

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.analysis.run_signals import RunSignals
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
 from lib.paper.verdicts import Verdict, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import UserError
@@ -37,22 +37,19 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
         yield from ((name, value) for value in values if value != getattr(now, name))
 
 
-def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
+def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
-    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, choices)
-    if other.responses.empty:
-        raise UserError("(leaves no response to judge)")
-    return other
+    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
 
 
-def judge_errors(signals: RunSignals, labels: Results) -> dict[str, Verdict]:
+def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
     """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames."""
-    frames = signals.raw_frames((), ("acc", "ece", "auroc")) | signals.calibration_frames()
+    frames = raw_frames(signals) | calibration_frames(signals)
     return judge_all(replace(labels, frames=frames))
 
 
-def judge_alternatives(signals: RunSignals, labels: Results) -> pd.DataFrame:
+def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
     """Judge the claims again under every alternative choice.
 
     Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 from synthetic import keyed, passed, told
 
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics, verification_statistics
+from lib.analysis import calibration_statistics, costs, dropout_statistics, token_statistics
 from lib.params import EvaluationChoices
 from lib.score import confidence
 
@@ -37,14 +37,6 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
         assert found[column].tolist() == pytest.approx([value] * 2)
 
 
-@pytest.mark.filterwarnings("error")  # scipy's, for a constant
-@pytest.mark.parametrize("one, other, expected", [
-    ([1, 1, 1], [1, 2, 3], np.nan), ([1, 2, 3], [1, 1, 1], np.nan), ([1, 2, 3], [1, 3, 5], 1), ([1, 2], [5, 3], -1),
-])  # fmt: skip
-def test_a_constant_has_no_rank_correlation(one, other, expected):
-    assert verification_statistics.rank_correlation(one, other) == pytest.approx(expected, nan_ok=True)
-
-
 def test_the_median_probability_of_answer_tokens():
     """Of the tokens of all answers together: .1, .2, .6, .7, .9."""
     rows = told([[0.5]] * 3, [True, False, True]).assign(answer=[LOG([0.1, 0.9]), LOG([0.2, 0.6, 0.7]), None])
@@ -62,7 +54,7 @@ def test_tokens_that_are_saved_in_percent():
         keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
         keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
     ]
-    found = verification_statistics.summarize_token_reduction(pd.concat(pairs))
+    found = costs.summarize_token_reduction(pd.concat(pairs))
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
@@ -74,10 +66,6 @@ def test_mass_of_the_options():
     margins = confidence.option_log_odds(verified)
     assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
     assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
-    ignored = verified.assign(split="calibration", standard_logz=9.0)
-    found = verification_statistics.option_mass(pd.concat([verified, ignored])).set_index(["estimator", "metric"])
-    assert found.value["p_true"].tolist() == pytest.approx((0.5, 0.5)) and (found.n == 2).all()
-    assert found.value["p_true_insitu"].to_dict() == pytest.approx({"option_mass": 0.6, "option_mass_low": 0})
 
 
 def test_costs_of_verification():
@@ -86,16 +74,16 @@ def test_costs_of_verification():
     more = {"prompt_tokens": prompt, "thinking_end": thought, "token_ids": [[0] * n for n in length]}
     generations = keyed(4, **more)
 
-    def costs(tokens, **other):
+    def facts_of(tokens, **other):
         verification = keyed(4, standard_tokens=tokens, in_situ_tokens=[30] * 4)
-        return verification_statistics.verification_costs(verification, generations.assign(**other)).iloc[0]
+        return costs.verification_costs(verification, generations.assign(**other)).iloc[0]
 
-    assert costs(prompt + length - thought + 30).r2 == pytest.approx(1), "question and answer together"
-    facts = costs(2 * length + 30)
+    assert facts_of(prompt + length - thought + 30).r2 == pytest.approx(1), "question and answer together"
+    facts = facts_of(2 * length + 30)
     assert facts.r2 < 0.5 and facts.saving_with_length == pytest.approx(1), (
         "what is saved is held against the response alone"
     )
-    alike = costs(length, token_ids=[[1, 2]] * 4, prompt_tokens=7, thinking_end=0)
+    alike = facts_of(length, token_ids=[[1, 2]] * 4, prompt_tokens=7, thinking_end=0)
     assert alike[["r2", "saving_with_length"]].isna().all()
 
 
@@ -126,8 +114,8 @@ def test_halves_of_the_passes_are_held_against_each_other():
     assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
     assert (found.auroc_1, found.auroc_2) == (1, 0.5)
     assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
-    for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
-        assert dropout_statistics.split_half_reliability(responses, older, EvaluationChoices()).empty
+    single = frame.assign(half_predictive=[[]] * 4, half_conditional=[[]] * 4)
+    assert dropout_statistics.split_half_reliability(responses, single, EvaluationChoices()).empty
 
 
 # ---- what calibration rows show

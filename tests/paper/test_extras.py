@@ -13,5 +13,7 @@ def test_tokens_of_passes_by_hand():
     generations["answer_end"] = np.where(generations.answer.notna(), 13, -1)
     made = generations.loc[generations.split == "evaluation", store.KEYS].assign(rate=0.1, tuning=False, selected=True)
     made["predictive"] = [[np.zeros(3)] * 2] * 2
-    found = costs.count_tokens_of_passes(generations, made)
-    assert found.value.tolist() == [38] and found.estimator.tolist() == ["c_bald"]
+    asked = generations[store.KEYS].assign(standard_tokens=[9, 9, 30, 50], in_situ_tokens=5)
+    found = costs.count_tokens(generations, asked, made).set_index("estimator").value
+    response = 7 + generations.token_ids.map(len)[generations.split == "evaluation"].mean()
+    assert found.to_dict() == {"response": response, "p_true": 40, "p_true_insitu": 5, "c_bald": 38}

@@ -8,7 +8,7 @@ import pytest
 from latex import paper as paper_text
 
 from lib import params, store
-from lib.analysis import run_results, run_signals
+from lib.analysis import run_results
 from lib.paper import comparison_with_paper, notes, numbers_of_paper, tables
 from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
@@ -163,7 +163,7 @@ def heads(shipped, count, passes, answers):
     first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
     verification = shipped.verification.merge(first[store.KEYS], on=store.KEYS)
     dropout = shipped.dropout[shipped.dropout.model.isin(passes)].merge(first[store.KEYS], on=store.KEYS)
-    return run_signals.RunSignals.from_frames(first, verification, dropout, params.EvaluationChoices())
+    return run_results.interpret_signals(first, verification, dropout, params.EvaluationChoices())
 
 
 @pytest.mark.parametrize("models", [[], ["tiny-llama"]])

@@ -3,7 +3,7 @@
 import pytest
 
 from lib import params, store
-from lib.analysis import run_results, run_signals
+from lib.analysis import run_results
 from lib.paper import sensitivity
 from lib.params import EvaluationChoices
 
@@ -17,7 +17,7 @@ def unanswered(shipped):
     rows = shipped.generations.query("model in @PAIR[0] and dataset in @PAIR[1]").groupby("split").head(40)
     rows = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    return run_signals.RunSignals.from_frames(rows, first, shipped.dropout.head(0), EvaluationChoices())
+    return run_results.interpret_signals(rows, first, shipped.dropout.head(0), EvaluationChoices())
 
 
 def test_each_value_of_the_eight_choices_but_the_runs_own():
@@ -45,7 +45,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(unanswered):
 def test_a_choice_may_leave_no_response(unanswered):
     found = sensitivity.judge_alternatives(unanswered, LABELS)
     found = found[found.choice.str.contains("(missing): drop", regex=False)]
-    assert found.finding.tolist() == ["(leaves no response to judge)"] and not found.flips.any()
+    assert found.finding.str.startswith("no response has an answer").tolist() == [True] and not found.flips.any()
     assert sensitivity.list_changed_verdicts(found).finding.tolist() == ["none changes"]
 
 
@@ -55,7 +55,7 @@ def test_it_is_what_a_run_with_that_choice_says(shipped):
     demo = params.load_profile("demo")
     labels = run_results.results_without_frames(demo.models, demo.datasets)
     found = sensitivity.judge_alternatives(shipped, labels)
-    other = run_signals.RunSignals.of("shipped", demo.models, demo.datasets, EvaluationChoices(phi="top_k"))
+    other = run_results.load_signals("shipped", demo.models, demo.datasets, EvaluationChoices(phi="top_k"))
     verdicts = sensitivity.judge_errors(other, labels)
     rows = found[found.choice.str.contains("(phi): top_k", regex=False)].set_index("name")
     assert rows.then.to_dict() == {name: verdicts[name].said for name in rows.index}

@@ -6,7 +6,7 @@ from scipy.special import expit
 from synthetic import results_of
 
 from lib import params
-from lib.analysis import run_signals
+from lib.analysis import run_results
 from lib.calibrate import fitting
 from lib.paper import calibration_tables, tables
 from lib.score.bootstrap import bootstrap
@@ -27,7 +27,7 @@ def signals():
     with pytest.MonkeyPatch.context() as patch:
         for estimator in MINE:
             patch.setitem(ESTIMATORS, estimator.name, estimator)
-        yield run_signals.RunSignals.of(
+        yield run_results.load_signals(
             "shipped", DEMO.models[:1], DEMO.datasets, params.EvaluationChoices.of(DEMO.model_dump())
         )
 
@@ -42,7 +42,7 @@ def test_every_kind_is_computed_through_its_row(signals):
 
 
 def test_it_has_its_column_in_every_table(signals):
-    results = results_of(**signals.raw_frames(DEMO.n_bins_ablation))
+    results = results_of(**run_results.raw_frames(signals, DEMO.n_bins_ablation))
     shown = tables.result_estimation(results).latex
     assert all(estimator.label in shown for estimator in MINE)
     single, defined = [e.label for e in MINE if e.group == "single_pass"], tables.estimators().latex
