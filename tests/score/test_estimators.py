@@ -128,7 +128,7 @@ def test_the_grader_is_the_one_asked_for():
     assert single_pass(table(row(answer="7.0"))).correct.all() and not single_pass(close).correct.any()
     near = table(row(answer="7.0005"))
     assert single_pass(near).correct.all() and not single_pass(near, grader="exact").correct.any()
-    with pytest.raises(UserError, match="did you mean 'numeric'"):
+    with pytest.raises(UserError, match="'grader' is 'numerc'; input should be 'numeric' or 'exact'"):
         EvaluationChoices.of({"grader": "numerc"})
 
 
