@@ -23,6 +23,7 @@ from lib.paper.figure_style import Canvas, in_paper_style, method_styles
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
 MIN_BIN_COUNT = 5  # bins with fewer rows are hollow
+POSITION = "normalized token position"
 CURVE_LOOK: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 
 # ---- fig:main_analysis
@@ -37,7 +38,7 @@ def _running_mean(ax: Axes, curves: Frame) -> None:
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
-    ax.set(ylabel="mean probability so far", xlim=(0, 1), ylim=(least - 3 * room, most + room))
+    ax.set(ylabel="mean probability so far", xlabel=POSITION, xlim=(0, 1), ylim=(least - 3 * room, most + room))
     ax.legend(loc="lower right")
 
 
@@ -45,7 +46,7 @@ def _difference(ax: Axes, curves: Frame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
     style.draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
-    ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlim=(0, 1))
+    ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
 
 
 def _entropies(ax: Axes, frame: Frame) -> None:
@@ -80,37 +81,28 @@ def _in_situ(ax: Axes, frame: Frame) -> None:
 
 @in_paper_style
 def main_analysis(
-    curves: Frame | None = None,
-    entropies: Frame | None = None,
-    in_situ: Frame | None = None,
-    title: str = "",
-    rate: float | None = None,
+    curves: Frame | None = None, entropies: Frame | None = None, in_situ: Frame | None = None, title: str = ""
 ) -> Canvas:
     """Draw `fig:main_analysis`, with the panels whose data is given and not empty.
 
     (a) `curves` from `running_mean_curves`, and their difference below if both classes exist; (b) `entropies` from
-    `entropy_curves`; (c) `in_situ` from `ece_by_prompt`. `title` (model and dataset) is over the first panel, the
-    dropout `rate` over the second.
+    `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
     """
-    titles = {"a": title, "b": f"rate {rate:.2f}" if rate is not None else "", "c": ""}
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
-    if len(given) == 1:
-        titles = dict.fromkeys(given, title)
+    titles = {letter: f"({letter})" for letter in given if len(given) > 1}
     if curves is not None and curves["correct"].nunique() == 2:
         given["d"] = _difference, curves
     rows = ["".join(letter for letter in row if letter in given) for row in ("a", "d", "bc")]
     rows = [row.ljust(2, row[0]) for row in rows if row]
     heights = [0.55 if row == "dd" else 1.0 for row in rows]
-    canvas = style.new_canvas(0.3 + 1.95 * sum(heights))
+    canvas = style.new_canvas(0.3 + 1.95 * sum(heights), title=title)
     axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
     for letter, (draw, data) in given.items():
         draw(axes[letter], data)
-        if letter in titles:
-            axes[letter].set_title(f"({letter}) {titles[letter]}".rstrip() if len(titles) > 1 else title)
-    if "a" in axes:
-        axes["d" if "d" in axes else "a"].set_xlabel("normalized token position")
-        axes["a"].tick_params(labelbottom="d" not in axes)
+        axes[letter].set_title(titles.get(letter, ""))
+    if "d" in axes:
+        axes["a"].set(xlabel="", xticklabels=[])
     return canvas
 
 
