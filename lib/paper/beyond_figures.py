@@ -110,11 +110,24 @@ def label_score(estimator: str, method: str) -> str:
 
 @in_paper_style
 def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
-    """Draw ECE and AUROC against tokens; `frame` is from `cost_and_quality`."""
+    """Draw ECE and AUROC against tokens: every pair, and larger the means over the pairs that have every estimator.
+
+    `frame` is from `cost_and_quality`.
+    """
     canvas = style.new_canvas(4.0, title=title)
     axes = canvas.subplots(2, sharex=True)
-    for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
-        _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
+    colors = [*(color for color, *_ in style.STYLES), "white"]
+    for ax, (metric, label) in zip(axes, {"ece": "ECE", "auroc": "AUROC"}.items(), strict=True):
+        points = frame.dropna(subset=[metric, "tokens"])
+        complete = points.groupby(PAIR)["estimator"].transform("nunique") == points["estimator"].nunique()
+        shared = points[complete] if complete.any() else points
+        for name, marker, color in zip(COST_ESTIMATORS, "os^vD", colors, strict=True):
+            rows, means = (part[part["estimator"] == name] for part in (points, shared))
+            look: dict[str, Any] = {"marker": marker, "color": color, "linewidth": 0.7}
+            ax.scatter(rows["tokens"], rows[metric], s=6, edgecolor="0.4", alpha=0.5, **look)
+            if len(means):
+                at = gmean(means["tokens"]), means[metric].mean()
+                ax.scatter(*at, s=50, edgecolor="black", label=ESTIMATORS[name].plain, **look)
         ax.set(ylabel=label, xscale="log")
     axes[1].set_xlabel("tokens per question")
     axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -122,32 +135,6 @@ def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     axes[1].xaxis.set_minor_locator(NullLocator())
     style.add_legend(canvas)
     return canvas
-
-
-def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
-    """Draw every pair, the means over the pairs that have every estimator, and the Pareto front of the means."""
-    complete = frame.groupby(PAIR)["estimator"].transform("nunique") == frame["estimator"].nunique()
-    shared = frame[complete] if complete.any() else frame
-    means = shared.groupby("estimator")[["tokens", metric]].agg({"tokens": gmean, metric: "mean"})
-    colors = [*(color for color, *_ in style.STYLES), "white"]
-    for name, marker, color in zip(COST_ESTIMATORS, "os^vD", colors, strict=True):
-        if name in means.index:
-            rows, label = frame[frame["estimator"] == name], ESTIMATORS[name].plain
-            look: dict[str, Any] = {"marker": marker, "color": color, "linewidth": 0.7}
-            ax.scatter(rows["tokens"], rows[metric], s=6, edgecolor="0.4", alpha=0.5, **look)
-            ax.scatter("tokens", metric, s=50, data=means.loc[[name]], edgecolor="black", label=label, **look)
-    front = pareto_front(means, sign)
-    if len(front):
-        ax.step(front["tokens"], front[metric], where="post", color="0.5", linewidth=0.8, zorder=0, label="best so far")
-
-
-def pareto_front(points: Frame, sign: int) -> Frame:
-    """Return the Pareto front of points (columns: tokens and a value): lower values are better if `sign` is 1, higher
-    ones if it is -1."""
-    tokens, metric = points.columns
-    ordered = points.sort_values([tokens, metric], ascending=[True, sign > 0])
-    values = sign * ordered[metric]
-    return ordered[values < values.cummin().shift(fill_value=np.inf)]
 
 
 # ---- when to answer
@@ -163,10 +150,9 @@ def risk_coverage_plot(
     `curves` and `thresholds` are from `risk_coverage_curves` and `selective_thresholds`. Only thresholds of the middle
     target precision are drawn.
     """
-    targets = sorted(thresholds["target"].unique()) or [0.9]
-    precision = targets[len(targets) // 2]
+    precision = thresholds["target"].quantile(0.5, interpolation="higher")
     ours = curves[(curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)].sort_values("answered")
-    shown = [e for e in estimators_shown(ours) if e.name in ESTIMATORS_DRAWN] or estimators_shown(ours)[:4]
+    shown = [e for e in estimators_shown(ours) if e.name in ESTIMATORS_DRAWN]
     found = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
     found = found[found["estimator"].isin([e.name for e in shown])].assign(method="")
     canvas = style.new_canvas(3.4, style.WIDTH * max(1, len(datasets) / 2), title)

@@ -16,7 +16,6 @@ from lib.store import PAIR
 WORDS = ["estimator", "method", "source_model", "source_dataset"]
 QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # condition of each word on the agreeing cases
     "all": ("every case", lambda count, total: count == total),
-    "most": ("at least three quarters", lambda count, total: count >= 0.75 * total),
     "often": ("more than half", lambda count, total: count > 0.5 * total),
     "generally": ("more than half, also for claims without a quantity", lambda count, total: count > 0.5 * total),
     "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
@@ -47,12 +46,7 @@ class Claim:
 
 def counted(sentence: str, place: str, **more: Any) -> Callable[[Callable[[Results], pd.DataFrame]], Claim]:
     """Return a decorator that turns a function into a Claim: `seq_avg_below_answer` becomes SeqAvgBelowAnswer."""
-
-    def name(count_cases: Callable[[Results], pd.DataFrame]) -> Claim:
-        words = count_cases.__name__.split("_")
-        return Claim("".join(map(str.capitalize, words)), sentence, place, count_cases, **more)
-
-    return name
+    return lambda function: Claim(function.__name__.title().replace("_", ""), sentence, place, function, **more)
 
 
 def quoted(group: str, quote: str, quantifier: str) -> Callable[[Claim], Claim]:

@@ -1,7 +1,8 @@
 """The style of all figures, and an object that a notebook shows and the exporter writes.
 
-Figures are one column wide, with text of at least 7 points, as PDF (fonts embedded) and PNG. Figures bypass pyplot, so
-they need no closing and never appear twice in a notebook. The same data give the same bytes.
+`figure_style.mplstyle` beside this module is matplotlib's style sheet. Figures are one column wide, as PDF (fonts
+embedded) and PNG. They bypass pyplot, so they need no closing and never appear twice in a notebook. The same data give
+the same bytes.
 """
 
 import base64
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
@@ -32,19 +34,7 @@ RESPONSE_STYLES = ((True, "correct", BLUE, "-"), (False, "incorrect", ORANGE, "-
 # Color, line, marker, hatching: any two differ in lightness, too, for grayscale print and color-blind readers.
 STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GRAY, ":", "D", "xxxx")
 MIME_TYPES = {"png": "image/png", "pdf": "application/pdf"}
-AXES_STYLE = (
-    sns.axes_style("ticks")
-    | dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), 7.5)
-    | dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7)
-    | dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6)
-    | dict.fromkeys(("xtick.major.size", "ytick.major.size"), 2.5)
-    | dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
-    | {"font.family": "DejaVu Sans", "pdf.fonttype": 42, "savefig.dpi": 300}  # this font ships with matplotlib
-    | {"axes.titlelocation": "left", "lines.linewidth": 1.4, "hatch.linewidth": 0.5}
-    | {"legend.handlelength": 2.6, "legend.columnspacing": 1.2}
-    | {"text.parse_math": False}  # a dollar in a label is a dollar
-    | {"text.hinting": "none"}  # hinting misaligns the letters of a monospaced font
-)
+STYLE_SHEETS = "default", "seaborn-v0_8-ticks", str(Path(__file__).with_suffix(".mplstyle"))
 
 
 def method_styles() -> dict[str, tuple[str, Any, str, str, str]]:
@@ -129,7 +119,7 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
 
 def paper_style() -> Any:
     """Return the context for drawing and saving figures, independent of the notebook's settings."""
-    return mpl.style.context(["default", AXES_STYLE])
+    return mpl.style.context(STYLE_SHEETS)
 
 
 def name_fonts_by_order(pdf: bytes) -> bytes:

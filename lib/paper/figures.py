@@ -17,18 +17,19 @@ from scipy.stats import binomtest
 from lib.analysis.token_statistics import right_minus_wrong
 from lib.calibrate.calibrators import METHODS
 from lib.paper import figure_style as style
-from lib.paper.cells import format_3dp
+from lib.paper.cells import Frame, format_3dp
 from lib.paper.figure_style import Canvas, in_paper_style, method_styles
 
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
 MIN_BIN_COUNT = 5  # bins with fewer rows are hollow
+POSITION = "normalized token position"
 CURVE_LOOK: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 
 # ---- fig:main_analysis
 
 
-def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
+def _running_mean(ax: Axes, curves: Frame) -> None:
     """Draw running means, zoomed to their range after the first tokens, which vary most."""
     for correct, label, color, line in style.RESPONSE_STYLES:
         part = curves[curves["correct"] == correct]
@@ -37,18 +38,18 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
-    ax.set(ylabel="mean probability so far", xlim=(0, 1), ylim=(least - 3 * room, most + room))
+    ax.set(ylabel="mean probability so far", xlabel=POSITION, xlim=(0, 1), ylim=(least - 3 * room, most + room))
     ax.legend(loc="lower right")
 
 
-def _difference(ax: Axes, curves: pd.DataFrame) -> None:
+def _difference(ax: Axes, curves: Frame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
     style.draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
-    ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlim=(0, 1))
+    ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
 
 
-def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
+def _entropies(ax: Axes, frame: Frame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, (color, line, marker, _) in zip(("predictive", "conditional"), style.STYLES, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
@@ -65,7 +66,7 @@ def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="upper left")
 
 
-def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
+def _in_situ(ax: Axes, frame: Frame) -> None:
     """Draw the ECE of both forms of P(True) by dataset, with intervals if there are any."""
     places = np.arange(len(frame))
     for shift, column, (color, _, _, hatch) in zip((-0.2, 0.2), ("standard", "in situ"), style.STYLES, strict=False):
@@ -80,56 +81,47 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
 
 @in_paper_style
 def main_analysis(
-    curves: pd.DataFrame | None = None,
-    entropies: pd.DataFrame | None = None,
-    in_situ: pd.DataFrame | None = None,
-    title: str = "",
-    rate: float | None = None,
+    curves: Frame | None = None, entropies: Frame | None = None, in_situ: Frame | None = None, title: str = ""
 ) -> Canvas:
     """Draw `fig:main_analysis`, with the panels whose data is given and not empty.
 
     (a) `curves` from `running_mean_curves`, and their difference below if both classes exist; (b) `entropies` from
-    `entropy_curves`; (c) `in_situ` from `ece_by_prompt`. `title` (model and dataset) is over the first panel, the
-    dropout `rate` over the second.
+    `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
     """
-    titles = {"a": title, "b": f"rate {rate:.2f}" if rate is not None else "", "c": ""}
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
-    if len(given) == 1:
-        titles = dict.fromkeys(given, title)
+    titles = {letter: f"({letter})" for letter in given if len(given) > 1}
     if curves is not None and curves["correct"].nunique() == 2:
         given["d"] = _difference, curves
     rows = ["".join(letter for letter in row if letter in given) for row in ("a", "d", "bc")]
     rows = [row.ljust(2, row[0]) for row in rows if row]
     heights = [0.55 if row == "dd" else 1.0 for row in rows]
-    canvas = style.new_canvas(0.3 + 1.95 * sum(heights))
+    canvas = style.new_canvas(0.3 + 1.95 * sum(heights), title=title)
     axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
     for letter, (draw, data) in given.items():
         draw(axes[letter], data)
-        if letter in titles:
-            axes[letter].set_title(f"({letter}) {titles[letter]}".rstrip() if len(titles) > 1 else title)
-    if "a" in axes:
-        axes["d" if "d" in axes else "a"].set_xlabel("normalized token position")
-        axes["a"].tick_params(labelbottom="d" not in axes)
+        axes[letter].set_title(titles.get(letter, ""))
+    if "d" in axes:
+        axes["a"].set(xlabel="", xticklabels=[])
     return canvas
 
 
 # ---- reliability diagrams
 
 
-def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
+def wilson_intervals(bins: Frame) -> Frame:
     """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
     found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
     return pd.DataFrame(found, columns=["low", "high"], index=bins.index)
 
 
-def ece_of_bins(bins: pd.DataFrame) -> float:
+def ece_of_bins(bins: Frame) -> float:
     """Return the ECE of these bins."""
     return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
 
 
-def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
+def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, Frame]]) -> None:
     """Draw a diagram per panel {title: bins by method}, and below it the number of rows in each bin.
 
     Without panels, empty axes have a note.
@@ -150,7 +142,7 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.Data
         below.set_yticks([0, max(int(bins["count"].max()) for bins in diagrams.values())])
 
 
-def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame) -> None:
+def _draw_bins(ax: Axes, method: str, bins: Frame) -> None:
     label, color, line, marker, _ = method_styles()[method]
     ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
     ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
@@ -161,7 +153,7 @@ def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame) -> None:
     ax.plot([], [], line, color=color, marker=marker, label=label, **CURVE_LOOK)  # of the legend
 
 
-def _draw_counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
+def _draw_counts(below: Axes, method: str, bins: Frame, place: int, of: int) -> None:
     _, color, _, _, hatch = method_styles()[method]
     width = (bins["upper"] - bins["lower"]) * 0.84 / of
     middle = (bins["lower"] + bins["upper"]) / 2 + (place - (of - 1) / 2) * width
@@ -169,7 +161,7 @@ def _draw_counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: i
 
 
 @in_paper_style
-def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Canvas:
+def reliability_panels(diagrams: Mapping[str, Frame], title: str = "") -> Canvas:
     """Draw a panel per method, the raw score first; `diagrams` is from `reliability_by_method`."""
     shown = {method: METHODS[method].label if method else "Raw" for method in method_styles() if method in diagrams}
     canvas = style.new_canvas(2.3, style.WIDTH * max(1, len(shown) / 3), title)
@@ -181,39 +173,38 @@ def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") ->
 
 
 def draw_learning(
-    part: FigureBase, bands: pd.DataFrame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
+    part: FigureBase, bands: Frame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
 ) -> None:
-    """Draw ECE against the number of calibration rows: a panel {value: title} of a column, and a curve of each value of
-    the column `by`. The dotted line is the raw score."""
+    """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
+    of each value of the column `by`. The dotted line is the raw score."""
+    bands = bands[bands[column].isin(list(panels))].sort_values("n")
     ways = zip(bands[by].unique(), style.STYLES, strict=False)
     styles = (
         method_styles() if by == "method" else {way: (way.replace("wrong", "incorrect"), *look) for way, look in ways}
     )
-    axes = style.add_panels(part, len(panels), sharey=True)
-    for ax, (value, title) in zip(axes, panels.items(), strict=True):
-        shown = bands[bands[column] == value].sort_values("n")
-        for name, rows in shown.groupby(by, sort=False):
+    shown = [value for value in panels if (bands[column] == value).any()]
+    for ax, value in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
+        of_panel = bands[bands[column] == value]
+        for name, rows in of_panel.groupby(by, sort=False):
             label, color, line, marker, _ = styles[name]
             if name:
                 style.draw_band(ax, rows, "n", color, line, 0.2, marker=marker, label=label, **CURVE_LOOK)
             else:
                 ax.axhline(rows["mean"].iloc[0], color=color, linestyle=line, linewidth=1, label=label)
-        rows = shown[shown["method"] != ""].drop_duplicates("n").astype({"n": int})
+        rows = of_panel[of_panel["method"] != ""].drop_duplicates("n").astype({"n": int})
         ticks = rows["n"].to_numpy()[:: -max(1, len(rows) // 2)]  # the last one is all rows
-        ax.set_xscale("log")
+        one_class = int(rows["one_class"].sum()) if by == "method" else 0
+        words = "calibration rows" + (f"\n({one_class} one-class)" if one_class else "")
+        most = 1.05 * bands[["high", "mean"]].max(axis=None)
+        ax.set(title=panels[value], xlabel=words, xscale="log", ylabel="ECE", ylim=(0, most))
         ax.set_xticks(ticks, ticks)
         ax.minorticks_off()
-        one_class = int(rows["one_class"].sum()) if by == "method" else 0
-        ax.set_xlabel("calibration rows" + (f"\n({one_class} one-class)" if one_class else ""))
-        ax.set_title(title)
-    for ax in axes[:1]:
-        ax.set(ylabel="ECE", ylim=(0, 1.05 * bands[["high", "mean"]].max(axis=None)))
+        ax.yaxis.label.set_visible(ax.get_subplotspec().is_first_col())
 
 
 @in_paper_style
-def learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
+def learning_curves(bands: Frame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
-    datasets = {name: label for name, label in datasets.items() if (bands["dataset"] == name).any()}
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)
     style.add_legend(canvas)
@@ -221,13 +212,10 @@ def learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str
 
 
 @in_paper_style
-def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
+def sampling_curves(bands: Frame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
-    calibrated = bands[bands["method"] != ""]
-    draw_learning(
-        canvas, calibrated, {m: METHODS[m].answer_label for m in calibrated["method"].unique()}, "method", "sampling"
-    )
+    draw_learning(canvas, bands, {name: method.answer_label for name, method in METHODS.items()}, "method", "sampling")
     style.add_legend(canvas)
     return canvas
 
@@ -237,30 +225,24 @@ def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
 
 @in_paper_style
 def calibration_analysis(
-    bins: Mapping[str, pd.DataFrame],
-    bands: pd.DataFrame | None = None,
-    datasets: Mapping[str, str] | None = None,
-    title: str = "",
-    where: str = "",
+    bins: Mapping[str, Frame], bands: Frame | None = None, datasets: Mapping[str, str] | None = None, title: str = ""
 ) -> Canvas:
     """Draw `fig:calibration_analysis`, as far as there is data.
 
     (a, b) Reliability of raw ("") and calibrated scores, a panel per method, from `bins` by method
     (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
-    (`summarize_curves`), a panel for each of `datasets` {name: label} in them. `where`: the dataset of (a) and (b).
+    (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
     """
-    methods = {letter: method for letter, method in zip("abcdef", [m for m in METHODS if m in bins], strict=False)}
-    panels = {f"({letter}) {METHODS[m].answer_label}": {"": bins[""], m: bins[m]} for letter, m in methods.items()}
-    there = () if bands is None else set(bands["dataset"])
-    datasets = {name: label for name, label in (datasets or {}).items() if name in there}
-    heights = [2.9, 0.4 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW)][: 1 + bool(datasets)]
-    title = f"{title}; ({', '.join(methods)}) {where}" if where and methods else title
+    methods = [method for method in METHODS if method in bins]
+    letters = [f"({letter})" for letter in "abcdef"]
+    heights = [2.9] if bands is None else [2.9, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
     canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(methods) / 2), title)
     parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-    draw_reliability(parts[0], panels)
-    if bands is not None and datasets:
-        first = next(iter(datasets))
-        datasets[first] = f"({'abcdef'[len(methods)]}) {datasets[first]}"
-        draw_learning(parts[1], bands[bands["dataset"].isin(list(datasets))], datasets)
+    titles = [f"{letter} {METHODS[method].answer_label}" for letter, method in zip(letters, methods, strict=False)]
+    draw_reliability(parts[0], {title: {"": bins[""], m: bins[m]} for title, m in zip(titles, methods, strict=True)})
+    if bands is not None:
+        draw_learning(parts[1], bands, datasets or {})
+        for ax in parts[1].axes[:1]:
+            ax.set_title(f"{letters[len(methods)]} {ax.get_title('left')}")
     style.add_legend(canvas)
     return canvas

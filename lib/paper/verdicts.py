@@ -64,12 +64,6 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
 # ---- for a notebook
 
 
-def count_held(verdicts: Iterable[Verdict]) -> str:
-    """Return how many claims hold, do not hold, and are not judged."""
-    held = [verdict.held for verdict in verdicts]
-    return f"{held.count(True)} hold, {held.count(False)} not, {held.count(None)} not judged"
-
-
 def show_claims(
     names: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame
 ) -> ReportRecords:
@@ -92,6 +86,4 @@ def show_claims(
         for claim in shown
     ]
     group = next((claim.group for claim in shown), names)
-    counts = f"paper: {count_held(paper.values())}; here: {count_held(here[claim.name] for claim in shown)}"
-    below = f"Of {len(shown)} claims, {counts}." if len(shown) > 1 else ""
-    return ReportRecords(None, pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]), below)
+    return ReportRecords(None, pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]))

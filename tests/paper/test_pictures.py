@@ -37,7 +37,7 @@ def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
     rows = pd.DataFrame(columns=["dataset", "method", "sampling", "n", "mean", "low", "high", "one_class"])
     tokens = pd.DataFrame({"logprob": [], "correct": []})
     drawn = [
-        figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m", "D"),
+        figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m"),
         figures.reliability_panels({}), figures.learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
         beyond_figures.answer_density(tokens),
     ]  # fmt: skip
