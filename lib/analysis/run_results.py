@@ -195,7 +195,8 @@ def results_of_run(
         signals.generations, signals.verification, signals.dropout, frames["result_estimation"]
     )
     for kind in [kind for kind in STORED_FRAMES if kind in kinds]:
-        frame = store.read_pairs(run, *kind.split("/"), models, datasets)
+        folder, name = kind.split("/")
+        frame = store.read_pairs(run, folder, name, models, datasets)
         frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
         if kind == "calibration/curves":
             frame = calibration_statistics.summarize_curves(frame)
