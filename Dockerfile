@@ -13,11 +13,11 @@ RUN apt-get update \
 WORKDIR /artifact
 COPY pyproject.toml requirements.lock ./
 COPY lib/__init__.py lib/
-COPY workflow/__init__.py workflow/environment.py workflow/
+COPY workflow/__init__.py workflow/environment.py workflow/installer.py workflow/
 # With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN TORCH_INDEX="$TORCH_INDEX" python3 -c "from pathlib import Path; from workflow import environment; \
-environment.make(Path.cwd(), Path('/opt/venv'), '')"
+RUN UV_COMPILE_BYTECODE=1 TORCH_INDEX="$TORCH_INDEX" python3 -c "from pathlib import Path; from workflow import environment; \
+environment.create(Path.cwd(), Path('/opt/venv'), '')"
 ENV VIRTUAL_ENV=/opt/venv
 
 COPY . .

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lib.parameter_types import Count, Name, Names, Place, Seed, Sha256, Strict, Tokens, as_list
+from lib.parameter_types import Count, Name, Names, Place, Seed, Sha256, Strict, as_list
 from lib.paths import MODELS, local_path
 
 SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
@@ -32,7 +32,7 @@ class Model(Strict):
     system_prompt: bool = True
     thinking: bool = False
     date_string: Name | None = None  # for chat templates that insert today's date
-    max_new_tokens: Tokens | None = None
+    max_new_tokens: Count | None = None
     # JSON lines of precomputed responses ({dataset}: the dataset's name); generation is skipped
     responses: Annotated[Place, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")] | None = None
 
@@ -40,10 +40,8 @@ class Model(Strict):
     def _somewhere(self) -> Self:
         if not self.source and (self.gguf or self.revision or not self.responses):
             raise ValueError("'source' is missing")
-        if self.gguf and not self.sha256:
-            raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
-        if self.sha256 and not self.gguf:
-            raise ValueError("'sha256' is the checksum of a GGUF file, but 'gguf' is missing")
+        if bool(self.gguf) != bool(self.sha256):
+            raise ValueError("'gguf' names a file, and 'sha256' its checksum: one of them is missing")
         return self
 
     @property

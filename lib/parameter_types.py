@@ -9,16 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from lib.paths import UserError, nearest, public_path
 
-# what is meant, by pydantic's type of error
-MEANT = {
-    "bool_type": "true or false is meant",
-    "int_type": "a whole number is meant, of digits alone, as 1000",
-    "float_type": "a number is meant, as 0.5",
-    "string_type": "a text is meant; quote one that looks like a number, or like true, false or null",
-    "list_type": "a list is meant, as [a, b]",
-    "dict_type": "a mapping is meant, as {key: value}",
-}
 Kind = TypeVar("Kind", bound="Strict")
+Value = TypeVar("Value")
 
 
 def check_distinct(values: list[Any]) -> list[Any]:
@@ -38,7 +30,6 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
 Bins = Annotated[int, Field(ge=1, le=1000)]
-Tokens = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # valid for every random generator
 Text = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
@@ -47,6 +38,7 @@ Place = Annotated[str, Field(min_length=1, max_length=1000, pattern=PRINTABLE), 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Once = AfterValidator(check_distinct)
 Names = Annotated[list[Name], Once]
+Several = Annotated[list[Value], Field(min_length=1), Once]  # at least one
 
 
 class Strict(BaseModel):
@@ -62,22 +54,19 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
 
 
 def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
-    """Describe the first error, an unknown key before a missing one: it may be that key misspelled."""
+    """Describe the first error, an unknown key before any other: a missing one may be that key misspelled."""
     errors = error.errors(include_url=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     # without pydantic's names for the alternatives of a union
     loc = [str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part))]
-    key, given = ".".join(loc), first["input"]
+    key, said = ".".join(loc), first["msg"][0].lower() + first["msg"][1:]
     match first["type"]:
         case "extra_forbidden":
             return f"there is no parameter '{key}'" + (f"; {nearest(key, kind.model_fields)}" if len(loc) == 1 else "")
+        case "missing":
+            return f"'{key}' is missing"
         case "value_error":  # raised by a validator of ours
             return f"{f'{key!r} ' if loc else ''}{first['ctx']['error']}"
-        case "missing":
-            lacking = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]
-            return f"{', '.join(map(repr, lacking))} {'is' if len(lacking) == 1 else 'are'} missing"
-        case "literal_error" if isinstance(given, str):
-            words = re.findall("'(.*?)'", first["ctx"]["expected"])
-            return f"'{key}' can't be '{given:.60}'; {nearest(given, words)}"
-        case what:
-            return f"'{key}' is {reprlib.repr(given)}; {MEANT.get(what, first['msg'][0].lower() + first['msg'][1:])}"
+        case "string_type":
+            said = "a text is meant: put it in quotes"
+    return f"'{key}' is {reprlib.repr(first['input'])}; {said}"

@@ -6,33 +6,20 @@ uses. `Profile` inherits from one part per step of the pipeline, so each default
 they are checked here.
 """
 
-import ast
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from lib.files import read_yaml
 from lib.models_and_datasets import Dataset, Model
-from lib.parameter_types import (
-    Bins,
-    Count,
-    Kind,
-    Names,
-    Once,
-    Rows,
-    Seed,
-    Share,
-    Strict,
-    Text,
-    Tokens,
-    as_list,
-    validate,
-)
-from lib.paths import PARAMS, UserError, nearest, read_yaml
+from lib.parameter_types import Bins, Count, Kind, Names, Rows, Seed, Several, Share, Strict, Text, as_list, validate
+from lib.paths import PARAMS, UserError, nearest
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
@@ -64,9 +51,9 @@ class Generation(Seeded):
     """How responses are sampled, and which of their logits are stored."""
 
     demonstration: Demonstration = "one"  # examples in the prompt: the paper's, four worked ones, none
-    max_new_tokens: Tokens = 1024
+    max_new_tokens: Count = 1024
     max_batch_tokens: Count = 32768  # prompt and response tokens per batch
-    top_logits: Tokens = 64  # largest logits stored per answer token
+    top_logits: Count = 64  # largest logits stored per answer token
     n_temperature_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the other logits are summed
     save_texts: bool = True  # store questions, prompts and responses as text; ids and numbers are always stored
 
@@ -94,7 +81,7 @@ class Dropout(Seeded):
     # masks over the common prefix of all prompts: own per row; or shared by all rows, computed once per rate
     dropout_prefix: Literal["own", "shared"] = "own"
     max_dropout_tokens: Count = 4096  # of all passes in one forward call
-    dropout_top_k: Tokens = 10  # of the effective supports, by which phi may divide
+    dropout_top_k: Count = 10  # of the effective supports, by which phi may divide
     dropout_top_p: Share = 0.95
 
 
@@ -107,7 +94,7 @@ class Saving(Part):
 class BinAblation(Part):
     """ECE and MCE under other numbers of bins (`tab:bin_ablation`)."""
 
-    n_bins_ablation: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
+    n_bins_ablation: Several[Bins] = [10, 20, 30]
     bin_models: Names = []  # models of the table; empty: all
 
 
@@ -120,9 +107,7 @@ class Resampling(Seeded):
 class Subsampling(Seeded):
     """How smaller calibration sets are sampled."""
 
-    calibration_sizes: Annotated[list[Count], Field(min_length=1), Once] = [
-        5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000
-    ]  # and all rows  # fmt: skip
+    calibration_sizes: Several[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
     draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
 
@@ -138,7 +123,7 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
     on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
     engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel
-    dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]  # the grid of 04
+    dropout_rates: Several[Share] = [0.10, 0.15, 0.20]  # the grid of 04
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
     # tables and figures
@@ -151,11 +136,11 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; empty: all
     transfer_datasets: Names = []
     # selective prediction
-    target_precisions: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # among accepted answers
+    target_precisions: Several[Share] = [0.80, 0.90, 0.95]  # among accepted answers
     precision_confidence: Share = 0.90  # confidence level (1 - delta) of the precision guarantee
 
 
-# ---- reading and checking the files
+# ---- reading the files
 
 # commits by hub source, for files without a revision; set by a run, for its notebooks in the environment
 REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
@@ -165,39 +150,37 @@ def parameter_file_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def find_parameter_file(kind: str, name: str) -> Path:
-    """Return the file of a profile, model or dataset (`kind`). Raise UserError with the nearest name."""
-    folder = PARAMS if kind == "profile" else PARAMS / f"{kind}s"
-    names = parameter_file_names(folder)
-    if name not in names:
-        raise UserError(f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}")
-    return folder / f"{name}.yaml"
-
-
 def read_parameter_file(path: Path, kind: type[Kind]) -> Kind:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
     where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
-    values = read_yaml(path, where)
-    if not isinstance(values, dict | None):
+    values = read_yaml(path, where) or {}
+    if not isinstance(values, dict):
         raise UserError(f"{where} must hold 'key: value' lines, not a {type(values).__name__}")
-    return validate(kind, values or {}, str(where))
+    return validate(kind, values, str(where))
 
 
-def load_config(kind: str, name: str, contents: type[Kind]) -> Kind:
-    """Read a model or dataset file; without a revision, use the commit that the run resolved."""
-    spec = read_parameter_file(find_parameter_file(kind, name), contents)
+def load_parameter_file(kind: str, name: str, contents: type[Kind]) -> Kind:
+    """Read the file of a profile, model or dataset (`kind`). Raise UserError with the nearest name.
+
+    Without a revision, it has the commit that the run resolved.
+    """
+    folder = PARAMS if contents is Profile else PARAMS / f"{kind}s"
+    names = parameter_file_names(folder)
+    if name not in names:
+        raise UserError(f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}")
+    spec = read_parameter_file(folder / f"{name}.yaml", contents)
     commit = None if getattr(spec, "revision", None) else REVISIONS.get(str(getattr(spec, "source", "")))
     return spec.model_copy(update={"revision": commit}) if commit else spec
 
 
 def load_model_config(name: str) -> Model:
     """Read `params/models/<name>.yaml`."""
-    return load_config("model", name, Model)
+    return load_parameter_file("model", name, Model)
 
 
 def load_dataset_config(name: str) -> Dataset:
     """Read `params/datasets/<name>.yaml`."""
-    return load_config("dataset", name, Dataset)
+    return load_parameter_file("dataset", name, Dataset)
 
 
 LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_config, "dataset": load_dataset_config}
@@ -205,12 +188,39 @@ LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_conf
 
 def load_profile(name: str) -> Profile:
     """Read `params/<name>.yaml`, and check every model and dataset that it names."""
-    profile = read_parameter_file(find_parameter_file("profile", name), Profile)
+    profile = load_parameter_file("profile", name, Profile)
     for field, value in profile:
         kind = field.split("_")[-1].removesuffix("s")  # of `models`, `figure_model`, ...
         for named in filter(None, as_list(value)) if kind in LOADERS else ():
             LOADERS[kind](named)
     return profile
+
+
+# ---- the models and datasets of a notebook
+
+
+def models_at_hand(models: Sequence[str]) -> list[str]:
+    """Return the models whose weights are available; the others have only precomputed responses."""
+    return [name for name in models if load_model_config(name).at_hand]
+
+
+def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
+    """Return the label of each of a run's models or datasets (`kind`).
+
+    Raise UserError unless they are a list of distinct names with files.
+    """
+    check_parameters({f"{kind}s": chosen})
+    return {name: LOADERS[kind](name).label for name in chosen}
+
+
+def select_names(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Return the wanted models or datasets (`kind`) of a run, or all if it has none of them.
+
+    Raise UserError for a name without a file.
+    """
+    for name in filter(None, wanted):
+        LOADERS[kind](name)
+    return [name for name in there if name in wanted] or list(there)
 
 
 # ---- parameters of a notebook
@@ -222,18 +232,10 @@ def check_parameters(values: Mapping[str, Any]) -> None:
 
 
 def check_cells(declared: Mapping[str, Any]) -> None:
-    """Check the parameters of a notebook's first cell, and of the cell that papermill adds, which may hold any name.
+    """Check the parameters of a notebook's first cell, and of the cell that papermill adds. IPython keeps both in `In`.
 
-    IPython keeps the sources of executed cells in `In`. No other variable is looked at.
+    Later variables of the same names are not looked at, nor modules that hide a parameter.
     """
-    first, added = [*list(declared.get("In", []))[1:3], "", ""][:2]
-    names = assigned_names(first) & Profile.model_fields.keys() if first.startswith("run = ") else set()
-    if added.startswith("# Parameters\n"):
-        names |= assigned_names(added) - {"run", "model", "dataset"}
+    cells = [cell for cell in list(declared.get("In", ()))[1:3] if re.match("run = |# Parameters\n", cell)]
+    names = set(re.findall(r"^(\w+) = ", "\n".join(cells), re.MULTILINE)) - {"run", "model", "dataset"}
     check_parameters({name: declared[name] for name in names if not isinstance(declared[name], ModuleType)})
-
-
-def assigned_names(source: str) -> set[str]:
-    """Return the names that a cell assigns."""
-    names = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name))
-    return {node.id for node in names if isinstance(node.ctx, ast.Store)}

@@ -1,12 +1,10 @@
 """Finished rows of a frame, so that a killed run resumes and a larger `limit` only adds rows.
 
-    artifacts/<run>/shards/<job>-<digest of the facts>/<first item>-<checksum>.parquet
+    artifacts/<run>/shards/<job>-<digest of the facts>/<digest of its keys>.parquet
 
 Shards stay after their frame is written. They may be deleted at any time: the next run then makes their rows again.
 """
 
-import hashlib
-import io
 import math
 import os
 import resource
@@ -14,14 +12,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from lib import store, stored_columns
+from lib.files import write_atomically
 from lib.params import BUDGETS
-from lib.paths import ARTIFACTS, write_atomically
 
 KEY, SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded
@@ -31,15 +29,15 @@ OF_RESPONSE = (  # columns of responses that verification and dropout read
     *("question", "prompt_tokens", "token_ids", "answer_start", "answer_end"),
     *("last_number_start", "last_number_end", "thinking_end", "in_situ_logits"),
 )
+Work = Callable[[list], pd.DataFrame]
 
 
 class RowCache:
     """The rows of a frame: `rows = cache.map(work, items)` computes those that no shard of its folder holds yet.
 
     A digest of `facts` (all that every row depends on, as in the manifest) names the folder; `limit` is not among them.
-    Shards are written atomically. Their names hold their checksums, so a damaged one is set aside and made again, and
-    processes that share the folder overwrite nothing. `seconds` is the time that all rows of `map` took, also in
-    processes before; NaN if it is not known.
+    Shards are written atomically, and equal keys give equal names, so processes may share the folder. `seconds` is the
+    time that all rows of `map` took, also in processes before; NaN if it is not known.
 
     Parameters
     ----------
@@ -52,15 +50,10 @@ class RowCache:
 
     def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):
         name = f"{stored_columns.WRITERS[kind]}__{pair}-{store.digest(row_facts(facts), self.code or '')[:16]}"
-        self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / name
+        self.folder = store.run_folder(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
-    def map(
-        self,
-        work: Callable[[list], pd.DataFrame],
-        items: Sequence[Any],
-        about: Mapping[str, Any] = MappingProxyType({}),
-    ) -> pd.DataFrame:
+    def map(self, work: Work, items: Sequence[Any], about: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the rows of all items in order, and compute only the missing ones.
 
         Parameters
@@ -69,18 +62,15 @@ class RowCache:
         items : each is an example_id, or a tuple that begins with one
         about : what else a row depends on, by example_id: its response, for instance
         """
-        keys, shards = [row_key(item, about) for item in items], self.read_shards()
+        keys, shards = [row_key(item, about or {}) for item in items], self.read_shards()
         known = {key for shard in shards for key in shard[KEY]}
-        starts = range(0, len(items), self.rows_per_shard)  # a resumed run has the batches of an uninterrupted one
+        todo = [place for place, key in enumerate(keys) if key not in known]
+        starts = range(0, len(todo), self.rows_per_shard)
         for number, start in enumerate(starts, 1):
-            places, said = range(len(items))[start : start + self.rows_per_shard], "kept from before"
-            if lacking := [place for place in places if keys[place] not in known]:
-                began = time.monotonic()
-                rows = work([items[place] for place in lacking])
-                seconds = time.monotonic() - began
-                shards.append(self.save_shard(start, rows, [keys[place] for place in lacking], seconds))
-                said = f"{len(lacking)} rows in {seconds:.1f} s"
-            print(f"shard {number}/{len(starts)}: {said}")
+            places, began = todo[start : start + self.rows_per_shard], time.monotonic()
+            rows, seconds = work([items[place] for place in places]), time.monotonic() - began
+            shards.append(self.save_shard(rows, [keys[place] for place in places], seconds))
+            print(f"shard {number}/{len(starts)}: {len(places)} rows in {seconds:.1f} s")
         if not shards:
             return stored_columns.empty_frame(self.kind)
         rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
@@ -88,31 +78,26 @@ class RowCache:
         return rows
 
     def read_shards(self) -> list[pd.DataFrame]:
-        """Return the rows of the undamaged shards, and set damaged ones aside."""
+        """Return the rows of all shards. Remove one that a disk has damaged, so that its rows are made again."""
         shards = []
         for path in sorted(self.folder.glob("*.parquet")):
-            if path.is_file() and path.stem.endswith(checksum(content := path.read_bytes())):
-                shards.append(pd.read_parquet(io.BytesIO(content)))
-            else:
-                path.replace(path.with_suffix(".damaged"))
-                print(f"shard {path.parent.name}/{path.name} is damaged: set aside, its rows are made again")
+            try:
+                shards.append(pd.read_parquet(path))
+            except (OSError, pa.ArrowException):
+                path.unlink()
         return shards
 
-    def save_shard(self, start: int, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
+    def save_shard(self, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
         """Write rows with their keys and their share of `seconds`, and return them as they are read back."""
-        content = rows.assign(**{KEY: keys, SECONDS: seconds / len(rows)}).to_parquet(index=False)
-        path = self.folder / f"{start:05d}-{checksum(content)}.parquet"
-        write_atomically(path, lambda scratch: scratch.write_bytes(content))
-        return pd.read_parquet(io.BytesIO(content))
+        path = self.folder / f"{store.digest(keys)[:16]}.parquet"
+        shard = rows.assign(**{KEY: keys, SECONDS: seconds / len(rows)})
+        write_atomically(path, lambda scratch: shard.to_parquet(scratch, index=False))
+        return pd.read_parquet(path)
 
     def clear(self) -> None:
         """Remove the shards, unless the workflow runs the notebook: without it nothing tells whether code changed."""
         if self.code is None:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def row_key(item: Any, about: Mapping[str, Any]) -> str:
@@ -146,13 +131,14 @@ def measured_facts(*caches: RowCache) -> dict[str, Any]:
     They are the seconds of all rows (if known), the peak memory of process and GPU in MB, the sizes of batches halved
     on OOM, and the code.
     """
-    seconds = sum(cache.seconds for cache in caches)
-    facts: dict[str, Any] = {} if math.isnan(seconds) else {"seconds": round(seconds, 1)}
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage reports bytes on macOS, kilobytes elsewhere
-    facts["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)
-    torch = sys.modules.get("torch")  # only if already imported: reading frames does not need it
-    if torch is not None and torch.cuda.is_available():
-        facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
-    if splits := getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ()):
-        facts["halved_for_memory"] = list(splits)
-    return facts | ({"code": RowCache.code} if RowCache.code else {})
+    seconds, torch = sum(cache.seconds for cache in caches), sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_available()  # reading frames does not import torch
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # or KB
+    facts = {
+        "seconds": None if math.isnan(seconds) else round(seconds, 1),
+        "peak_memory_mb": round(memory / 1e6),
+        "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 1e6) if torch and on_gpu else None,
+        "halved_for_memory": list(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())) or None,
+        "code": RowCache.code or None,
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}

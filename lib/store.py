@@ -22,7 +22,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import stored_columns
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path, sha256, write_atomically
+from lib.files import sha256, write_atomically
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path
 
 KEYS = [column.name for column in stored_columns.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
@@ -49,7 +50,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     UserError
         If the frame differs from its schema in `lib.stored_columns`.
     ValueError
-        If the facts contain a NaN or an absolute path of this machine.
+        If the facts contain a NaN.
     """
     timed = [name for name in frame if name.endswith(stored_columns.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
@@ -60,35 +61,32 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         "file": path.name,
         "sha256": sha256(path),
         "rows": len(frame),
-        "columns": list(frame.columns),
+        "columns": table.column_names,
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "python": platform.python_version(),
         **facts,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    if re.search(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])", text):
-        raise ValueError(f"manifest of {path.name} holds a path of this machine")
     write_atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path
 
 
+def damaged(path: Path) -> UserError:
+    """Return the error for a file that is not as it was written, with the way to repair it."""
+    shipped = path.is_relative_to(SHIPPED.parent)
+    repair = f"`git checkout -- {relative_path(path.parent)}` restores it" if shipped else "remove it and run again"
+    return UserError(f"{relative_path(path)} is missing, damaged or edited: {repair}")
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a parquet file. Raise UserError if it is not a manifest."""
+    """Return the manifest of a parquet file. Raise UserError if it is missing or no manifest."""
     try:
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or not {"sha256", "rows"} <= facts.keys():
-        where = relative_path(path.with_suffix(".json"))
-        raise UserError(f"{where} is not a manifest (damaged or edited); {way_to_mend(path)}")
+        raise damaged(path.with_suffix(".json"))
     return facts
-
-
-def way_to_mend(path: Path) -> str:
-    """Return the instruction to restore a damaged file: git, if it is part of the project."""
-    if path.is_relative_to(SHIPPED.parent):
-        return f"`git checkout -- {relative_path(path.parent)}` brings it back"
-    return "remove it and run again"
 
 
 def read_frame(path: Path) -> pd.DataFrame:
@@ -97,63 +95,54 @@ def read_frame(path: Path) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If it is missing, differs from its manifest, or differs from its schema in `lib.stored_columns`.
+        If it is missing, differs from its manifest, or has other columns than `lib.stored_columns` describes.
     """
-    where = relative_path(path)
-    if not path.exists() or not path.with_suffix(".json").exists():
-        raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
     facts = read_manifest(path)
-    if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
-        raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {way_to_mend(path)}")
-    stored_columns.check_stored(path.parent.name, pq.read_schema(path), where)
-    return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
+    if not path.exists() or sha256(path) != facts["sha256"]:
+        raise damaged(path)
+    frame = pd.read_parquet(path)
+    stored_columns.check_columns(path.parent.name, list(frame), relative_path(path))
+    return frame.assign(**facts.get("row_seconds", {}))
 
 
-def check_run_name(run: Any) -> str:
-    """Return a run's name, its folder in artifacts/. Raise UserError for an invalid folder name."""
+def run_folder(run: Any) -> Path:
+    """Return the folder of a run. Raise UserError for a name that can't be a folder in artifacts/."""
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
-        raise UserError(
-            f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
-            "and is not 'shipped'"
-        )
-    return run
+        raise UserError(f"run {run!r} can't be a folder in artifacts/: write letters, digits, '.', '-' or '_'")
+    return ARTIFACTS / run
 
 
 def frame_path(run: str, kind: str, name: str) -> Path:
-    """Return the path of a run's frame. Raise as `check_run_name`."""
-    return ARTIFACTS / check_run_name(run) / kind / f"{name}.parquet"
+    """Return the path of a run's frame. Raise as `run_folder`."""
+    return run_folder(run) / kind / f"{name}.parquet"
 
 
-def shipped_folder(run: str) -> Path:
-    """Return the folder of a run's shipped frames (`replay-small` replays those of `small`)."""
-    return SHIPPED.parent / run.removeprefix("replay-")
+def search_path(run: str) -> list[Path]:
+    """Return the folders of a run's frames: its own, then the shipped one to which it falls back.
 
-
-def borrowed_folder(run: str) -> Path | None:
-    """Return the folder of shipped frames to which a run falls back; None for a run with models.
-
-    The run `shipped` reads only these.
+    The run `shipped` has only the demo's shipped frames. Raise as `run_folder`.
     """
-    verb, _, profile = run.partition("-")
+    if run == "shipped":
+        return [SHIPPED]
+    own, (verb, _, profile) = run_folder(run), run.partition("-")
     if verb == "replay":
-        return SHIPPED.parent / (profile or SHIPPED.name)
-    return SHIPPED if verb == "lab" or run == "shipped" else None
+        return [own, SHIPPED.parent / (profile or SHIPPED.name)]
+    return [own, SHIPPED] if verb == "lab" else [own]
 
 
-def frame_paths(run: str, kind: str, name: str) -> list[Path]:
-    """Return the possible paths of a frame, the run's own first. Raise as `check_run_name`."""
-    own, other = [] if run == "shipped" else [frame_path(run, kind, name)], borrowed_folder(run)
-    return own + ([other / kind / f"{name}.parquet"] if other else [])
+def stored_frames(run: str, kind: str) -> dict[str, Path]:
+    """Return the paths of all frames of a kind by name; the run's own hide shipped ones."""
+    folders = reversed(search_path(run))
+    return {path.stem: path for folder in folders for path in (folder / kind).glob("*.parquet")}
 
 
 def find_frame(run: str, kind: str, name: str) -> Path:
     """Return the path of the run's own frame, else of the shipped one. Raise UserError if neither exists."""
-    paths = frame_paths(run, kind, name)
-    if found := next(filter(Path.exists, paths), None):
-        return found
-    there = {other.stem for path in paths for other in path.parent.glob("*.parquet")}
-    why = "nor are they shipped" if borrowed_folder(run) else "and what is shipped serves 'lab' and replays alone"
-    raise UserError(f"run '{run}' has no {kind} '{name}', {why}; {nearest(name, there)}")
+    there = stored_frames(run, kind)
+    if name not in there:
+        folders = ", ".join(map(relative_path, search_path(run)))
+        raise UserError(f"run '{run}' has no {kind} '{name}' in {folders}; {nearest(name, there)}")
+    return there[name]
 
 
 def pair_names(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
@@ -175,15 +164,18 @@ def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
 
     The message tells how to fix it.
     """
-    for generations in other_responses(path, run, wanted):
-        writer = (
-            stored_columns.WRITERS.get(f"{path.parent.name}/{path.stem}") or stored_columns.WRITERS[path.parent.name]
-        )
-        back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed_folder(run) else ""
-        raise UserError(
-            f"{relative_path(path)} was made from other responses than {relative_path(generations)}: "
-            f"run {writer} for run '{run}' first{back}"
-        )
+    for responses in other_responses(path, run, wanted):
+        kind, writers = path.parent.name, stored_columns.WRITERS
+        writer = writers.get(f"{kind}/{path.stem}") or writers[kind]
+        back = f", or delete artifacts/{run}/*/{responses.stem}.*" if len(search_path(run)) > 1 else ""
+        where, read = relative_path(path), relative_path(responses)
+        raise UserError(f"{where} was made from other responses than {read}: run {writer} for run '{run}' first{back}")
+
+
+def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
+    """Return the pairs with a frame of this kind that was made from the run's responses."""
+    there = stored_frames(run, kind)
+    return [name for name in names if name in there and not other_responses(there[name], run, [name])]
 
 
 def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
@@ -191,16 +183,6 @@ def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: 
     path = find_frame(run, kind, name)
     check_made_from(path, run, pair_names(models, datasets))
     return read_frame(path)
-
-
-def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
-    """Return the pairs with a frame of this kind, without shipped frames of other responses."""
-    there = {name: next(filter(Path.exists, frame_paths(run, kind, name)), None) for name in names}
-    return [
-        name
-        for name, path in there.items()
-        if path and (path.is_relative_to(ARTIFACTS / run) or not other_responses(path, run, [name]))
-    ]
 
 
 def load_frames(
@@ -224,17 +206,14 @@ def load_frames(
     """
     wanted = pair_names(models, datasets)
     paths = [find_frame(run, kind, name) for name in (find_pairs(run, kind, wanted) if may_lack else wanted)]
+    frames, source = [], []
     for path in paths:
         check_made_from(path, run, [path.stem])
-    source = pd.DataFrame(
-        [
-            (path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
-            for path, facts in zip(paths, map(read_manifest, paths), strict=True)
-        ],
-        columns=["pair", "read from", "rows", "sha256"],
-    )
-    frames = [read_frame(path) for path in paths] or [stored_columns.empty_frame(kind)]
-    return pd.concat(frames, ignore_index=True), source
+        frames.append(read_frame(path))
+        facts = read_manifest(path)
+        source.append((path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12]))
+    rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
+    return rows, pd.DataFrame(source, columns=["pair", "read from", "rows", "sha256"])
 
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:

@@ -2,21 +2,25 @@
 
 Axes: n tokens of a response (including its end token), m answer tokens, p positions with stored logits, k top logits,
 c nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
-entropies are in nats."""
+entropies are in nats. Columns of seconds (`in_situ_seconds`: a row's share of its batch) are not stored: a manifest has
+their means."""
 
+from collections.abc import Iterable
+
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from lib.paths import UserError, nearest
+from lib.paths import UserError
 
-SECONDS = "_seconds"  # suffix of columns with durations; files store only their means, in the manifest
+SECONDS = "_seconds"  # suffix of columns with durations
+COLDEST, HOTTEST = 0.1, 20.0  # temperatures of answer tokens
 TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()
 INTEGERS, NUMBERS = pa.list_(pa.int32()), pa.list_(pa.float32())
 
 
-def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) -> pa.Field:
-    """Return a column. Frames may lack an optional one."""
-    return pa.field(name, type_, metadata={"meaning": meaning} | ({"optional": "yes"} if optional else {}))
+def column(name: str, type_: pa.DataType, meaning: str) -> pa.Field:
+    return pa.field(name, type_, metadata={"meaning": meaning})
 
 
 KEY_COLUMNS = [
@@ -33,21 +37,7 @@ ANSWER = [
 IN_SITU_FIELDS = [
     column("in_situ_logits", NUMBERS, "(s) logits of the options' spellings after the query"),
     column("in_situ_logz", NUMBER, "log-partition of that position, natural"),
-    column("in_situ_seconds", NUMBER, "the row's share of its batch; read back, the mean of all rows", optional=True),
 ]
-PASSES = [
-    *KEY_COLUMNS,
-    column("rate", NUMBER, "dropout rate"),
-    column("predictive", pa.list_(pa.list_(NUMBER)), "(T, m) entropy of the mean over the first t passes, nats"),
-    column("conditional", pa.list_(pa.list_(NUMBER)), "(T, m) mean entropy of the first t passes, nats"),
-    column("top_k", pa.list_(INTEGERS), "(T, m) tokens in the union of the first t passes' top-k sets"),
-    column("top_p", pa.list_(INTEGERS), "(T, m) tokens in the union of their top-p sets"),
-    column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
-    column("half_predictive", pa.list_(pa.list_(NUMBER)), "(h, m) as predictive, of each half of the passes"),
-    column("half_conditional", pa.list_(pa.list_(NUMBER)), "(h, m) as conditional, of each half of the passes"),
-    column("tuning", FLAG, "whether the example served to choose the rate"),
-    column("selected", FLAG, "whether its rate is the chosen one"),
-]  # fmt: skip
 SCHEMAS = {  # by folder below artifacts/<run>/
     "generations": pa.schema([
         *KEY_COLUMNS, *ANSWER,
@@ -79,9 +69,20 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("in_situ_tokens", INTEGER, "tokens encoded in situ: those of the query"),
         column("standard_logits", NUMBERS, "(s) as in_situ_logits, after the standard prompt"),
         column("standard_logz", NUMBER, "as in_situ_logz"),
-        column("standard_seconds", NUMBER, "as in_situ_seconds", optional=True),
     ]),
-    "dropout": pa.schema(PASSES),
+    "dropout": pa.schema([
+        *KEY_COLUMNS,
+        column("rate", NUMBER, "dropout rate"),
+        column("predictive", pa.list_(pa.list_(NUMBER)), "(T, m) entropy of the mean over the first t passes, nats"),
+        column("conditional", pa.list_(pa.list_(NUMBER)), "(T, m) mean entropy of the first t passes, nats"),
+        column("top_k", pa.list_(INTEGERS), "(T, m) tokens in the union of the first t passes' top-k sets"),
+        column("top_p", pa.list_(INTEGERS), "(T, m) tokens in the union of their top-p sets"),
+        column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
+        column("half_predictive", pa.list_(pa.list_(NUMBER)), "(h, m) as predictive, of each half of the passes"),
+        column("half_conditional", pa.list_(pa.list_(NUMBER)), "(h, m) as conditional, of each half of the passes"),
+        column("tuning", FLAG, "whether the example served to choose the rate"),
+        column("selected", FLAG, "whether its rate is the chosen one"),
+    ]),
     "ablation": pa.schema([
         *KEY_COLUMNS, *ANSWER,
         column("ans_avg", NUMBER, "its Ans Avg; missing where the log-probabilities were not kept"),
@@ -103,39 +104,29 @@ WRITERS = {  # notebooks by the folder or frame that they write
 }  # fmt: skip
 
 
+def check_columns(kind: str, names: Iterable[str], where: str) -> None:
+    """Raise UserError if the columns of a frame are not those of its kind. Kinds without a schema may have any."""
+    expected = set(SCHEMAS[kind].names if kind in SCHEMAS else names)
+    if differing := sorted(expected ^ set(names)):
+        names = ", ".join(differing)
+        raise UserError(f"{where}: {names} not as {WRITERS[kind]} writes it (lib/stored_columns.py): run that again")
+
+
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """Convert a frame to its stored table, with the types of its schema. Raise as `order_columns`, or for a type."""
-    schema = order_columns(kind, list(frame), where) if kind in SCHEMAS else None
+    """Convert a frame to its stored table. Raise UserError for other columns, or values of another type."""
+    check_columns(kind, list(frame), where)
+    schema = pa.schema([SCHEMAS[kind].field(name) for name in frame]) if kind in SCHEMAS else None
     try:
         return pa.Table.from_pandas(frame, schema, preserve_index=False)
     except pa.ArrowException as error:
         raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
 
 
-def check_stored(kind: str, stored: pa.Schema, where: str) -> None:
-    """Check the columns of a stored frame, if its kind has a schema. Raise as `order_columns`, or for a type."""
-    if kind in SCHEMAS:
-        for described, field in zip(order_columns(kind, stored.names, where), stored, strict=True):
-            if field.type != described.type:
-                raise UserError(f"{where}: column '{field.name}' is {field.type}, not {described.type}")
-
-
-def order_columns(kind: str, names: list[str], where: str) -> pa.Schema:
-    """Return the schema of a kind in the order of `names`.
-
-    Raise UserError, with `where` as the frame's name, for a missing or unknown column.
-    """
-    described = {field.name: field for field in SCHEMAS[kind]}
-    for name, field in described.items():
-        if b"optional" not in field.metadata and name not in names:
-            raise UserError(f"{where} has no column '{name}'; it is not what {WRITERS[kind]} writes: run that again")
-    for name in names:
-        if name not in described:
-            hint = nearest(name, described)
-            raise UserError(f"{where} has a column '{name}' that lib/stored_columns.py does not describe; {hint}")
-    return pa.schema([described[name] for name in names])
-
-
 def empty_frame(kind: str) -> pd.DataFrame:
     """Return a frame of a kind without rows."""
     return SCHEMAS[kind].empty_table().to_pandas()
+
+
+def temperatures(nodes: int) -> np.ndarray:
+    """Return the temperatures of `tail_curve`, (nodes,) from COLDEST to HOTTEST, evenly spaced in log(1/t)."""
+    return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))

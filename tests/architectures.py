@@ -23,7 +23,7 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from lib import params
-from lib.generate import generation, models, pretrained
+from lib.generate import generation, models
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT
 from lib.tasks import datasets
@@ -63,7 +63,6 @@ def random(name: str, **more: object) -> LanguageModel:
     """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths differ."""
     torch.manual_seed(1)
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    pretrained.set_padding(tokenizer)
     config, own = (CONFIGS | STATEFUL | REFUSED | FALCON)[name]
     model = AutoModelForCausalLM.from_config(config(vocab_size=len(tokenizer), **own | more))
     layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding, Conv1D))]

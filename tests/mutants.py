@@ -32,11 +32,11 @@ STORE = Path(__file__).with_suffix(".json")
 COUNT, LONGEST = 3, 300  # mutants that are drawn of a module; characters of their lines
 FILES, SECONDS = 5, 600  # files of tests that a mutant is tried on; after so long it counts as killed
 VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or opens files of models
-    "lib": "params random_streams row_cache store stored_columns temperature_grid",
+    "lib": "params random_streams row_cache store stored_columns",
     "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling seeded_dropout teacher_forcing",
-    "lib/paper": "calibration_claims claim_cases comparison_with_paper estimation_claims sensitivity verdicts",
+    "lib/paper": "calibration_claims claims comparison_with_paper estimation_claims sensitivity verdicts",
     "lib/score": "*",
     "lib/tasks": "answers datasets grading numbers prompts",
     "workflow": "*",

@@ -3,7 +3,7 @@
 The modules in reading order:
 
 cli             the command line
-environment     Python and its packages
+environment     Python and its packages; installer installs them
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, cores and GPUs of a run
@@ -13,24 +13,20 @@ keys            everything that the outputs of a job depend on
 fresh           which outputs are up to date
 records         the record of a finished job
 fingerprint     checksums of files and code
-files           write and move files safely if killed
-leftovers       clean up after a killed run
-schedule        run the jobs with Snakemake (Snakefile)
-preload         fork jobs and kernels from a process with the imports done
+files           JSON files
+schedule        run the jobs in order, on the cores and GPUs of this machine
+preload         the processes that jobs and kernels are forked from
 notebook        run one job
-engine          papermill's engine, which writes a running notebook less often
-locks, gpus     keep jobs and runs apart
+locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models
-reference_data  check the data shipped with the project
+reference_data  check the signals shipped with the project
 shipped_rows    let a run reuse its shipped rows
 export          write an executed notebook's tables and figures
 report, render  the HTML report and the PDF of a run
-finding, book   one of the paper's findings, or a run as HTML pages
+finding         one of the paper's findings
 verify          compare a run with the shipped one
 usable          whether the models of a run can be loaded
-check           preflight check: resources, access, estimated time
-device, cost    the speed of this machine, and estimates from it
-extras          packages that only some runs install
-cluster, node   submit a run to a cluster, and run one of its jobs there
-dry_run         list the jobs that a cluster run would submit
+check           preflight check: machine, disk, access, models
+memory          the memory that a model needs, and what is free
+extras          install vLLM for the runs that use it
 """

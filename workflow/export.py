@@ -20,9 +20,10 @@ from pathlib import Path
 import nbformat
 from nbconvert.exporters import Exporter
 
+from lib.files import write_atomically
 from lib.paper.captions import CAPTIONS, OF_PAPER
 from lib.paper.latex import escape
-from lib.paths import UserError, nearest, write_atomically
+from lib.paths import UserError, nearest
 from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
 

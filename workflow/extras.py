@@ -1,8 +1,4 @@
-"""Optional packages outside the environment, each with its own lock: vLLM, and Snakemake's plugins for clusters.
-
-vLLM pins another version of transformers than this project. Snakemake imports every plugin that it finds, and SLURM's
-then queries a cluster, which takes nine seconds without one. So local runs must not see the plugins.
-"""
+"""vLLM in an environment of its own, for it pins another version of transformers than this project."""
 
 import hashlib
 import os
@@ -47,21 +43,6 @@ def install(folder: Path, name: str, commands: list[list[str]], remedy: str) -> 
         if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
             raise UserError(f"{folder.name} can't be installed, for the reason above{remedy}")
     (folder / MARK).write_text(lock_stamp(name), encoding="utf-8")
-
-
-# ---- Snakemake's plugins -----------------------------------------------------------------------------------
-
-
-def plugin_folder(name: str) -> Path:
-    return ROOT / f".plugins-{name}"
-
-
-def install_plugin(name: str, say: Say) -> None:
-    """Install the plugin of a cluster, if necessary; its folder is then added to PYTHONPATH."""
-    folder = plugin_folder(name)
-    if not is_installed(folder, name):
-        say(f"installing Snakemake's plugin for {name} into {folder.name}, once ...")
-        install(folder, name, [[sys.executable, *PIP, "--target", str(folder), "-r", str(lock_of(name))]], "")
 
 
 # ---- vLLM --------------------------------------------------------------------------------------------------

@@ -1,21 +1,9 @@
-"""Write, read and move a run's files so that a kill in between loses none.
-
-A move is recorded in a journal before the first file and removed from it after the last. The next process finishes a
-recorded move: a file that is missing at its old path has been moved already.
-"""
-
-from __future__ import annotations
+"""JSON files of the workflow."""
 
 import json
-import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lib.paths import ROOT, sync, write_atomically
-
-if TYPE_CHECKING:
-    from workflow.pipeline import Job, Run
+from lib.files import write_atomically
 
 
 def read_json(path: Path) -> object:
@@ -35,32 +23,3 @@ def write_json(path: Path, content: object) -> None:
     """Write a JSON file atomically."""
     text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
     write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
-
-
-def move_files(job: Job | Run, pairs: Iterable[tuple[str, str]]) -> None:
-    """Move files or folders, each to a path that does not exist yet."""
-    write_json(ROOT / job.moving, list(pairs))
-    finish_move(job)
-
-
-def finish_move(job: Job | Run) -> None:
-    """Finish an interrupted move of a job's files, if there is one."""
-    journal = ROOT / job.moving
-    if not journal.exists():
-        return
-    pairs = [(ROOT / source, ROOT / target) for source, target in read_json(journal) or ()]
-    for source, target in pairs:
-        if source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(source, target)
-    for folder in {path.parent for pair in pairs for path in pair if path.parent.is_dir()}:
-        sync(folder)
-    journal.unlink()
-    sync(journal.parent)  # if the journal reappeared, its move would take files that are written later
-
-
-def remove_empty_folders(folder: Path) -> None:
-    """Remove the empty folders in a folder, and the folder itself if it is empty."""
-    for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()

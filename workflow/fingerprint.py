@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterable
 from functools import cache
 
-from lib.paths import ROOT, UserError, sha256
-from workflow.files import read_json, write_json
+from lib.files import sha256
+from lib.paths import ROOT, UserError
+from workflow.files import read_json
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
 BIG = 64e6  # bytes: checksums of larger files are cached
@@ -39,7 +40,8 @@ def checksum(path: str) -> str | None:
         return known["sha256"]
     value = sha256(place)
     if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could have the same time
-        write_json(memory, {"identity": identity, "sha256": value})
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(json.dumps({"identity": identity, "sha256": value}))  # if cut short, it is not read
     return value
 
 

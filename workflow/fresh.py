@@ -1,166 +1,193 @@
-"""Which outputs of a run are still valid.
+"""Which outputs of a run are valid, and where the others are kept.
 
-An output is fresh if the key of its job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
-downstream of a job that runs decides afterwards: if its inputs are unchanged, it keeps its outputs. Stale outputs are
-moved, never deleted, to artifacts/<run>/stale/<key>/ (the next ones with that key to <key>-2). If a key returns, its
-intact outputs are restored.
+Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
+downstream of a job that runs is judged again when its turn comes: if its inputs are unchanged, it keeps its outputs.
+
+What a job replaces is linked into artifacts/<run>/stale/<key>/ (the next with that key into <key>-2) before it is
+removed. If the key returns, it is linked back and removed there. The record is the last file to be linked and the first
+to be removed, so a kill at any time leaves a result whole in one place at least.
 """
 
 import itertools
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from lib.paths import ROOT, UserError
-from workflow.files import finish_move, move_files, remove_empty_folders
+from workflow.files import read_json, write_json
 from workflow.keys import key_parts, tolerates_code_change
 from workflow.pipeline import Job, Run
 from workflow.records import changed_parts, is_intact, read_record, record_key, with_manifests
 
-NEW, ASKED = "not made yet", "asked for"
-
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: fresh, kept (despite changed code), restored (from stale), make (will run), or waits (will run if its
-    inputs change). `why`: the reason. `source`: the folder to restore from, with a final slash."""
+    """`state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced, changed and damaged
+    are not; waits: it depends on what jobs upstream write. `why`: what changed, or which notebook is waited for.
+    `source`: the folder to restore from."""
 
     job: Job
     state: str
     why: str = ""
-    source: str = ""
+    source: Path | None = None
 
     @property
-    def open(self) -> bool:
-        return self.state in ("make", "waits")
+    def needs_run(self) -> bool:
+        return self.state not in ("fresh", "kept", "restored")
 
 
-def judge_all(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
-    """Return the verdict on each job, upstream first; no file moves. `remake`: numbers of notebooks to rerun."""
-    anew, verdicts = find_forced_jobs(run, set(remake)), {}
+def judge_all(run: Run, rejected: set[str]) -> list[Verdict]:
+    """Return the verdict on each job, upstream first. No file changes."""
+    verdicts: dict[Job, Verdict] = {}
     for job in run.jobs:
-        verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job in anew)
+        verdicts[job] = judge(job, rejected, [verdicts[above] for above in job.upstream])
     return list(verdicts.values())
 
 
-def move_all_outputs(run: Run, verdicts: list[Verdict]) -> None:
-    """Move the outputs of forced jobs away and restore valid ones. Each job does the rest."""
-    set_aside_forced(run, [verdict.job for verdict in verdicts if verdict.why == ASKED])
-    for verdict in verdicts:
-        if verdict.source:
-            move_outputs(verdict)
+def judge(job: Job, rejected: set[str], upstream: Iterable[Verdict] = ()) -> Verdict:
+    """Return the verdict on one job, given those upstream, of which some may be yet to run. No file changes."""
+    current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
+    waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
+    absent = [path for path in job.inputs if not (ROOT / current_paths.get(path, path)).is_file()]
+    if absent and not waits_for:
+        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
+    record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
+    changed = changed_parts(record, content) if record else []
+    if waits_for:  # nothing is known yet of the inputs
+        changed = [name for name in changed if not name.startswith("input ")]
+    state = state_of(job, record, changed, rejected)
+    if waits_for and state in ("fresh", "kept"):
+        return Verdict(job, "waits", waits_for[0])
+    if state not in ("fresh", "kept") and not waits_for:
+        for folder, earlier in stale_results(job, record_key(content)):
+            if earlier["id"] not in rejected and is_intact(earlier, folder):
+                return Verdict(job, "restored", source=folder)
+    return Verdict(job, state, ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else ""))
+
+
+def state_of(job: Job, record: dict | None, changed: list[str], rejected: set[str]) -> str:
+    """Return the state of a job's outputs by its record and the parts of its key that changed."""
+    if not record:
+        return "new"
+    if record["id"] in rejected:
+        return "forced"
+    if not is_intact(record):
+        return "damaged"
+    if changed and tolerates_code_change(job) and all(name.startswith("code ") for name in changed):
+        return "kept"
+    return "changed" if changed else "fresh"
 
 
 def decide_at_start(job: Job) -> str:
-    """Return why a job need not run, now that its inputs exist; else move its old outputs away and return ''."""
-    finish_move(job)  # if an earlier attempt was killed during a move
-    verdict = judge(job)
-    move_outputs(verdict)
-    return "" if verdict.open else "its inputs are unchanged" if verdict.state == "fresh" else verdict.why
-
-
-def move_outputs(verdict: Verdict) -> None:
-    if verdict.open or verdict.source:
-        archive_outputs(verdict.job)
+    """Return why a job need not run, now that its inputs exist. Else set its old outputs aside and return ''."""
+    verdict = judge(job, rejected_results(job.run))
+    if verdict.needs_run:
+        set_aside(job)
+        return ""
     if verdict.source:
-        restore_outputs(verdict.job, verdict.source)
+        restore(job, verdict.source)
+        return "from an earlier run with the same inputs"
+    return verdict.why or "its inputs are unchanged"
 
 
-def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Verdict:
-    """Return the verdict on one job, given those upstream. It is fresh if its outputs are intact and its key is
-    unchanged. No file moves."""
-    if anew:
-        return Verdict(job, "make", ASKED)
-    lying = {path: above.source + path for above in upstream if above.source for path in above.job.outputs}
-    waits = [above.job.notebook.name for above in upstream if above.open]
-    absent = [path for path in job.inputs if not (ROOT / lying.get(path, path)).is_file()]
-    if absent and not waits:
-        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
-    record, content = read_record(ROOT / job.record, job), key_parts(job, lying)
-    changed = changed_parts(record, content) if record else []
-    changed = [name for name in changed if not (waits and name.startswith("input "))]
-    few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
-    if not record:
-        why = NEW
-    elif not is_intact(record):
-        why = "its outputs were edited or damaged"
-    elif changed and not (tolerates_code_change(job) and all(name.startswith("code ") for name in changed)):
-        why = f"changed: {few}"
-    elif waits:
-        return Verdict(job, "waits", f"follows {waits[0]}")
-    else:
-        return Verdict(job, "kept" if changed else "fresh", few)
-    if not waits and (source := find_restorable(job, record_key(content))):
-        return Verdict(job, "restored", "from an earlier run with the same inputs", source)
-    return Verdict(job, "make", why)
+def settle(run: Run, verdicts: list[Verdict], rejected: set[str]) -> None:
+    """Do what can be done before the first job: restore outputs, and note which were rejected."""
+    if rejected != rejected_results(run):
+        write_json(ROOT / run.folder / "forced.json", sorted(rejected))
+    for verdict in verdicts:
+        if verdict.source:
+            restore(verdict.job, verdict.source)
+        elif verdict.state == "forced":
+            remove_shards(verdict.job)
+        elif not verdict.needs_run:
+            finish_restoring(verdict.job)
 
 
-# ---- forced reruns -------------------------------------------------------------------------------------------
+# ---- forced reruns ---------------------------------------------------------------------------------------------
 
 
-def find_forced_jobs(run: Run, numbers: set[str]) -> set[Job]:
-    """Return the jobs of these notebooks, except those whose forced rerun was stopped and can resume."""
+def rejected_results(run: Run) -> set[str]:
+    """Return the ids of the records of all results that `--force` has rejected. They are never valid again."""
+    found = read_json(ROOT / run.folder / "forced.json")
+    return {one for one in found if isinstance(one, str)} if isinstance(found, list) else set()
+
+
+def reject(run: Run, numbers: set[str]) -> set[str]:
+    """Return the rejected results, with those of the notebooks of these numbers. No file changes.
+
+    A notebook whose forced rerun was stopped is left out: the same command goes on with it.
+    """
     if unknown := numbers - {job.notebook.number for job in run.jobs}:
         raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to rerun")
-    last = ROOT / run.forced / str(count_forced_reruns(run))
-    waiting = [job for job in run.jobs if (last / job.record).exists() and not read_record(ROOT / job.record, job)]
-    begun = {job.notebook.number for job in waiting}
-    return {job for job in run.jobs if job.notebook.number in numbers - begun}
+    rejected, begun, more = rejected_results(run), set(), {}
+    for job in (job for job in run.jobs if job.notebook.number in numbers):
+        current = [record for record in [read_record(ROOT / job.record, job)] if record]
+        earlier = [record for _, record in stale_results(job, record_key(key_parts(job)))]
+        if any(record["id"] in rejected for record in current or earlier):
+            begun.add(job.notebook.number)
+        more[job] = {record["id"] for record in current + earlier}
+    return rejected.union(*(ids for job, ids in more.items() if job.notebook.number not in begun))
 
 
-def count_forced_reruns(run: Run) -> int:
-    """Return the number of forced reruns so far; the folder of that number has the outputs that it replaced."""
-    return max((int(path.name) for path in (ROOT / run.forced).glob("[0-9]*")), default=0)
+def remove_shards(job: Job) -> None:
+    """Remove the rows that a job saved for the result that was rejected."""
+    for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may have several row caches
+        for folder in (ROOT / job.run.folder / "shards").glob(pattern):
+            shutil.rmtree(folder)
 
 
-def set_aside_forced(run: Run, jobs: list[Job]) -> None:
-    """Move the outputs and shards of jobs, and their earlier outputs with the same key, away in one step, to a folder
-    that is never restored from."""
-    paths = []
-    for job in jobs:
-        stale = (ROOT / run.folder / "stale").glob(f"{record_key(key_parts(job))}*")
-        paths += [folder.relative_to(ROOT).as_posix() for folder in stale]
-        if record := read_record(ROOT / job.record, job):
-            paths += files_of_job(job, record)
-            for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may have several row caches
-                shards = (ROOT / run.folder / "shards").glob(pattern)
-                paths += [path.relative_to(ROOT).as_posix() for path in shards]
-    if paths:
-        place = f"{run.forced}/{count_forced_reruns(run) + 1}"
-        move_files(run, [(path, f"{place}/{path}") for path in paths])
+# ---- stale/ ----------------------------------------------------------------------------------------------------
 
 
-# ---- moving ------------------------------------------------------------------------------------------------
+def stale_results(job: Job, key: str) -> Iterator[tuple[Path, dict]]:
+    """Yield the folders in stale with a result of a job and key, and its record; the latest first."""
+    for folder in sorted((ROOT / job.run.folder / "stale").glob(f"{key}*"), reverse=True):
+        if (record := read_record(folder / job.record, job)) and record["key"] == key:
+            yield folder, record
 
 
-def files_of_job(job: Job, record: dict | None) -> list[str]:
-    """Return the existing record and outputs of a job."""
-    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record]
-    return [path for path in paths if (ROOT / path).exists()]
-
-
-def archive_outputs(job: Job) -> None:
-    """Move record and outputs to artifacts/<run>/stale/<key>/. Shards remain, so no row is made twice."""
+def set_aside(job: Job) -> None:
+    """Link a job's files into stale, then remove them. Shards remain, so no row is made twice."""
     record = read_record(ROOT / job.record, job)
-    for name in ("results.pdf", "results.log", "report.html") if job.notebook.exports else ():
-        (ROOT / job.run.figures / name).unlink(missing_ok=True)  # derived from these outputs
-    if paths := files_of_job(job, record):
-        first = f"{job.run.folder}/stale/{record['key'] if record else f'unfinished-{job.name}'}"
-        names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
-        stale = next(name for name in names if not (ROOT / name).exists())
-        move_files(job, [(path, f"{stale}/{path}") for path in paths])
+    if record:
+        first = ROOT / job.run.folder / "stale" / record["key"]
+        folders = itertools.chain([first], (first.with_name(f"{first.name}-{number}") for number in itertools.count(2)))
+        folder = next(one for one in folders if not (one / job.record).exists())
+        for path in (*record["outputs"], job.record):
+            if (ROOT / path).exists():
+                link_file(ROOT / path, folder / path)
+    derived = ("results.pdf", "results.log", "report.html") if job.notebook.exports else ()
+    unfinished = [*with_manifests(job.outputs), *job.loose, job.executed, *(f"{job.run.figures}/{x}" for x in derived)]
+    for path in dict.fromkeys([job.record, *(record["outputs"] if record else ()), *unfinished]):
+        (ROOT / path).unlink(missing_ok=True)
 
 
-def find_restorable(job: Job, wanted: str) -> str:
-    """Return an intact folder in stale with the same key; empty if there is none."""
-    for stale in sorted((ROOT / job.run.folder / "stale").glob(f"{wanted}*"), reverse=True):
-        record, below = read_record(stale / job.record, job), f"{stale.relative_to(ROOT).as_posix()}/"
-        if record and record["key"] == wanted and is_intact(record, below):
-            return below
-    return ""
+def restore(job: Job, folder: Path) -> None:
+    """Link the files that a record in stale names back, and no others."""
+    record = read_record(folder / job.record, job)
+    set_aside(job)
+    for path in (*record["outputs"], job.record):
+        link_file(folder / path, ROOT / path)
+    finish_restoring(job)
 
 
-def restore_outputs(job: Job, source: str) -> None:
-    """Restore from a folder in stale the files that its record names, and no others."""
-    record = read_record(ROOT / source / job.record, job)
-    move_files(job, [(source + path, path) for path in (*record["outputs"], job.record)])
-    remove_empty_folders(ROOT / source)
+def finish_restoring(job: Job) -> None:
+    """Remove what stale has of a job's valid outputs: an edit in place would change both."""
+    record = read_record(ROOT / job.record, job)
+    for folder, twin in stale_results(job, record["key"]):
+        if twin["id"] == record["id"]:
+            for path in twin["outputs"]:  # before the record, by which a start after a kill finds the rest
+                (folder / path).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give a file another name; on a file system without links, copy it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

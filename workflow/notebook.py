@@ -1,57 +1,48 @@
 """One job: run a notebook with papermill in its own kernel, and record it.
 
-The Snakefile calls `python -m workflow.notebook RUN JOB`. Lines on stdout that begin with @@ are events for the run.
-The job has a lock. It ends with the process that started it, and its kernel ends with the job: otherwise a kernel could
-go on writing after kill -9 (preload.py).
+The process of a job ends with the run that started it, and its kernel ends with the job: otherwise a kernel could go on
+writing after kill -9.
 """
 
 import json
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib import params
 from lib.paths import ROOT, UserError
-from workflow import fresh, hub, keys, node, records
+from workflow import hub, keys, preload, records
 from workflow.fingerprint import read_cells
-from workflow.gpus import list_gpus, take_gpu
-from workflow.locks import job_lock, scratch_folder
-from workflow.pipeline import MARK, PUBLISHED, Job, Run
-from workflow.preload import exit_with_parent, fork_kernels, skip_unused_import
-from workflow.progress import describe_system_error
+from workflow.pipeline import PUBLISHED, Job
+from workflow.progress import describe_system_error, redact_paths
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
+
+Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 
 
 class Failure(Exception):
     """A failed job, as a one-line message for the user."""
 
 
-def emit_event(job: Job, event: str, **facts) -> None:
-    """Send run.py an event: start, progress, end, kept or fail. One write, because parallel jobs share the pipe."""
-    line = json.dumps({"job": job.name, "event": event, **facts})
-    if job.run.cluster:
-        node.append_event(job, f"{MARK}{line}\n")
-    sys.stdout.write(f"\n{MARK}{line}\n")  # print writes the newline separately if Python is unbuffered
-    sys.stdout.flush()
+# ---- the environment of its kernel -----------------------------------------------------------------------------
 
 
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    fetched = keys.is_local(job) or (
-        job.run.cluster and job.model and hub.is_cached(params.load_model_config(job.model))
-    )
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fetched else {}  # cluster nodes retry for minutes
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if keys.is_local(job) else {}
     return {
         **threads,
         **offline,
@@ -97,22 +88,25 @@ def kernel_environment(job: Job, scratch: Path, content: keys.Parts) -> dict[str
 
 
 def can_fork_kernel(job: Job) -> bool:
-    """Whether this forked process imported its libraries with the environment of the job's kernel."""
+    """Whether this process was forked with the libraries imported, in the environment of the job's kernel."""
     alike = all(os.environ.get(name) == value for name, value in fixed_environment(job).items())
-    return alike and not job.gpus
+    return preload.IS_DONE and alike and not job.gpus
+
+
+# ---- execution -------------------------------------------------------------------------------------------------
 
 
 class Progress:
     """The file to which papermill writes the stdout of cells; lines that begin with 'shard' become events."""
 
-    def __init__(self, job: Job):
-        self.job, self.rest = job, ""
+    def __init__(self, tell: Tell):
+        self.tell, self.rest = tell, ""
 
     def write(self, text: str) -> None:
         *lines, self.rest = (self.rest + text).split("\n")
         for line in lines:
             if line.startswith("shard"):
-                emit_event(self.job, "progress", text=line.strip())
+                self.tell("progress", text=line.strip())
 
     def flush(self) -> None:
         pass
@@ -131,28 +125,26 @@ def notebook_to_run(job: Job, scratch: Path) -> str:
     return str(path)
 
 
-def execute(job: Job, scratch: Path) -> "NotebookNode":
+def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
     """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the kernel dies."""
-    skip_unused_import()
+    preload.skip_unused_import()
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    from workflow import engine
-
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `takes`, which the cell does not declare
     options = {
         "parameters": job.parameters,
         "kernel_name": "python3",
-        "engine_name": engine.NAME,
         "cwd": "notebooks",
+        "request_save_on_cell_execute": not job.notebook.exports,  # whose outputs have some megabytes
         "progress_bar": False,
-        "stdout_file": Progress(job),
+        "stdout_file": Progress(tell),
         "start_timeout": 120,
         "config": Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
     }
-    (ROOT / job.executed).unlink(missing_ok=True)
+    (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
     try:
         return execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
     except PapermillExecutionError as error:
@@ -185,30 +177,57 @@ def dead_kernel_failure(job: Job) -> Failure:
     )
 
 
-def run_job(job: Job, scratch: Path, forked: bool) -> None:
-    """Run, export and record the job, unless its outputs are still valid."""
+# ---- the job ---------------------------------------------------------------------------------------------------
+
+
+def run_in_process(job: Job, parts: keys.Parts, gpus: str, scratch: Path, channel: connection.Connection) -> None:
+    """Run a job in this process, which multiprocessing has started, and tell the run how it goes on."""
+    os.setsid()  # Ctrl-C in the terminal reaches the run alone
+    threading.Thread(target=end_with_run, daemon=True).start()
+    if job.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+    run_job(job, parts, scratch, lambda event, **facts: channel.send((event, facts)))
+
+
+def end_with_run() -> None:
+    """End this process, and so its kernel, when the run's process ends for any reason."""
+    connection.wait([parent_process().sentinel])
+    os._exit(143)
+
+
+def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
+    """Run, export and record a job, and tell how it ends. Return its exit code: 2 if the user can fix a failure."""
+    os.chdir(ROOT)
+    own = Path(tempfile.mkdtemp(prefix="job", dir=scratch))
+    with redirected_output(ROOT / job.log):
+        try:
+            seconds = make_outputs(job, parts, own, tell)
+        except (UserError, Failure) as problem:
+            code, why = 2 if isinstance(problem, UserError) else 1, str(problem)
+        except Exception as problem:  # a system error or a bug: the traceback goes to the log
+            traceback.print_exc()
+            system = isinstance(problem, OSError)
+            said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(str(problem))}"
+            code, why = 1, f"{job.title}: {said}"
+        else:
+            code = 0
+    shutil.rmtree(own, ignore_errors=True)
+    tell("fail", text=why, code=code) if code else tell("end", seconds=seconds)
+    return code
+
+
+def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> float:
+    """Execute a job's notebook, export what it shows, and write the record. Return the seconds that it took."""
     began = time.monotonic()
-    node.wait_for_inputs(job)
-    if why := fresh.decide_at_start(job):
-        records.mark_done(job)
-        return emit_event(job, "kept", text=why)
-    parts = keys.key_parts(job)
-    emit_event(job, "start")
-    with ExitStack() as stack:
-        if job.gpus:
-            names = list_gpus()
-            count = len(names) if job.run.cluster else job.gpus  # on a cluster the job uses all GPUs it sees
-            taken = take_gpu(stack, names, lambda text: emit_event(job, "progress", text=text), max(1, count))
-            os.environ["CUDA_VISIBLE_DEVICES"] = taken
-        if forked and can_fork_kernel(job):
-            fork_kernels()
-        os.environ.update(kernel_environment(job, scratch, parts))
-        tempfile.tempdir = None  # read TMPDIR again
-        # show figures inline, run no start-up file of the user, and find no other kernel spec
-        for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
-            os.environ.pop(name, None)
-        (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-        nb = execute(job, scratch)
+    hub.pin_revisions(job.run)
+    if can_fork_kernel(job):
+        preload.fork_kernels()
+    os.environ.update(kernel_environment(job, scratch, parts))
+    tempfile.tempdir = None  # read TMPDIR again
+    # show figures inline, run no start-up file of the user, and find no other kernel spec
+    for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
+        os.environ.pop(name, None)
+    nb = execute(job, scratch, tell)
     outputs = job.outputs + job.loose
     if job.notebook.reports:
         from workflow import export
@@ -219,37 +238,33 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
             outputs += [f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
     records.write_record(job, parts, outputs, seconds)
-    records.mark_done(job)
-    emit_event(job, "end", seconds=seconds)
+    return seconds
 
 
-def main(argv: list[str], forked: bool = True) -> int:
-    """Run one job and return its exit code. `forked`: by the preloaded process, which handles signals and its end."""
-    os.chdir(ROOT)
-    if not forked:
-        exit_with_parent(os.getppid())
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda received, frame: sys.exit(128 + received))
-    job = node.with_local_cores(Run.load(argv[0])).job(argv[1])
-    hub.pin_revisions(job.run)
-    scratch = scratch_folder()
+@contextmanager
+def redirected_output(log: Path) -> Iterator[None]:
+    """Write what this process and its kernel print to a log, without this machine's paths."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    source, end = os.pipe()
+    before = [os.dup(stream) for stream in (1, 2)]
+    for stream in (1, 2):
+        os.dup2(end, stream)
+    os.close(end)
+
+    def copy_lines() -> None:
+        with open(source, encoding="utf-8", errors="replace") as lines:
+            for line in filter(str.strip, lines):
+                with suppress(OSError), log.open("a", encoding="utf-8") as file:
+                    file.write(redact_paths(line))
+
+    thread = threading.Thread(target=copy_lines, daemon=True)
+    thread.start()
     try:
-        with job_lock(job):
-            run_job(job, scratch, forked)
-        return 0
-    except (UserError, Failure) as problem:
-        code = 2 if isinstance(problem, UserError) else 1
-        emit_event(job, "fail", text=str(problem), code=code)
-        return code
-    except Exception as problem:  # a system error or a bug: the traceback goes to the log
-        traceback.print_exc()
-        system = isinstance(problem, OSError)
-        why = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(str(problem))}"
-        emit_event(job, "fail", text=f"{job.title}: {why}", code=1)
-        return 1
+        yield
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], forked=False))
+        sys.stdout.flush()
+        for stream, number in zip((1, 2), before, strict=True):
+            os.dup2(number, stream)
+            os.close(number)
+        thread.join(5)

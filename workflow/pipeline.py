@@ -1,22 +1,19 @@
 """Runs and their jobs.
 
 A run (a profile plus the command-line options) turns the rows of the table of notebooks into jobs: one per (model,
-dataset), or one for all pairs. The Snakefile, freshness and execution use them.
+dataset), or one for all pairs.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from lib.paths import ROOT, UserError, nearest
 from workflow import rules
-from workflow.files import write_json
 from workflow.fingerprint import code_cells, declared_parameters, import_closure
 from workflow.rules import Notebook
 
 REPLAY, PUBLISHED = "replay", "published"
-MARK = "@@"  # prefix of the lines on a job's stdout that are events for the run
 SHIPPED = "artifacts/shipped"
 LONGER = 13  # a thinking model generates about this many times more tokens
 
@@ -54,21 +51,6 @@ class Run:
     @property
     def folder(self) -> str:
         return f"artifacts/{self.name}"
-
-    @property
-    def done(self) -> str:
-        """The folder of marks that tell Snakemake which jobs are done; every run clears it."""
-        return f"{self.folder}/jobs/.done"
-
-    @property
-    def forced(self) -> str:
-        """The folder of earlier outputs that `--force` replaced."""
-        return f"{self.folder}/stale/forced"
-
-    @property
-    def moving(self) -> str:
-        """The journal of a move of several jobs' files; removed when the move is complete."""
-        return f"{self.folder}/jobs/.moving"
 
     @property
     def replayed(self) -> str:
@@ -117,13 +99,6 @@ class Run:
     def job(self, name: str) -> "Job":
         return {job.name: job for job in self.jobs}[name]
 
-    def save(self) -> None:
-        write_json(ROOT / self.folder / "run.json", asdict(self))
-
-    @staticmethod
-    def load(name: str) -> "Run":
-        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
-
 
 @dataclass(frozen=True)
 class Job:
@@ -147,18 +122,9 @@ class Job:
         return f"{self.run.folder}/jobs/{self.name}.json"
 
     @property
-    def done(self) -> str:
-        return f"{self.run.done}/{self.name}"
-
-    @property
-    def moving(self) -> str:
-        """The journal of a move of its files; removed when the move is complete."""
-        return f"{self.run.folder}/jobs/.{self.name}.moving"
-
-    @property
-    def events(self) -> str:
-        """The file of events of a job on a cluster, whose stdout does not reach the run."""
-        return f"{self.run.folder}/jobs/.{self.name}.events"
+    def log(self) -> str:
+        """The file of what it prints beside its notebook, warnings for example; none if it prints nothing."""
+        return f"{self.run.folder}/logs/{self.name}.log"
 
     @property
     def executed(self) -> str:

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from lib import params
 from lib.paths import UserError
-from workflow import cluster, finding, gpus, keys
+from workflow import finding, gpus, keys
 from workflow.pipeline import PUBLISHED, REPLAY, Run
 from workflow.progress import say
 from workflow.reference_data import check_shipped_files, shipped_datasets
-from workflow.rules import NOTEBOOKS
 
 
 def plan(args: Namespace) -> Run:
@@ -31,11 +30,8 @@ def plan(args: Namespace) -> Run:
         spread=tuple(name for name, spec in specs.items() if spec.gpus == "all"),
     )
     if args.cluster:
-        profile = cluster.load_profile(args.cluster)
-        asked = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
-        run = replace(run, cores=1, gpus=max(asked.values()), cluster=profile.executor, gpus_by_notebook=asked)
-    else:
-        run = replace(run, gpus=len(gpus.list_gpus()))
+        raise UserError("--profile: no cluster can be used at the moment")
+    run = replace(run, gpus=len(gpus.list_gpus()))
     for job in run.jobs:
         job.check()
     return run

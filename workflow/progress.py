@@ -1,28 +1,18 @@
-"""Progress of the jobs: a line per event; other output goes to a log."""
+"""The lines that a run prints of its jobs."""
 
-import json
 import os
 import re
 import sys
 import tempfile
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterable
 
 from lib.paths import ROOT, escape_unprintable, one_line
-from workflow.pipeline import MARK
+from workflow.pipeline import Job
 
 
 def say(text: str, end: str = "\n") -> None:
     clear = "\r\033[K" if sys.stdout.isatty() else ""
     print(clear + "".join(map(escape_unprintable, text)), end=end, flush=True)
-
-
-def parse_event(line: str) -> dict | None:
-    """Return the event on a marked line; None for other output, or if other output has damaged the line."""
-    try:
-        return json.loads(line[len(MARK) :]) if line.startswith(MARK) else None
-    except ValueError:
-        return None
 
 
 PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
@@ -45,42 +35,34 @@ def describe_system_error(problem: OSError) -> str:
 
 
 class Board:
-    """The progress display of some jobs, whose `titles` are given by name."""
+    """The progress display of some jobs. `failures`: exit code and text of each."""
 
-    def __init__(self, titles: dict[str, str]):
-        self.titles = titles
-        self.failures, self.ended, self.ran = [], set(), 0
-        self.going: dict[str, str] = {}  # titles of running jobs
-        self.width = max(map(len, titles.values()), default=0)
+    def __init__(self, jobs: Iterable[Job]):
+        self.jobs = list(jobs)
+        self.ended: set[Job] = set()
+        self.failed: set[Job] = set()
+        self.failures: list[tuple[int, str]] = []
+        self.ran = 0
+        self.width = max((len(job.title) for job in self.jobs), default=0)
 
     @property
-    def unfinished(self) -> set[str]:
-        """Jobs that have not ended."""
-        return self.titles.keys() - self.ended
+    def unfinished(self) -> set[Job]:
+        return set(self.jobs) - self.ended
 
-    def handle_line(self, log: Path, line: str) -> None:
-        """Show a marked line; write other output to the log unless the disk is full."""
-        if event := parse_event(line):
-            self.show_event(event)
-        elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
-            with suppress(OSError), log.open("a", encoding="utf-8") as file:
-                file.write(redact_paths(line))
-
-    def show_event(self, event: dict) -> None:
-        job, kind, text = event["job"], event["event"], event.get("text", "started")
-        self.going.pop(job, None)
-        if kind in ("start", "progress"):
-            self.going[job] = self.titles[job]
-        elif kind == "fail":
-            self.failures.append((event["code"], text))
+    def show(self, job: Job, event: str, text: str = "started", seconds: float = 0, code: int = 1) -> None:
+        """Print the line of an event: start, progress, kept, end or fail."""
+        if event == "fail":
+            self.failed.add(job)
+            self.failures.append((code, text))
             text = f"failed: {one_line(text, most=600)}"
-        else:
+        elif event == "kept":
             self.ended.add(job)
             text = f"kept: {text}"
-        if kind == "end":
+        elif event == "end":
+            self.ended.add(job)
             self.ran += 1
-            text = f"{event['seconds']:.1f} s"
-        count = f"[{len(self.ended)}/{len(self.titles)}]"
+            text = f"{seconds:.1f} s"
+        count = f"[{len(self.ended)}/{len(self.jobs)}]"
         margin = count if job in self.ended else " " * len(count)
-        transient = kind == "progress" and sys.stdout.isatty()
-        say(f"{margin} {self.titles[job].ljust(self.width)}  {text}", end="" if transient else "\n")
+        transient = event == "progress" and sys.stdout.isatty()
+        say(f"{margin} {job.title.ljust(self.width)}  {text}", end="" if transient else "\n")

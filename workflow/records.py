@@ -5,10 +5,11 @@ counts as absent, and so does one of another job, whose files this job must not 
 """
 
 import json
+import secrets
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from lib.paths import ROOT, UserError, sync
+from lib.paths import ROOT, UserError
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, digest
 from workflow.pipeline import Job
@@ -29,8 +30,8 @@ def is_valid(record: object) -> bool:
     """Whether this is a record that matches its own key."""
     if not isinstance(record, dict) or not all(isinstance(record.get(name), dict) for name in ("parts", "outputs")):
         return False
-    sums = record["outputs"].values()
-    return record.get("key") == record_key(record["parts"]) and all(isinstance(one, str) for one in sums)
+    texts = [record.get("id"), *record["outputs"].values()]
+    return record.get("key") == record_key(record["parts"]) and all(isinstance(one, str) for one in texts)
 
 
 def is_record_of(record: dict, job: Job) -> bool:
@@ -52,21 +53,14 @@ def with_manifests(paths: Iterable[str]) -> list[str]:
 
 
 def write_record(job: Job, content: dict, outputs: Iterable[str], seconds: float) -> None:
-    """Write the record of a finished job: its key, the content of the key, and checksums of all outputs."""
+    """Write the record of a finished job: its key, the content of the key, checksums of all outputs, and an id of this
+    result."""
     sums = {path: checksum(path) for path in [*with_manifests(outputs), job.executed]}
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
-    for place in sorted({place for path in sums for place in (ROOT / path, (ROOT / path).parent)}):
-        sync(place)
     record = {"key": record_key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
-    write_json(ROOT / job.record, record)
-
-
-def mark_done(job: Job) -> None:
-    """Mark a job as done for Snakemake and downstream jobs, with the checksum of its record."""
-    (ROOT / job.done).parent.mkdir(parents=True, exist_ok=True)
-    (ROOT / job.done).write_text(str(checksum(job.record)), encoding="utf-8")
+    write_json(ROOT / job.record, record | {"id": secrets.token_hex(8)})
 
 
 def changed_parts(record: dict, content: dict) -> list[str]:
@@ -75,11 +69,13 @@ def changed_parts(record: dict, content: dict) -> list[str]:
     return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 
-def is_intact(record: dict, below: str = "") -> bool:
-    """Whether all files of a record have their checksums. `below`: the folder that has them, with a final slash.
-    Without one, the executed notebook, which its reader may have saved, need only exist."""
+def is_intact(record: dict, stale: Path | None = None) -> bool:
+    """Whether all files of a record, which may lie in a folder of stale, have their checksums. Outside of stale the
+    executed notebook, which its reader may have saved, need only exist."""
 
     def is_same(path: str, value: str) -> bool:
-        return (ROOT / path).is_file() if path.endswith(".ipynb") and not below else checksum(below + path) == value
+        if path.endswith(".ipynb") and not stale:
+            return (ROOT / path).is_file()
+        return checksum(str((stale or ROOT) / path)) == value
 
     return all(is_same(path, value) for path, value in record["outputs"].items())

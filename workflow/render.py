@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-from lib.paths import ROOT, write_atomically
+from lib.files import write_atomically
+from lib.paths import ROOT
 from workflow import keys, preload
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, import_closure
@@ -64,16 +66,16 @@ def typeset(folder: Path) -> str:
         return ""
     if not shutil.which("pdflatex"):
         return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
-    with tempfile.TemporaryDirectory(prefix=f".typeset-{os.getpid()}-", dir=folder) as scratch:
-        command = [*PDFLATEX, f"-output-directory={Path(scratch).name}", "results.tex"]
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*PDFLATEX, f"-output-directory={scratch}", "results.tex"]
         env = {**os.environ, "SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
         done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True)
         log = folder / "results.log"
         if done.returncode == 0:
-            os.replace(Path(scratch, made.name), made)
+            write_atomically(made, partial(shutil.copyfile, Path(scratch, made.name)))
             log.unlink(missing_ok=True)
             return ""
         if Path(scratch, log.name).exists():
-            os.replace(Path(scratch, log.name), log)
+            shutil.copyfile(Path(scratch, log.name), log)
     where = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
     return f"results.pdf was not created: pdflatex failed, see {where}/results.log"

@@ -11,7 +11,7 @@ class Notebook:
     `heavy`: runs a model, once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model
     and dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
     `given`: replaces a heavy notebook for a model whose weights are missing, and reads its file of responses.
-    `minutes`: estimated time of a job; Snakemake starts the longest chains of jobs first.
+    `minutes`: estimated time of a job; the longest chains of jobs start first.
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
     `data`: files of the project that it reads.

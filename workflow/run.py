@@ -5,22 +5,21 @@ are. If everything is up to date, it starts nothing.
 """
 
 import os
-import re
 import signal
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from functools import partial
+from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, cluster, dry_run, extras, finding, fresh, hub, leftovers, locks, usable, weights
+from workflow import check, cli, extras, finding, fresh, hub, locks, usable, weights
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
 from workflow.render import import_early, renew_report, typeset
-from workflow.schedule import preloaded, schedule
+from workflow.schedule import Schedule, start_fork_server
 
 
 def silence_stdout() -> None:
@@ -78,48 +77,49 @@ def execute_command(args: Namespace) -> int:
     run = plan(args)
     if args.verb == "check":
         return check.main(run, say)
-    if (code := make(args, run)) or args.dry_run:
+    if code := make(args, run):
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
         say(line)
-    if args.book:
-        from workflow import book  # slow to import, and other verbs do not need it
-
-        book.write_book(run, say)
     if args.verb == "verify":
-        from workflow.verify import verify  # slow to import, too
+        from workflow.verify import verify  # slow to import, and other verbs do not need it
 
         return verify(run, say)
     return 0
 
 
+def list_jobs(run: Run, force: list[str]) -> int:
+    """Print the jobs that a start would do; do and move nothing."""
+    verdicts = fresh.judge_all(run, fresh.reject(run, set(force)))
+    todo = [verdict.job for verdict in verdicts if verdict.needs_run]
+    for job in todo:
+        say(job.title)
+    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
+    return 0
+
+
 def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
-    started, profile = time.monotonic(), cluster.load_profile(args.cluster) if args.cluster else None
-    if profile:
-        cluster.check(profile, run)
+    started = time.monotonic()
     if args.dry_run:
-        return dry_run.list_jobs(run, profile, args.force, say)
-    with locks.run_lock(run):
+        return list_jobs(run, args.force)
+    with locks.run_lock(run) as scratch:
         hub.pin_revisions(run)
-        if profile:
-            cluster.cancel_earlier_jobs(profile, run, say)
-        leftovers.clear_leftovers(run)
-        verdicts = fresh.judge_all(run, args.force)
-        todo = [verdict for verdict in verdicts if verdict.open]
+        rejected = fresh.reject(run, set(args.force))
+        verdicts = fresh.judge_all(run, rejected)
+        todo = [verdict for verdict in verdicts if verdict.needs_run]
         jobs = [verdict.job for verdict in todo]
         if models_of(jobs):
-            hub.go_offline_if_silent(run)  # before the preloaded process is given its environment
-        with preloaded(run, jobs) as door:
-            if jobs and not prepare_models(run, jobs):
-                return 2
-            if jobs and profile:
-                extras.install_plugin(cluster.EXECUTORS[profile.executor][1], say)
-            fresh.move_all_outputs(run, verdicts)  # moves files: every check of the user's input is above
-            print_verdicts(verdicts)
-            board = Board({job.name: job.title for job in jobs})
-            code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
-        if not any(job.notebook.exports and job.name in board.unfinished for job in run.jobs):  # unless 08 failed
+            hub.go_offline_if_silent(run)  # before the fork server is given its environment
+        start_fork_server(run, jobs, scratch)
+        if jobs and not prepare_models(run, jobs):
+            return 2
+        fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
+        print_verdicts(verdicts)
+        run = usable.with_small(run, models_of(jobs))
+        board = Board(run.job(job.name) for job in jobs)
+        code = execute(run, todo, board, scratch) if todo else 0
+        if not any(job.notebook.exports for job in board.unfinished):  # unless 08 failed
             renew_report(run)
         if code:
             return code
@@ -136,9 +136,11 @@ def make(args: Namespace, run: Run) -> int:
 
 SAID = {  # by state
     "kept": "kept though code changed ({why}); --force {number} reruns it",
-    "restored": "restored ({why})",
-    "make": "will run ({why})",
-    "waits": "will run if its inputs change ({why})",
+    "restored": "restored (from an earlier run with the same inputs)",
+    "forced": "will run (asked for)",
+    "changed": "will run (changed: {why})",
+    "damaged": "will run (its outputs were edited or damaged)",
+    "waits": "will run if its inputs change (follows {why})",
 }
 
 
@@ -146,7 +148,7 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
     """Print which notebooks will run, are kept or were restored: one line per notebook and reason."""
     lines = []
     for verdict in verdicts:
-        if verdict.state in SAID and verdict.why != fresh.NEW:
+        if verdict.state in SAID:
             row, said = verdict.job.notebook, SAID[verdict.state]
             lines.append(f"{row.name}: {said.format(why=verdict.why, number=row.number)}")
     for text, count in Counter(lines).items():
@@ -171,30 +173,20 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
 
-def execute(
-    run: Run, todo: list[fresh.Verdict], board: Board, total: int, profile: cluster.Profile | None, door: str
-) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
-    jobs = [verdict.job for verdict in todo]
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
-    if profile:
-        at_once = f"{profile.name}, at most {profile.at_once} at once"
-    sure = sum(verdict.state == "make" for verdict in todo)
-    others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
-    say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
+    conditional = sum(verdict.state == "waits" for verdict in todo)
+    others = f", and {conditional} if their inputs change" if conditional else ""
+    say(f"{run.name}: {len(todo) - conditional} of {len(run.jobs)} jobs to do on {at_once}{others}")
     hub.save_revisions(run)
-    usable.with_small(run, models_of(jobs)).save()
-    if any(job.notebook.exports for job in jobs):
+    if any(job.notebook.exports for job in board.jobs):
         import_early()
-    log = ROOT / run.folder / "snakemake.log"
-    log.write_text("", encoding="utf-8")
-    code = schedule(run, jobs, partial(board.handle_line, log), profile, door)
-    if not code:
-        return 0
-    failures = list(dict.fromkeys(board.failures)) or [(1, failure_reason(run, code, board.going))]
-    for _, text in reversed(failures):  # the first failure last
+    Schedule(run, board, scratch).run_jobs()
+    for _, text in reversed(board.failures):  # the first failure last
         print_error(text)
-    return 2 if all(code == 2 for code, _ in failures) else 1
+    codes = {code for code, _ in board.failures}
+    return 2 if codes == {2} else int(bool(codes))
 
 
 def report_unusable(run: Run, models: list[str]) -> bool:
@@ -203,30 +195,6 @@ def report_unusable(run: Run, models: list[str]) -> bool:
     for text in reasons:
         print_error(text)
     return bool(reasons)
-
-
-# ---- failure --------------------------------------------------------------------------------------------------
-
-
-def failure_reason(run: Run, code: int, going: dict[str, str]) -> str:
-    """Return why a run failed although no job reported a failure: killed jobs, or Snakemake's error."""
-    name, titles = f"{run.folder}/snakemake.log", ", ".join(going.values())
-    if code < 0:
-        beside = f" while {titles} ran" if going else ""
-        who = f"the process that schedules the jobs was killed{beside}, by signal {-code}"
-        return f"{who}; the same command goes on from here"
-    if run.cluster and (said := cluster.failure_reason(ROOT / name)):
-        who = f"{titles}: ended by the cluster" if going else "the cluster says"
-        return f"{who}: {said}; the same command goes on from here (logs: {name}, {run.folder}/cluster/)"
-    if going:
-        return (
-            f"{titles}: killed before it could say why, most likely out of memory; the same command goes on "
-            f"from here, with --cores 1 one notebook at a time (log: {name})"
-        )
-    text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"(Error|Exception)\b.*\w", line)] or lines[-1:]
-    return f"the schedule failed, see {name}: {errors[-1] if errors else 'no reason given'}"
 
 
 if __name__ == "__main__":

@@ -1,114 +1,126 @@
-"""Run the jobs with Snakemake, longest chains first. A second process, with the imports of the jobs done, forks them
-(preload.py).
+"""Run jobs on this machine: upstream first, the longest chains first, as many at once as there are cores and GPUs.
+
+Each job is a process of multiprocessing's fork server, which has the libraries imported (preload.py). It reports by a
+pipe, and ends with the run. Whether a job still has to run is decided when its turn comes.
 """
 
-import json
+import multiprocessing
 import os
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
+from multiprocessing import connection, forkserver
+from pathlib import Path
 
-from lib.paths import ROOT
-from workflow import cluster, locks, node, notebook, records
-from workflow.cluster import Profile
+from workflow import fresh, gpus, keys, notebook, preload
 from workflow.pipeline import Job, Run
+from workflow.progress import Board
 
-# The workflow itself handles freshness, locks and incomplete files.
-FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
-    --ignore-incomplete --keep-incomplete --drop-metadata --nocolor"""
-# What the notebooks import, without and with a model. A job imports what is missing here by itself, only later.
-LIGHT = """pandas pyarrow.parquet yaml jinja2 nbformat nbconvert.exporters tokenizers.decoders seaborn matplotlib.figure
-    matplotlib.style scipy.stats scipy.optimize scipy.interpolate sklearn.isotonic sklearn.linear_model
-    sklearn.preprocessing huggingface_hub.file_download"""
-HEAVY = """torch.utils.flop_counter transformers.masking_utils transformers.generation.utils
-    transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto
-    transformers.models.llama.modeling_llama transformers.models.qwen3.modeling_qwen3"""
-SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+CAN_FORK = sys.platform == "linux"  # on macOS, a fork after the first use of Accelerate may hang
+CONTEXT = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
 
 
-def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], profile: Profile | None, door: str) -> int:
-    """Run the jobs and return the exit code. `hear` gets every line that they or Snakemake print; `door` is the socket
-    of the preloaded process."""
-    shutil.rmtree(ROOT / run.done, ignore_errors=True)
-    for job in set(run.jobs) - set(jobs):
-        records.mark_done(job)
-    os.environ.pop("SNAKEMAKE_PROFILE", None)  # the user may set it for other workflows
-    config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config]
-    if not profile:
-        command += ["--cores", str(run.cores), "--resources", f"gpu={run.gpus}"]
-        return stream_output(
-            start_process(command, child_environment() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear
-        )
-    try:
-        with node.follow_events(run, hear) as told:
-            command += cluster.snakemake_options(profile, run)
-            process = start_process(command, cluster.snakemake_environment(profile, run), **SPOKEN)
-            return stream_output(process, told, patience=3, number=signal.SIGINT)
-    finally:
-        cluster.cancel(profile, run)  # no job may outlive the run
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment variables of Snakemake and the preloaded process."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
-    # a killed Snakemake leaves temporary files
-    env["TMPDIR"] = os.environ.get("CALIBRATION_SCRATCH") or tempfile.gettempdir()
-    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake needs a cache folder
-        env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
-    return env
-
-
-def start_process(command: list[str], env: dict[str, str], **options) -> subprocess.Popen:
-    """Start a process in its own session: Ctrl-C reaches only the run, which then stops the others."""
-    return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, **options)
-
-
-def stream_output(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
-    """Read the output of a process to its end and return the exit code. `manner`: options of locks.stop_processes."""
-    try:
-        for line in process.stdout:
-            hear(line.decode("utf-8", errors="replace"))
-        return process.wait()
-    except BaseException:
-        locks.stop_processes(process, **manner)
-        raise
-
-
-# ---- the process that jobs are forked from ----------------------------------------------------------------------
+def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
+    """Have the libraries imported in another process, while this one prepares the models."""
+    if not CAN_FORK or not jobs:
+        return
+    heavy = any(job.model and not job.gpus for job in jobs)
+    modules = f"{preload.JUPYTER} {preload.LIGHT} {preload.HEAVY if heavy else ''}"
+    own = {preload.VARIABLE: modules, "TMPDIR": str(scratch), "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+    multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
+    CONTEXT.set_forkserver_preload(["workflow.preload"])
+    with changed_environment(notebook.fixed_environment(run.jobs[-1]) | own):
+        forkserver.ensure_running()
 
 
 @contextmanager
-def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
-    """Yield the socket of a preloaded process; empty if no job runs here or the system cannot fork."""
-    if run.cluster or not jobs or sys.platform != "linux":
-        yield ""
-        return
-    folder = locks.scratch_folder()
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(folder / "door"))
-        door.listen(128)  # clients wait until the imports are done
-        words = json.dumps([door.fileno(), os.getpid(), modules_to_import(jobs)])
-        env = (
-            child_environment()
-            | notebook.fixed_environment(run.jobs[-1])
-            | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-        )
-        command, silent = [sys.executable, "-m", "workflow.preload", words], subprocess.DEVNULL
-        process = start_process(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
+def changed_environment(values: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
     try:
-        yield str(folder / "door")
+        yield
     finally:
-        locks.stop_processes(process)
-        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.clear()
+        os.environ.update(before)
 
 
-def modules_to_import(jobs: list[Job]) -> list[str]:
-    """Return the modules of the libraries of the forked jobs."""
-    heavy = any(job.model and not job.gpus for job in jobs)
-    return [*LIGHT.split(), *(HEAVY.split() if heavy else ())]
+class Schedule:
+    """The jobs of a board, which are waiting, ready, running or ended."""
+
+    def __init__(self, run: Run, board: Board, scratch: Path):
+        self.run, self.board, self.scratch = run, board, scratch
+        self.order = TopologicalSorter({job: set(job.upstream) & set(board.jobs) for job in board.jobs})
+        self.order.prepare()
+        self.ready: list[Job] = []
+        self.running: dict[connection.Connection, tuple[Job, multiprocessing.Process, list[str]]] = {}
+        self.free_gpus = gpus.list_gpus() if run.gpus else []
+
+    def run_jobs(self) -> None:
+        """Run until no job can start any more: what follows a failed job stays undone."""
+        try:
+            self.start_jobs()
+            while self.running:
+                for channel in connection.wait(self.running):
+                    self.receive(channel)
+                self.start_jobs()
+        finally:
+            for _, process, _ in self.running.values():
+                process.kill()
+                process.join()
+
+    def start_jobs(self) -> None:
+        """Start as many jobs as find room. A job whose outputs are valid by now is done at once."""
+        while job := self.next_job():
+            if why := fresh.decide_at_start(job):
+                self.board.show(job, "kept", text=why)
+                self.order.done(job)
+            else:
+                self.start(job)
+
+    def next_job(self) -> Job | None:
+        """Return the most urgent of the jobs for which there is room."""
+        self.ready += self.order.get_ready()
+        fitting = [job for job in self.ready if self.has_room(job)]
+        if not fitting:
+            return None
+        job = max(fitting, key=lambda one: self.run.urgency[one.name])
+        self.ready.remove(job)
+        return job
+
+    def has_room(self, job: Job) -> bool:
+        used = sum(other.threads for other, *_ in self.running.values())
+        return not self.running or used + job.threads <= self.run.cores and job.gpus <= len(self.free_gpus)
+
+    def start(self, job: Job) -> None:
+        taken, self.free_gpus = self.free_gpus[: job.gpus], self.free_gpus[job.gpus :]
+        channel, end = CONTEXT.Pipe(duplex=False)
+        words = (job, keys.key_parts(job), ",".join(taken), self.scratch, end)
+        process = CONTEXT.Process(target=notebook.run_in_process, args=words)
+        process.start()
+        end.close()
+        self.running[channel] = job, process, taken
+        self.board.show(job, "start")
+
+    def receive(self, channel: connection.Connection) -> None:
+        """Show what a job reports. Once its end of the pipe is closed, it has ended."""
+        job, process, taken = self.running[channel]
+        try:
+            event, facts = channel.recv()
+        except EOFError:
+            del self.running[channel]
+            process.join()
+            self.free_gpus += taken
+            if job in self.board.ended:
+                self.order.done(job)
+            elif job not in self.board.failed:
+                self.board.show(job, "fail", text=killed_text(job), code=1)
+            return
+        self.board.show(job, event, **facts)
+
+
+def killed_text(job: Job) -> str:
+    return (
+        f"{job.title}: killed before it could say why, most likely out of memory; the same command goes on from here, "
+        f"with --cores 1 one notebook at a time (log: {job.log})"
+    )

@@ -63,7 +63,7 @@ def copy_rows(run: str, path: Path, rows: pd.DataFrame, keys: list[str], **more:
     """Write rows as a shard of the notebook that made the frame at `path`."""
     facts = store.read_manifest(path)
     cache = RowCache(run, path.parent.name, path.stem, {name: facts[name] for name in GIVEN if name in facts} | more)
-    cache.save_shard(0, rows, keys, float("nan"))
+    cache.save_shard(rows, keys, float("nan"))
     return f"{len(rows)} rows of {path.parent.name}"
 
 

@@ -158,11 +158,11 @@ def check_gpu(run: Run, lm: Any) -> Iterator[Line]:
 
 def with_small(run: Run, names: list[str]) -> Run:
     """Return the run with those of these models that run on the processor on every machine."""
-    from lib.generate import pretrained
+    from lib.generate import models
 
     outlines = {}
     for name, spec in ((name, params.load_model_config(name)) for name in names):
         if spec.at_hand:
             folder, named = find_config(spec)
-            outlines[name] = pretrained.outline_network(pretrained.read_config(folder, **named))
-    return replace(run, small=tuple(name for name, network in outlines.items() if pretrained.is_small(network)))
+            outlines[name] = models.outline_network(models.read_config(folder, **named))
+    return replace(run, small=tuple(name for name, network in outlines.items() if models.is_small(network)))

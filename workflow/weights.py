@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lib import params
+from lib.files import write_atomically
 from lib.models_and_datasets import Model
-from lib.paths import ROOT, UserError, local_path, nearest, write_atomically
+from lib.paths import ROOT, UserError, local_path, nearest
 from workflow import hub
 from workflow.fingerprint import checksum
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from lib import params, run_names, store
+from lib import params, store
 from lib.analysis import calibration_statistics, costs, dropout_statistics, token_statistics
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
@@ -64,7 +64,7 @@ def load_signals(
     `kinds`: which frames to read beside the generations. Raise UserError if there are neither own nor shipped ones;
     passes may be missing.
     """
-    asked, passed = (run_names.models_at_hand(models) if kind in kinds else [] for kind in ("verification", "dropout"))
+    asked, passed = (params.models_at_hand(models) if kind in kinds else [] for kind in ("verification", "dropout"))
     generations = store.load_frames(run, "generations", models, datasets)[0]
     verification = store.load_frames(run, "verification", asked, datasets)[0]
     dropout = store.load_frames(run, "dropout", passed, datasets, may_lack=True)[0]
@@ -170,7 +170,7 @@ def results_without_frames(
 
 def select_labels(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
     """Return the {name: label} of the models (or datasets) that a table shows; all if none is named."""
-    return {name: labels[name] for name in run_names.select_names(kind, names, list(labels))}
+    return {name: labels[name] for name in params.select_names(kind, names, list(labels))}
 
 
 def results_of_run(

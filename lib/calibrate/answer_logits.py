@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import CubicSpline
 
-from lib.temperature_grid import temperatures
+from lib.stored_columns import temperatures
 
 TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 or 1
 

@@ -12,7 +12,8 @@ import pandas as pd
 from lib import store
 from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fitting import Fit
-from lib.paths import UserError, first_line, nearest, parse_json, read_bytes, relative_path, write_atomically
+from lib.files import parse_json, read_bytes, write_atomically
+from lib.paths import UserError, first_line, nearest, relative_path
 
 
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:

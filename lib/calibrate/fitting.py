@@ -1,5 +1,6 @@
-"""Fit calibrators to a run's frames, one per method and model-dataset pair, and apply them: to the pair's own
-evaluation rows, or to those of other pairs (`tab:calibration_transfer_full`)."""
+"""Fit calibrators to a run's frames, one per method and model-dataset pair, and apply them.
+
+They are applied to the pair's own evaluation rows, or to those of other pairs (`tab:calibration_transfer_full`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

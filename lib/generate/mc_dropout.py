@@ -23,12 +23,11 @@ from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout
 from lib.paths import MissingSignal
-from lib.random_streams import first_places, first_rows, stream_seed
-from lib.store import KEYS
+from lib.random_streams import first_positions, first_rows, stream_seed
 from lib.tasks import answers
 
 Work = tuple[str, float]  # example_id and rate of a row of passes
-MAX_LOGITS = 2**26  # logits of all passes in memory, 256 MB: 44 answer tokens of ten passes, vocabulary 152k
+MAX_LOGITS = 2**24  # logits of all passes in memory, 64 MB: 11 answer tokens of ten passes, vocabulary 152k
 
 # ---- the passes over one response
 
@@ -65,16 +64,10 @@ def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
 
 @torch.inference_mode()
 def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> Iterator[torch.Tensor]:
-    """Return the logits of T stochastic passes over one row of a generations frame, at its answer tokens.
+    """Yield the float32 logits (T, b, V) of T stochastic passes over a generations row, for b answer tokens at a time.
 
-    Yields
-    ------
-    float32 logits (T, b, V), one block of answer tokens after another; each block is another forward pass with the
-    same masks
-
-    Raises
-    ------
-    UserError if even a single pass exceeds the device's memory, or if logits are not finite
+    Each block is another forward pass with the same masks. Raise UserError if even a single pass exceeds the device's
+    memory, or if logits are not finite.
     """
     ids, answer = read_tokens(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
@@ -84,40 +77,33 @@ def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> 
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
     def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
-        before = cache and select_rows(cache, batch)
-        rows = new.expand(len(batch), -1)
+        before, rows = cache and select_rows(cache, batch), new.expand(len(batch), -1)
         with seeded_dropout(lm.model, [passes[i] for i in batch]):
             read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
         return list(read.logits.float())
 
     numbers, lengths, budget = range(len(passes)), [len(ids)] * len(passes), settings.max_dropout_tokens
-    size = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
-    for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
+    at_once = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
+    for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(at_once):
         logits = torch.stack(map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'"))
         models.check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
         yield logits
 
 
-def pass_probabilities(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> torch.Tensor:
-    """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
-    blocks = pass_logits(lm, row, rate, settings)
-    return torch.cat([logits.double().softmax(-1) for logits in blocks], 1).cpu()
-
-
-def tabulate_passes(lm: LanguageModel, p: torch.Tensor, top: int = 3) -> pd.DataFrame:
-    """Return a table of probabilities (T, m, V), with one row per pass and one for their mean.
+def tabulate_passes(lm: LanguageModel, row: Any, rate: float, settings: Dropout, top: int = 3) -> pd.DataFrame:
+    """Return a table of probabilities of the passes over a generations row: one row per pass and one for their mean.
 
     Each answer token has one column for each of its `top` most probable tokens by the mean.
     """
-    columns = {}
-    for j, mean in enumerate(p.mean(0)):
-        for token in mean.topk(top).indices.tolist():
-            columns[j, f"{lm.tokenizer.decode([token])!r}"] = [*p[:, j, token].tolist(), float(mean[token])]
-    rows = pd.Index([*range(1, len(p) + 1), "mean"], name="pass")
-    return pd.DataFrame(columns, rows).rename_axis(columns=["answer token", "it could be"])
+    p = torch.cat([logits.double().softmax(-1).cpu() for logits in pass_logits(lm, row, rate, settings)], 1)
+    p = torch.cat([p, p.mean(0, keepdim=True)])  # (T + 1, m, V)
+    shown = [(j, token) for j, mean in enumerate(p[-1]) for token in mean.topk(top).indices.tolist()]
+    columns = {(j, repr(lm.tokenizer.decode([token]))): p[:, j, token].tolist() for j, token in shown}
+    index = pd.Index([*range(1, len(p)), "mean"], name="pass")
+    return pd.DataFrame(columns, index).rename_axis(columns=["answer token", "it could be"])
 
 
-# ---- frames of passes
+# ---- a pair's passes
 
 
 def mc_dropout_entropies(
@@ -133,7 +119,7 @@ def mc_dropout_entropies(
     rows, made = {row.example_id: row for row in frame.itertuples(index=False)}, []
     for example_id, rate in work:
         logits = pass_logits(lm, rows[example_id], rate, settings)
-        keys = {name: getattr(rows[example_id], name) for name in KEYS}
+        keys = {name: getattr(rows[example_id], name) for name in store.KEYS}
         made.append(keys | {"rate": rate} | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p))
     return pd.DataFrame(made)
 
@@ -144,17 +130,9 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     return rows.example_id[rows.split == "calibration"].tolist()
 
 
-# ---- a pair's passes
-
-
-def grid_work(rates: Sequence[float], tuning: Sequence[str]) -> list[Work]:
-    """Return the tuning rows at every rate."""
-    return [(example_id, rate) for rate in rates for example_id in tuning]
-
-
 def rest_work(frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int) -> list[Work]:
     """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all)."""
-    places = first_places(frame, dropout_limit, seed)
+    places = first_positions(frame, dropout_limit, seed)
     return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 
@@ -164,8 +142,8 @@ def empty_if_missing(run: str, pair: str, **facts: Any) -> Iterator[None]:
     try:
         yield
     except MissingSignal as reason:
-        told, none = facts | {"missing": str(reason), "seconds": 0.0}, stored_columns.empty_frame("dropout")
-        write_passes(run, pair, 0.0, none.drop(columns="tuning").assign(tuning=True), none, **told)
+        none = stored_columns.empty_frame("dropout").assign(tuning=True)
+        write_passes(run, pair, 0.0, none, none, **facts, missing=str(reason), seconds=0.0)
         raise
 
 

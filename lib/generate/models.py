@@ -1,36 +1,30 @@
 """Language models with their tokenizers and chat templates, at a fixed revision.
 
 They come from the Hugging Face Hub, a local folder or a GGUF file. Only safetensors or GGUF weights and code that ships
-with transformers are loaded.
+with transformers are loaded. transformers would continue with an incomplete checkpoint: it fills missing tensors with
+random numbers, and without an end token a response never ends. So both are checked here.
 """
 
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from transformers import GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig, logging
 
 from lib.generate.float32_logits import give_float32_logits
-from lib.generate.pretrained import (
-    check_finite_weights,
-    check_lfs_pointers,
-    is_small,
-    load_network,
-    outline_network,
-    read_config,
-    read_end_tokens,
-    read_tokenizer,
-)
-from lib.models_and_datasets import Model
+from lib.models_and_datasets import SMALL, Model
 from lib.paths import UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+ANSWERED = "That makes 4."
 
 
 @dataclass(eq=False)
@@ -59,9 +53,6 @@ class LanguageModel:
         return self.model.get_input_embeddings().weight.shape[0]
 
 
-# ---- loading
-
-
 def load_language_model(name: str, spec: Model) -> LanguageModel:
     """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor, unless the model's file
     differs.
@@ -72,61 +63,186 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     Raises
     ------
     UserError
-        Source, revision or files are unavailable, in the hub's words. Or the checkpoint is incomplete: missing, extra
-        or
-        non-finite tensors, no end token, tokens without a row.
+        Source, revision or files are unavailable, in the hub's words. Or the checkpoint is incomplete: missing or extra
+        tensors, no end token, tokens without a row. Or it does not fit the visible GPUs.
     """
-    transformers.utils.logging.disable_progress_bar()
-    check_gpu_is_seen()
-    source = find_source(spec)
     named = {"gguf_file": Path(spec.gguf).name} if spec.gguf else {"revision": spec.revision}
-    try:
-        if folder := local_folder(spec):
-            check_lfs_pointers(folder)
+    with loading_errors(f"model '{name}' ({spec.source}): "):
+        check_gpu_is_seen()
+        source = find_source(spec)
         config, tokenizer = read_config(source, **named), read_tokenizer(source, **named)
         outline = outline_network(config)
-        attention = None if spec.attention == "auto" else spec.attention
-        dtype, devices = loading_dtype(spec, outline), choose_devices(spec, outline)
-        options = {"config": config, "dtype": dtype, "attn_implementation": attention}
-        model = load_network(source, **named, **options, **devices)
-        check_all_on_gpu(model, devices)
-        check_finite_weights(model.eval().state_dict().items())
-        eos, _ = read_end_tokens(model, tokenizer, folder)
-    except UserError as error:
-        raise UserError(f"model '{name}' ({spec.source}): {error}") from error
-    except Exception as error:  # transformers and its file readers raise many types
-        raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {first_line(error)}") from error
+        dtype, on_gpu = loading_dtype(spec, outline), runs_on_gpu(outline)
+        options = {"config": config, "dtype": dtype}
+        if spec.attention != "auto":
+            options["attn_implementation"] = spec.attention
+        if on_gpu:  # without a copy in the host's memory
+            options["device_map"] = "auto" if spec.gpus == "all" else "cuda"
+        model = load_network(source, **named, **options).eval()
+        eos, _ = read_end_tokens(model, tokenizer, local_folder(spec))
     facts = describe_model(model, tokenizer, spec, dtype)
-    if devices:
+    if on_gpu:
         # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step
         torch.backends.cuda.enable_cudnn_sdp(False)
         facts["cudnn_attention"] = False
     if give_float32_logits(model):
         facts["logits"] = "float32"
-    # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
-    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
+    model.generation_config = GenerationConfig()  # hidden penalties of a shipped one would change the distribution
     return LanguageModel(name, spec, model, tokenizer, eos, facts)
 
 
+@contextmanager
+def loading_errors(who: str = "") -> Iterator[None]:
+    """Raise each error of the body as a UserError, which begins with `who`. transformers' progress is not shown."""
+    logging.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:  # transformers and its file readers raise many types
+        what = error if isinstance(error, UserError) else f"can't be loaded: {first_line(error)}"
+        raise UserError(f"{who}{what}") from error
+
+
+# ---- its files
+
+
 def local_folder(spec: Model) -> Path | None:
-    """Return the local folder of a model's source, or of its GGUF file, if it exists."""
-    return spec.place if os.path.isdir(spec.place) else None  # pathlib raises for a name too long
+    """Return the local folder of a model's source, or of its GGUF file, if it exists. Raise UserError for a file in it
+    that git-lfs has not fetched yet."""
+    if not os.path.isdir(spec.place):  # pathlib raises for a name too long
+        return None
+    for path in spec.place.iterdir():
+        if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(LFS_POINTER):
+            raise UserError(f"{path.name} of {spec.source} is a pointer of git-lfs: `git lfs pull` fetches the file")
+    return spec.place
 
 
 def find_source(spec: Model) -> str:
     """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF file is not fetched
     yet."""
-    path = local_folder(spec)
-    if path is None and spec.gguf:
+    if path := local_folder(spec):
+        return str(path)
+    if spec.gguf:
         raise UserError(
             f"{spec.gguf} of {spec.source} is not fetched and checked yet: `./run_all.sh PROFILE` with a profile (or "
             "`--add-models`) that names this model does so, once"
         )
-    if path is None and (is_path(spec.source) or "/" not in spec.source):
+    if is_path(spec.source) or "/" not in spec.source:
         parent = spec.place.parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
         raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")
-    return str(path or spec.source)
+    return spec.source
+
+
+def read_config(source: str, **named: Any) -> Any:
+    """Return the configuration of a checkpoint. `named` is its revision, or `gguf_file`, the name of a file there.
+
+    Raise UserError if a GGUF file's end token is none of its tokens: its tokenizer could not be read.
+    """
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False, **named)
+    end, size = config.eos_token_id, getattr(config, "vocab_size", 0)
+    if "gguf_file" in named and not (isinstance(end, int) and 0 <= end < size):
+        raise UserError(f"its end token {end} is none of the file's {size} tokens")
+    return config
+
+
+def read_tokenizer(source: str, **named: Any) -> Any:
+    """Return the tokenizer of a checkpoint, as `read_config`.
+
+    Raise UserError if a GGUF file names no end token. Its configuration would name another model's.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **named)
+    if "gguf_file" in named and tokenizer.eos_token_id is None:
+        raise UserError("the file names no end token: its responses would never end")
+    return tokenizer
+
+
+def load_network(source: str, **options: Any) -> Any:
+    """Load the network of a checkpoint with transformers' `from_pretrained`. The weights of a GGUF file are unpacked.
+
+    Raise UserError if the files lack a tensor or contain an unknown one, which transformers only logs; or if a part
+    for GPUs is on the processor or on disk, for lack of memory.
+    """
+    if "gguf_file" in options:
+        options["quantization_config"] = GgufConfig(dequantize=True)
+    found: Any = AutoModelForCausalLM.from_pretrained(
+        source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+    )
+    network, info = found
+    if differing := sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]})):
+        raise UserError(f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}")
+    if {"cpu", "disk"} & set(map(str, getattr(network, "hf_device_map", {}).values())):
+        raise UserError("parts of it do not fit the visible GPUs")
+    return network
+
+
+def outline_network(config: Any) -> Any:
+    """Return the network of a configuration, without memory for its weights."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[list[int], GenerationConfig]:
+    """Return the ids of all end tokens, and the model's generation settings.
+
+    They are those of these settings, the tokenizer's, and the one that closes an assistant's turn in the chat template:
+    settings often name the end of a document alone, beyond which a response would go on into further turns.
+
+    Raises
+    ------
+    UserError
+        There is no end token. Or the network has no row for one or for a token of the base vocabulary. Tokens added to
+        the tokenizer may lack a row, as long as no prompt contains them.
+    """
+    own = network.generation_config
+    if folder and (folder / "generation_config.json").is_file():  # transformers ignores a file that it can't read
+        own = GenerationConfig.from_pretrained(folder)
+    named = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]
+    named = [*named, tokenizer.eos_token_id, closing_token(tokenizer)]
+    ends = list(dict.fromkeys(token for token in named if token is not None))
+    if not ends:
+        raise UserError(
+            "it has no end token: its responses would never end; name `eos_token_id` in its generation_config.json"
+        )
+    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    size = network.get_input_embeddings().weight.shape[0]
+    if (last := max([*ends, *vocabulary.values()])) >= size:
+        raise UserError(f"its token {last} is none of the network's {size} tokens")
+    return ends, own
+
+
+def closing_token(tokenizer: Any) -> int | None:
+    """Return the id of the special token right after an assistant's message in the chat template; None without one."""
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": ANSWERED}]
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+    except Exception:  # of a template that knows no such messages
+        return None
+    after = tokenizer(text.rpartition(ANSWERED)[2].lstrip(), add_special_tokens=False).input_ids[:1]
+    return after[0] if after and not tokenizer.decode(after, skip_special_tokens=True) else None
+
+
+def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
+    file = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
+    return {
+        "source": public_path(spec.source),
+        "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
+        **file,
+        "architecture": type(model).__name__,
+        "parameters": model.num_parameters(),
+        "device": torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu",
+        "dtype": str(dtype).removeprefix("torch."),
+        "attention": model.config._attn_implementation,
+        "chat_template": digest(tokenizer.chat_template)[:16],
+        "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16],
+    }
+
+
+# ---- where and how precisely it runs
+
+
+def is_small(network: Any) -> bool:
+    """Whether a network, or its outline, has few enough parameters to run on the processor on every machine."""
+    return network.num_parameters() < SMALL
 
 
 def runs_on_gpu(network: Any) -> bool:
@@ -141,54 +257,12 @@ def loading_dtype(spec: Model, network: Any) -> torch.dtype:
     return torch.bfloat16 if runs_on_gpu(network) else torch.float32
 
 
-def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
-    file = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
-    device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
-    if (count := len({parameter.device for parameter in model.parameters()})) > 1:
-        device = f"{count} x {device}"
-    return {
-        "source": public_path(spec.source),
-        "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
-        **file,
-        "architecture": type(model).__name__,
-        "parameters": model.num_parameters(),
-        "device": device,
-        "dtype": str(dtype).removeprefix("torch."),
-        "attention": model.config._attn_implementation,
-        "chat_template": digest(tokenizer.chat_template)[:16],
-        "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16],
-    }
-
-
-# ---- on which GPUs
-
-
 def check_gpu_is_seen() -> None:
     """Raise UserError if the job has a GPU, by UUID, but PyTorch sees none: it would run on the CPU."""
     held = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if held.startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
-        built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for processors alone"
-        raise UserError(
-            f"this job holds {held}, but PyTorch {torch.__version__} is built {built} and sees no GPU: update the "
-            "driver, or remove .venv and set TORCH_INDEX to a build for it"
-        )
-
-
-def choose_devices(spec: Model, network: Any) -> dict[str, Any]:
-    """Return the device options of `from_pretrained` for a model's network; none on the processor.
-
-    A model whose file says `gpus: all` is spread over all visible GPUs.
-    """
-    if not runs_on_gpu(network):
-        return {}
-    return {"device_map": "auto" if spec.gpus == "all" else "cuda"}  # without a copy in the host's memory
-
-
-def check_all_on_gpu(model: Any, devices: dict[str, Any]) -> None:
-    """Raise UserError if a part of a model for GPUs is on the processor or on disk, for lack of memory."""
-    places = getattr(model, "hf_device_map", {}) if devices else {}
-    if away := [name for name, place in places.items() if str(place) in ("cpu", "disk")]:
-        raise UserError(f"{len(away)} of its {len(places)} parts do not fit the visible GPUs (the first is {away[0]})")
+        seen = f"this job holds {held}, but PyTorch {torch.__version__} sees no GPU"
+        raise UserError(f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it")
 
 
 # ---- logits and texts
@@ -202,12 +276,10 @@ def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: S
     """
     wrong = [name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)]
     if wrong:
-        dtype, attention = str(lm.model.dtype).removeprefix("torch."), lm.model.config._attn_implementation
-        raise UserError(
-            f"model '{lm.name}': the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} "
-            f"rows; {dtype}, {attention} attention); try `dtype: float32` or "
-            "`attention: eager` in its file"
-        )
+        found = f"the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} rows)"
+        how = f"{lm.model.dtype}, {lm.model.config._attn_implementation} attention"
+        remedy = "its weights are damaged, or try `dtype: float32` or `attention: eager` in its file"
+        raise UserError(f"model '{lm.name}' ({how}): {found}: {remedy}")
 
 
 # templates write a date that they are given, or call this for today's

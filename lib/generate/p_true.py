@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from lib import store, stored_columns
 from lib.generate.batching import map_by_length
@@ -21,51 +22,49 @@ from lib.generate.sampling import encode_prefix
 from lib.paths import UserError, relative_path
 from lib.tasks import answers, prompts
 
-OPTION_WORDS = ("A", "B", "True", "False")  # possible names of the options; the prompt asks for A or B
+OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
-IN_SITU_COLUMNS = [column.name for column in stored_columns.IN_SITU_FIELDS]  # that 01 measures
+IN_SITU_COLUMNS = [*(column.name for column in stored_columns.IN_SITU_FIELDS), "in_situ_seconds"]  # that 01 measures
 OptionLogits = dict[str, Any]  # logits of the spellings, logz, seconds
 
+# ---- the options
 
+
+@lru_cache(maxsize=1)
 def option_tokens(lm: LanguageModel) -> dict[str, int]:
-    """Return {spelling (`A`, ` A`): id} of those OPTION_WORDS that are single tokens, whether they count or not.
-
-    Raises
-    ------
-    UserError
-        A and B, the options of the prompt, can't be compared (`balance_spellings`).
-    """
-    found = option_token_ids(lm.tokenizer, query_ids(lm)[-1], OPTION_WORDS)
-    try:
-        prompts.balance_spellings(found, "/".join(OPTION_WORDS[:2]))
-    except UserError as problem:
-        raise UserError(f"model '{lm.name}': {problem}") from None
-    return found
-
-
-@lru_cache(maxsize=8)
-def option_token_ids(tokenizer: Any, before: int, words: tuple[str, ...]) -> dict[str, int]:
-    """Return {spelling: id} of the tokens for `words`, with or without a leading space, directly after the token
-    `before`.
+    """Return {spelling (`A`, ` A`): id} of the options that are single tokens after the query, whether they count or
+    not.
 
     They are found in the vocabulary. With Metaspace, which puts a space before every text, encoding a bare `A` returns
     `\\u2581A` and never `A`.
     """
+    words, before = "/".join(OPTION_PAIRS).split("/"), query_ids(lm)[-1]
     by_text: dict[str, int] = {}
-    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+    for token, index in sorted(lm.tokenizer.get_vocab().items(), key=lambda item: item[1]):
         if any(word in token and len(token) <= len(word) + MARK_CHARACTERS for word in words):
-            by_text.setdefault(answers.token_texts(tokenizer, [before, index])[-1], index)
+            by_text.setdefault(answers.token_texts(lm.tokenizer, [before, index])[-1], index)
     wanted = [form + word for word in words for form in prompts.FORMS]
     return {spelling: by_text[spelling] for spelling in wanted if spelling in by_text}
 
 
 def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
     """Return the spellings that P(True) counts, by pair of options that can be compared (for manifests)."""
-    found, said = option_tokens(lm), {}
-    for pair in ("/".join(OPTION_WORDS[:2]), "/".join(OPTION_WORDS[2:])):
+    said = {}
+    for pair in OPTION_PAIRS:
         with suppress(UserError):
-            said[pair] = prompts.describe_spellings(found, pair)
+            said[pair] = prompts.describe_spellings(option_tokens(lm), pair)
     return said
+
+
+def option_logits(lm: LanguageModel, logits: torch.Tensor) -> list[OptionLogits]:
+    """Return the option spellings' logits and the log-partition of logits (n, V) that predict an option."""
+    raw = logits.float()
+    of_options = raw[:, list(option_tokens(lm).values())].cpu().numpy()
+    logz = raw.double().logsumexp(-1).tolist()
+    return [{"logits": values, "logz": partition} for values, partition in zip(of_options, logz, strict=True)]
+
+
+# ---- the prompts
 
 
 def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
@@ -91,23 +90,14 @@ def trajectory_ids(lm: LanguageModel, row: Any) -> list[int]:
     return [*encode(lm, row.prompt), *row.token_ids[: len(row.token_ids) - row.eos]]
 
 
+# ---- the verdicts
+
+
 def seconds_when_idle(lm: LanguageModel) -> float:
     """Return the time (seconds) once the device has finished all queued work."""
     if lm.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def option_logits(lm: LanguageModel, logits: torch.Tensor) -> list[OptionLogits]:
-    """Return the option spellings' logits and the log-partition of logits (n, V) that predict an option."""
-    raw = logits.float()
-    of_options = raw[:, list(option_tokens(lm).values())].cpu().numpy()
-    logz = raw.double().logsumexp(-1).tolist()
-    return [{"logits": values, "logz": partition} for values, partition in zip(of_options, logz, strict=True)]
-
-
-def in_situ_columns(verdict: OptionLogits) -> dict[str, Any]:
-    return {f"in_situ_{name}": value for name, value in verdict.items()}
 
 
 @torch.inference_mode()
@@ -127,11 +117,10 @@ def encode_and_ask(
 
     def ask(batch: list[list[int]]) -> list[OptionLogits]:  # each has its share of the seconds
         started = seconds_when_idle(lm)
-        rows = list(map(torch.tensor, batch))
-        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(lm.device)
-        last = torch.tensor([[len(row) - 1] for row in rows]).to(lm.device)
+        padded = pad_sequence(list(map(torch.tensor, batch)), batch_first=True).to(lm.device)
+        last = torch.tensor([[len(row) - 1] for row in batch]).to(lm.device)
         found = option_logits(lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0])
-        seconds = (seconds_when_idle(lm) - started) / len(rows)
+        seconds = (seconds_when_idle(lm) - started) / len(batch)
         return [verdict | {"seconds": seconds} for verdict in found]
 
     return map_by_length(ask, sequences, list(map(len, sequences)), max_batch_tokens, f"model '{lm.name}'")
@@ -151,6 +140,10 @@ def ask_in_situ_on_cache(lm: LanguageModel, row: Any) -> tuple[OptionLogits, flo
     return verdict | {"seconds": seconds_when_idle(lm) - ready}, ready - started
 
 
+def in_situ_columns(verdict: OptionLogits) -> dict[str, Any]:
+    return {f"in_situ_{name}": value for name, value in verdict.items()}
+
+
 def read_in_situ(run: str, pair: str, generations: str) -> pd.DataFrame:
     """Return the in-situ verdicts that 01 computed at the end of each trajectory.
 
@@ -165,10 +158,7 @@ def read_in_situ(run: str, pair: str, generations: str) -> pd.DataFrame:
 
 
 def verify_responses(
-    lm: LanguageModel,
-    frame: pd.DataFrame,
-    max_batch_tokens: int = 32768,
-    save_texts: bool = True,
+    lm: LanguageModel, frame: pd.DataFrame, max_batch_tokens: int = 32768, save_texts: bool = True
 ) -> pd.DataFrame:
     """Return both verifications of a generations frame, one row each (columns: lib.stored_columns).
 
@@ -177,13 +167,13 @@ def verify_responses(
     """
     texts = [standard_prompt(lm, *text) for text in zip(frame.question, frame.text, strict=True)]
     ids = [encode(lm, text) for text in texts]
+    verdicts = encode_and_ask(lm, ids, max_batch_tokens)
+    check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())
     asked = frame[store.KEYS].assign(
         spellings=[list(option_tokens(lm))] * len(frame),
         standard_prompt=texts if save_texts else None,
-        standard_tokens=[len(i) for i in ids],
+        standard_tokens=list(map(len, ids)),
         in_situ_tokens=len(query_ids(lm)),
     )
-    verdicts = encode_and_ask(lm, ids, max_batch_tokens)
-    check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())
-    standard = pd.DataFrame(verdicts, index=frame.index).add_prefix("standard_")
+    standard = pd.DataFrame(verdicts, frame.index).add_prefix("standard_")
     return pd.concat([asked, standard, frame[IN_SITU_COLUMNS]], axis=1)

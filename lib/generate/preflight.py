@@ -2,25 +2,41 @@
 
 This needs only its configuration, its tokenizer and its architecture on the meta device. Each check gives a line: `ok`;
 `note`, for information; or `wrong`, with the remedy.
+
+Some kinds of networks keep state otherwise than in a cache of keys and values. In some, dropout takes no effect.
+Neither can be told from a name, and both would show only after hours. So they are tried on a network of the same kind
+with few layers and random weights, on the processor.
 """
 
-from collections import Counter
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import logging
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig, logging
 
-from lib.generate import architecture_trial, generation, imported_responses, models, p_true, pretrained, seeded_dropout
+from lib.generate import generation, imported_responses, models, p_true, seeded_dropout
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.models import LanguageModel
+from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
 from lib.params import Generation, Model
 from lib.paths import MissingSignal, UserError, first_line
 from lib.tasks import answers, prompts
+from lib.tasks.datasets import Example
 
 Line = tuple[str, str]  # ok, note or wrong; the result
 QUESTION_TOKENS = 60  # how much longer a question is than the example of prompts.py
+LARGEST = {  # sizes of the network that is tried, by their names in configurations
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_dim"), 64),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "num_experts_per_token", "top_k_experts"), 2),
+    **dict.fromkeys(("n_group", "topk_group"), 1),
+    "vocab_size": 512,
+}
+ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12  # of the batch that is tried: tokens of a prompt, and those that all share
+FAR = 1e-3  # difference of logits that is no rounding, in multiples of the largest
 
 
 def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: Any) -> LanguageModel:
@@ -43,17 +59,11 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
         The files can't be read, or do not match each other.
     """
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        pretrained.check_lfs_pointers(Path(folder))
-        config, tokenizer = pretrained.read_config(folder, **named), pretrained.read_tokenizer(folder, **named)
-        loaded = pretrained.load_network(folder, device_map="meta") if whole else pretrained.outline_network(config)
-        ends, own = pretrained.read_end_tokens(loaded, tokenizer, Path(folder))
-    except UserError:
-        raise
-    except Exception as error:  # transformers and its file readers raise many types
-        raise UserError(f"can't be loaded: {first_line(error)}") from error
-    return LanguageModel(name, spec, loaded, tokenizer, ends, own.to_diff_dict())
+    with models.loading_errors():
+        config, tokenizer = models.read_config(folder, **named), models.read_tokenizer(folder, **named)
+        network = models.load_network(folder, device_map="meta") if whole else models.outline_network(config)
+        ends, own = models.read_end_tokens(network, tokenizer, Path(folder))
+    return LanguageModel(name, spec, network, tokenizer, ends, own.to_diff_dict())
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ class Preflight:
         """Yield a line for each check of what the notebooks need. Raise UserError if an error rules out further
         checks."""
         yield from self.check_prompt()
-        yield from self.check_options(p_true.option_tokens(self.lm))
+        yield from self.check_options()
         yield from self.check_context()
         yield from self.check_kind()
 
@@ -90,42 +100,34 @@ class Preflight:
         return self.count_tokens(prompts.EXAMPLE) + QUESTION_TOKENS
 
     def check_prompt(self) -> Iterator[Line]:
-        """Check template, date, system prompt, thinking, beginning-of-sequence token and the network's rows."""
+        """Check that the template writes what it is given and nothing that changes, in tokens of the network."""
         lm, text = self.lm, self.render_prompt()
-        ids, template = models.encode(lm, text), str(lm.tokenizer.chat_template)
-        if not ids:
-            raise UserError("its chat template writes nothing")
-        bos = lm.tokenizer.bos_token and ids[0] == lm.tokenizer.bos_token_id
-        begins = "one beginning-of-sequence token" if bos else "none of its own"
+        ids = models.encode(lm, text)
+        begins = "one beginning-of-sequence token" if ids[:1] == [lm.tokenizer.bos_token_id] else "none of its own"
         yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
-        undated = replace(self, lm=replace(lm, spec=lm.spec.model_copy(update={"date_string": "any"})))
-        if "strftime_now" in template and not lm.spec.date_string and undated.render_prompt() != text:
+        if "strftime_now" in str(lm.tokenizer.chat_template) and not lm.spec.date_string:
             yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
-        for what, wanted in (("question", prompts.EXAMPLE), ("instruction how to answer", prompts.INSTRUCTION.strip())):
-            if wanted not in text:
-                yield "wrong", f"its chat template does not write the {what} as it is given"
+        if not (prompts.EXAMPLE in text and prompts.INSTRUCTION.strip() in text):
+            yield "wrong", "its chat template does not write question and instruction as they are given"
         if lm.spec.system_prompt and prompts.SYSTEM not in text:
             yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
-        if lm.spec.thinking and answers.CLOSING_TAG not in lm.tokenizer.get_vocab():
-            yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
         if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
             yield "wrong", "its template opens a thinking block: write `thinking: true`"
-        if (last := max(ids)) >= lm.vocab_size:
-            token = f"{lm.tokenizer.convert_ids_to_tokens(last)!r} ({last})"
-            yield "wrong", f"its prompt holds {token}, which is none of the network's {lm.vocab_size} tokens"
+        if (last := max(ids, default=0)) >= lm.vocab_size:
+            yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
         pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
         yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
 
-    def check_options(self, spellings: Mapping[str, int]) -> Iterator[Line]:
+    def check_options(self) -> Iterator[Line]:
         """List the option tokens and those that count: a form counts only if both options have it."""
+        spellings, asked = p_true.option_tokens(self.lm), self.values["options"]
         yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
-        asked = self.values["options"]
-        true, false = prompts.balance_spellings(spellings, asked)
-        text = f"P(True) counts {len(true)} spelling(s) of each option, {prompts.describe_spellings(spellings, asked)}"
-        single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in true + false]
-        lost = f"{', '.join(single)} has no counterpart and does not count"
+        count, counted = (
+            len(prompts.balance_spellings(spellings, asked)[0]),
+            prompts.describe_spellings(spellings, asked),
+        )
         seen = "how much probability they hold stands under tab:insitu_ptrue"
-        yield ("note", f"{text}; {lost}") if single else ("ok", f"{text}; {seen}")
+        yield "ok", f"P(True) counts {count} spelling(s) of each option, {counted}; {seen}"
 
     def check_context(self) -> Iterator[Line]:
         """Check that the longest prompt, the longest response and the in-situ query fit in the model's context."""
@@ -143,6 +145,15 @@ class Preflight:
             remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
             yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
 
+    def find_longest_prompt(self) -> tuple[int, str]:
+        """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
+        longest = {name: max(asked, key=self.count_question) for name, asked in self.questions.items()}
+        found = [(self.count_tokens(question), f"of {name}") for name, question in longest.items()]
+        return max(found, default=(self.estimate_prompt(), "estimated"))
+
+    def count_question(self, question: str) -> int:
+        return len(models.encode(self.lm, question))
+
     def check_lengths(self, imported: ImportedResponses) -> Iterator[Line]:
         """Report the imported responses that do not fit in the model's context with prompt and query."""
         asked = (self.lm, imported.dataset, imported.examples, Generation.of(self.values))
@@ -152,28 +163,81 @@ class Preflight:
             fit = f"do not fit its context of {self.lm.context} with prompt and query"
             yield "note", f"{of}, {fit}: they are not scored, and become rows without an answer"
 
-    def find_longest_prompt(self) -> tuple[int, str]:
-        """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
-        found = []
-        for dataset, questions in self.questions.items():
-            lengths = [len(ids) for ids in self.lm.tokenizer(list(questions), add_special_tokens=False).input_ids]
-            found.append((self.count_tokens(questions[lengths.index(max(lengths))]), f"of {dataset}"))
-        return max(found, default=(self.estimate_prompt(), "estimated"))
-
     def check_kind(self) -> Iterator[Line]:
         """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""
-        kind, modules = type(self.lm.model).__name__, seeded_dropout.dropout_modules(self.lm.model)
+        kind = type(self.lm.model).__name__
         try:
-            twin = architecture_trial.random_twin(self.lm)
+            twin = random_twin(self.lm)
         except Exception as error:  # of the network's own code
             yield "note", f"a small {kind} can't be tried: {first_line(error)}"
             return
-        if why := architecture_trial.why_no_cache(twin):
+        if why := why_no_cache(twin):
             yield "wrong", f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}"
         try:
             seeded_dropout.assert_dropout_active(twin)
         except MissingSignal as reason:
             yield "note", f"{reason}: c_BALD stays empty"
         else:
-            sites = Counter(type(module).__name__ for module in modules)
+            sites = seeded_dropout.count_dropout_modules(self.lm.model)
             yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+
+
+# ---- networks of the same kind
+
+
+def shrink_config(config: Any) -> None:
+    """Reduce a configuration to few layers, neurons, experts and tokens, with every type of layer that it has.
+
+    The width of the residual stream stays, since other sizes depend on it in ways of each kind.
+    """
+    layers, own = config.num_hidden_layers, vars(config)
+    types = getattr(config, "layer_types", None) or [""]
+    few = min(layers, max(2, 1 + max(map(types.index, types))))
+    own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
+    own.update({name: min(own[name], most) for name, most in LARGEST.items() if isinstance(own.get(name), int)})
+    config.num_hidden_layers = few
+    config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
+
+
+def random_twin(lm: LanguageModel) -> LanguageModel:
+    """Return a model of the same kind, with few layers and random weights.
+
+    Weights are larger than usual, so that no layer goes unseen. Raises what the network's own code raises.
+    """
+    config = copy.deepcopy(lm.model.config)
+    shrink_config(config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    layers = [layer for layer in network.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding))]
+    for weight in {layer.weight for layer in layers}:  # once if it is tied
+        weight.data.mul_(4)
+    network.generation_config = GenerationConfig()
+    network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
+    return replace(lm, model=network)
+
+
+@torch.inference_mode()
+def why_no_cache(lm: LanguageModel) -> str:
+    """Return why rows can't be read from a cache as a run does; empty if they can.
+
+    A batch of prompts with one beginning is padded, and loses the rows that end. Its most probable tokens, and the
+    logits of each row that is read in parts after its beginning, must be those of a plain forward pass.
+    """
+    rows = torch.randint(1, lm.vocab_size, (ROWS, TOKENS), generator=torch.Generator().manual_seed(0)).tolist()
+    prompts = [rows[0][:SHARED] + row[: TOKENS - SHARED - number] for number, row in enumerate(rows)]
+    asked = [Request(Example("", "evaluation", "", ""), None, prompt, 0, STEPS, SHARED) for prompt in prompts]
+    greedy = replace(lm, spec=lm.spec.model_copy(update={"top_k": 1}), eos=list(range(0, lm.vocab_size, 3)))
+    try:
+        begun = encode_prefix(lm, prompts[0][:SHARED])
+        for prompt, response in zip(prompts, sample_batch(greedy, asked), strict=True):
+            ids, cache = torch.tensor([prompt + response]), repeat_row(begun, 1)
+            plain = lm.model(ids, use_cache=False).logits[0]
+            parts = [lm.model(part, past_key_values=cache).logits[0] for part in ids[:, SHARED:].split(5, 1)]
+            if plain[len(prompt) - 1 : -1].argmax(-1).tolist() != response:
+                return "tokens of a batch differ from those of a plain forward pass"
+            if not (torch.cat(parts) - plain[SHARED:]).abs().max() <= FAR * plain.abs().max():
+                return "logits after a cache differ from those of a plain forward pass"
+    except Exception as error:  # of the network's own code
+        return f"{type(error).__name__}: {first_line(error)}"
+    return ""

@@ -17,8 +17,9 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
+from lib.files import parse_json, read_bytes
 from lib.parameter_types import Strict, validate
-from lib.paths import UserError, parse_json, read_bytes, relative_path
+from lib.paths import UserError, relative_path
 from lib.tasks.answers import CLOSING_TAG, text_offsets
 from lib.tasks.source_rows import HALF_CHARACTER
 

@@ -5,11 +5,13 @@ Dropout acts on the attention weights of every attention module and in every nn.
 former; they read their configuration at construction, so setting it later has no effect.
 """
 
+import copy
 import inspect
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -41,15 +43,21 @@ def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int]) -> 
     return torch.from_numpy(keep).view(len(passes), *shape)
 
 
-def masks_on_gpu(passes: Sequence[Pass], site: int, bits: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """Return the same from the GPU's own random numbers, because the CPU would need minutes per response.
+def masks_on_gpu(passes: Sequence[Pass], site: int, x: torch.Tensor) -> torch.Tensor:
+    """Return the same for `x` from the GPU's own random numbers, because the CPU would need minutes per response.
 
-    `bits` (passes, ...) are overwritten; those of at least `least` (passes, 1, ...) are kept. The numbers of a mask of
-    more than some 100,000 entries depend on the GPU model.
+    The numbers of a mask of more than some 100,000 entries depend on the GPU model.
     """
+    bits = torch.empty_like(x, dtype=torch.int32)
     for row, (seed, _) in zip(bits, passes, strict=True):
         row.random_(0, 65536, generator=torch.Generator(row.device).manual_seed(stream_seed(seed, str(site))))
-    return bits >= least
+    return bits >= by_pass(tuple(round(rate * 65536) for _, rate in passes), x.dim(), x.device)
+
+
+@lru_cache(maxsize=64)  # every copy to a GPU waits for it
+def by_pass(values: tuple[float, ...], dimensions: int, device: torch.device) -> torch.Tensor:
+    """Return values of the passes as a tensor (passes, 1, ...)."""
+    return torch.tensor(values, device=device).view(-1, *[1] * (dimensions - 1))
 
 
 class SeededDropout:
@@ -57,35 +65,20 @@ class SeededDropout:
 
     def __init__(self, passes: Sequence[Pass]):
         self.passes, self.site = passes, 0
-        self.of_rates: dict[tuple[int, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if not training:
             return x
         if len(x) != len(self.passes) or x.dim() not in (3, 4):
             raise UserError(f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had")
-        least, share = self.rates_beside(x)
         if x.is_cuda:
-            keep = masks_on_gpu(self.passes, self.site, torch.empty_like(x, dtype=torch.int32), least)
+            keep = masks_on_gpu(self.passes, self.site, x)
         else:
             keep = bernoulli_masks(self.passes, self.site, x.shape[1:]).to(x.device)
         self.site += 1
         keep = keep.view(torch.uint8)  # fast to multiply
         kept = x.mul_(keep) if x.dim() == 4 else x * keep  # nothing else uses the attention weights
-        return kept.div_(share)
-
-    def rates_beside(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the least number that is kept, and the share of numbers that are, by pass (passes, 1, ...).
-
-        They are made once, because every copy to a GPU waits for it.
-        """
-        key = x.dim(), x.device
-        if key not in self.of_rates:
-            rates, shape = [rate for _, rate in self.passes], (-1, *[1] * (x.dim() - 1))
-            values = [round(rate * 65536) for rate in rates], [1 - rate for rate in rates]
-            least, share = (torch.tensor(value, device=x.device).view(shape) for value in values)
-            self.of_rates[key] = least, share
-        return self.of_rates[key]
+        return kept.div_(by_pass(tuple(1 - rate for _, rate in self.passes), x.dim(), x.device))
 
 
 @contextmanager
@@ -94,8 +87,7 @@ def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout
 
     At the end the model is restored, also after an exception. Masks need the attention weights, so attention is eager.
     """
-    modules = dropout_modules(model)
-    before, attention, dropout = [m.training for m in modules], model.config._attn_implementation, functional.dropout
+    modules, attention, dropout = dropout_modules(model), model.config._attn_implementation, functional.dropout
     try:
         model.config._attn_implementation = BLOCKWISE
         functional.dropout = SeededDropout(passes)  # a TorchFunctionMode would slow every operation
@@ -103,8 +95,8 @@ def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout
             module.training = True
         yield functional.dropout
     finally:
-        for module, training in zip(modules, before, strict=True):
-            module.training = training
+        for module in modules:
+            module.training = False
         model.config._attn_implementation, functional.dropout = attention, dropout
 
 
@@ -117,33 +109,19 @@ def blockwise_eager_attention(
     memory. Keys and values that a group of heads shares are repeated once for all blocks.
     """
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
+    if (groups := getattr(module, "num_key_value_groups", 1)) > 1:
+        module = copy.copy(module)  # with groups of one head, so that it does not repeat them again
+        module.num_key_value_groups = 1
+        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
     queries, keys = query.shape[2], key.shape[2]
     size = max(1, min(QUERIES, MAX_WEIGHTS // (query.shape[1] * keys)))
     parts = []
-    with repeated_groups(module, key, value) as (key, value):
-        for first in range(0, queries, size):
-            last = min(first + size, queries)
-            seen = keys - queries + last
-            mask = attention_mask[:, :, first:last, :seen]
-            parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
+    for first in range(0, queries, size):
+        last = min(first + size, queries)
+        seen = keys - queries + last
+        mask = attention_mask[:, :, first:last, :seen]
+        parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
     return torch.cat(parts, 1), None
-
-
-@contextmanager
-def repeated_groups(module: Any, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Yield keys and values (passes, heads, keys, width), each repeated for the heads of its group.
-
-    Inside, the module has groups of one head, so that its eager attention does not repeat them again.
-    """
-    groups = getattr(module, "num_key_value_groups", 1)
-    if groups == 1:
-        yield list(tensors)
-        return
-    module.num_key_value_groups = 1
-    try:
-        yield [tensor.repeat_interleave(groups, dim=1) for tensor in tensors]
-    finally:
-        module.num_key_value_groups = groups
 
 
 def unpadded_mask(batch_size: int, **more: Any) -> torch.Tensor:
@@ -161,6 +139,11 @@ def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [m for m in model.modules() if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__]
 
 
+def count_dropout_modules(model: torch.nn.Module) -> dict[str, int]:
+    """Return the number of dropout modules by class."""
+    return dict(Counter(type(module).__name__ for module in dropout_modules(model)))
+
+
 @torch.inference_mode()
 def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
     """Return the number of dropout modules by class.
@@ -175,4 +158,4 @@ def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
         raise MissingSignal(f"passes with dropout fail in a {kind} ({first_line(error):.150})") from error
     if torch.equal(logits[0], logits[1]):
         raise MissingSignal(f"dropout takes no effect anywhere in a {kind}")
-    return dict(Counter(type(module).__name__ for module in dropout_modules(lm.model)))
+    return count_dropout_modules(lm.model)

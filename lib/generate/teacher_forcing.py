@@ -18,8 +18,8 @@ from lib.generate.models import LanguageModel, check_finite_logits
 from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
 from lib.models_and_datasets import Model
 from lib.params import Generation
+from lib.stored_columns import temperatures
 from lib.tasks import answers
-from lib.temperature_grid import temperatures
 
 LOGITS_AT_ONCE = 2**25  # numbers, 134 MB; four times as many on a GPU, where a pass is mostly kernel launches
 Scores = dict[str, Any]  # columns of the generations frame

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import run_names, store
+from lib import params, store
 from lib.analysis.results import Results
 from lib.analysis.run_results import Signals
 from lib.paper.all_tables import TABLES
@@ -83,7 +83,7 @@ def missing_passes_notes(run: str, models: Mapping[str, str], datasets: Mapping[
     there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
     absent = [
         f"{models[model]} on {label}"
-        for model in run_names.models_at_hand(list(models))
+        for model in params.models_at_hand(list(models))
         for dataset, label in datasets.items()
         if f"{model}__{dataset}" not in there
     ]

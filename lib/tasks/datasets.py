@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import random_streams
+from lib.files import parse_json
 from lib.models_and_datasets import Dataset
-from lib.paths import UserError, is_path, nearest, parse_json, public_path
+from lib.paths import UserError, is_path, nearest, public_path
 from lib.tasks import answers
 from lib.tasks.source_rows import SourceRow, find_folder, load_hub_parts, read_source_file, read_source_rows
 
@@ -67,7 +68,7 @@ def load_examples(dataset: Dataset) -> list[Example]:
 
 
 def select_examples(
-    examples: Sequence[Example], count: int, seed: int, dataset: str, followed: str = ""
+    examples: Sequence[Example], count: int, seed: int, dataset: str, always_first: str = ""
 ) -> list[Example]:
     """Return the first examples of each split, in the dataset's random order.
 
@@ -76,10 +77,10 @@ def select_examples(
     Parameters
     ----------
     count : examples per split; 0: all
-    followed : the id of the example that comes first
+    always_first : the id of the example that comes first
     """
     frame = pd.DataFrame(examples).assign(dataset=dataset)
-    return [examples[place] for place in random_streams.first_places(frame, count, seed, followed)]
+    return [examples[place] for place in random_streams.first_positions(frame, count, seed, always_first)]
 
 
 def find_example(examples: Sequence[Example], example_id: str) -> Example:

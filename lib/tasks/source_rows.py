@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lib.files import parse_json, read_bytes
 from lib.models_and_datasets import Dataset
-from lib.paths import ROOT, UserError, first_line, is_path, local_path, nearest, parse_json, read_bytes, relative_path
+from lib.paths import ROOT, UserError, first_line, is_path, local_path, nearest, relative_path
 
 Record = tuple[str, Any]  # its name in messages, and its fields
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files

@@ -26,7 +26,7 @@ FILE = Path(__file__).with_name("transcript.txt")
 ENVIRONMENT = ENV | {"LC_ALL": "C.UTF-8"}
 FORKS = """
 import json, os, sys
-import pandas, snakemake, torch, transformers
+import pandas, torch, transformers
 from workflow import run
 for line in sys.stdin:
     words, *files = json.loads(line)

@@ -1,12 +1,11 @@
 import pytest
 
-from lib import row_cache, store
+from lib import store
 
 
 @pytest.fixture
 def artifacts(tmp_path, monkeypatch):
     """The folder of all runs, in place of the project's."""
-    for module in (store, row_cache):
-        monkeypatch.setattr(module, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     return tmp_path

@@ -67,7 +67,7 @@ def test_any_parameter_file(place, content):
     for kind in (params.Model, params.Dataset, params.Profile):
         read = value_or_line(lambda kind=kind: params.read_parameter_file(path, kind))
     if read:
-        path.write_text(json.dumps(read.model_dump(mode="json")))
+        path.write_text(yaml.safe_dump(read.model_dump(mode="json")))
         assert params.read_parameter_file(path, params.Profile) == read
 
 

@@ -63,27 +63,22 @@ def without_end(place):
 
 
 NORM = "model.norm.weight"
-NAN, INFINITE = (torch.tensor([*[1.0] * 127, float(end)]) for end in ("nan", "-inf"))
 NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
-    (lambda place: tensors(place, {NORM: None}), "its files lack model.norm.weight (1 in all)"),
-    (lambda place: tensors(place, {"other": torch.ones(3)}), "hold more than the network has: other (1 in all)"),
+    (lambda place: tensors(place, {NORM: None}), "its config.json differ in 1 tensors, the first model.norm.weight"),
+    (lambda place: tensors(place, {"other": torch.ones(3)}), "its config.json differ in 1 tensors, the first other"),
     (lambda place: put(place, "config.json", "[" * 100_000), "can't be loaded"),
-    (lambda place: put(place, "config.json", POINTER), "config.json is a pointer of git-lfs: `git lfs pull`"),
+    (lambda place: put(place, "config.json", POINTER), "is a pointer of git-lfs: `git lfs pull`"),
     (lambda place: put(place, "generation_config.json", "[]"), "can't be loaded"),
     (lambda place: put(place, "tokenizer.json", "{"), "can't be loaded"),
     (lambda place: split(place, 1), "can't be loaded"),
-    (lambda place: tensors(place, {NORM: NAN}), "its tensor model.norm.weight holds NaN or infinite weights"),
-    (lambda place: tensors(place, {NORM: INFINITE}), "holds NaN or infinite weights"),
     (without_end, "no end token"),
-    (lambda place: edit(place, "generation_config.json", eos_token_id=[816, 5000]), "its end token 5000 is none"),
-    (lambda place: edit(place, "tokenizer_config.json", pad_token="<no>"), "its padding token '<no>' (820) is none"),
-    (zebra, "its token 'zebra' (5000) is none of the network's 820 tokens"),
+    (lambda place: edit(place, "generation_config.json", eos_token_id=[816, 5000]), "its token 5000 is none"),
+    (zebra, "its token 5000 is none of the network's 820 tokens"),
 ]  # fmt: skip
 TEMPLATES = [  # said by `check`
     ("", "no chat template"),
-    ("{# nothing #}", "writes nothing"),
-    ("Hello", "does not write the question as it is given"),
-    (EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"), "does not write the instruction"),
+    ("{# nothing #}", "does not write question and instruction as they are given"),
+    (EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"), "does not write question and instruction"),
     ("{{ raise_exception('\x1b[31mno') }}", r"its chat template fails: \x1b[31mno"),
     ("{{ strftime_now('%d') }}{{ date_string }}" + EVERY, "set `date_string`"),
     ("{{ strftime_now('%d %B %Y') }}" + EVERY, "set `date_string`"),
@@ -155,9 +150,8 @@ def fits(text, said):
 @pytest.mark.parametrize(("change", "said"), NOT_WHOLE)
 def test_a_checkpoint_that_is_not_whole(tmp_path, change, said):
     spec = changed(tmp_path, change)
-    if "NaN" not in said:  # which is known when the weights are loaded
-        (found,) = looked_at(spec)
-        fits(found, said)
+    (found,) = looked_at(spec)
+    fits(found, said)
     with pytest.raises(UserError) as caught:
         models.load_language_model("mine", spec)
     fits(str(caught.value), said)
@@ -176,8 +170,3 @@ def test_a_date_that_is_set_is_the_one_that_a_template_writes(tmp_path, date):
     assert not looked_at(spec)
     lm = preflight.load_outline("mine", spec, usable.config_folder(spec), whole=True)
     assert models.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith("26 Jul 2024")
-
-
-def test_a_date_that_a_template_does_not_write_need_not_be_set(tmp_path):
-    text = "{% if tools %}{{ strftime_now('%d') }}{% endif %}" + EVERY
-    assert not looked_at(changed(tmp_path, lambda place: put(place, "chat_template.jinja", text)))

@@ -15,7 +15,7 @@ from transformers.models.qwen3.modeling_qwen3 import repeat_kv
 
 from lib import store
 from lib.analysis.dropout_statistics import entropy_curves
-from lib.generate import bald, mc_dropout, models, seeded_dropout
+from lib.generate import mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.paper import notes
@@ -137,7 +137,7 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
     monkeypatch.setattr(store, "find_frame", store.frame_path)
     monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
-    monkeypatch.setattr(notes.run_names, "models_at_hand", lambda names: names)
+    monkeypatch.setattr(notes.params, "models_at_hand", lambda names: names)
     said = notes.missing_passes_notes("lab", {"a": "Falcon-7B"}, {"b": "B"})
     assert said == ["No dropout passes of Falcon-7B: dropout takes no effect anywhere in a FalconForCausalLM."]
 
@@ -166,6 +166,7 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings
 def test_no_layer_and_no_block_makes_what_all_can_share(monkeypatch):
     """Tensors of the rates, whose copies a GPU waits for, and repeated keys of a group of heads are made once."""
     made, repeated, counts = [], [], []
+    seeded_dropout.by_pass.cache_clear()
     for layers, tokens in ((2, 100), (4, 400)):
         lm = architectures.random("qwen3", num_hidden_layers=layers)
         eager = lm.model.model.layers[0].self_attn.forward.__globals__
@@ -179,6 +180,7 @@ def test_no_layer_and_no_block_makes_what_all_can_share(monkeypatch):
         with torch.inference_mode(), seeded_dropout.seeded_dropout(lm.model, [(1, 0.1), (2, 0.2)]):
             lm.model(ids, use_cache=False)
         counts.append(len(made))
+        seeded_dropout.by_pass.cache_clear()
         monkeypatch.undo()
         made.clear()
         assert lm.model.model.layers[0].self_attn.num_key_value_groups == 2, "it is put back"
@@ -200,7 +202,8 @@ def test_what_rows_begin_with_is_encoded_once(llama, settings):
     mc_dropout.encode_shared.cache_clear()
     frame, tokens = generations(llama, 3), []
     with llama.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
-        mc_dropout_entropies(llama, frame, mc_dropout.grid_work((0.1, 0.2), frame.example_id), settings)
+        work = [(name, rate) for rate in (0.1, 0.2) for name in frame.example_id]
+        mc_dropout_entropies(llama, frame, work, settings)
     parts = [parts_of(llama, row) for row in frame.itertuples()]
     prefix = len(mc_dropout.shared_prefix(llama, frame.iloc[0], parts[0][0]))
     read = sum(len(ids) for ids, *_ in parts)
@@ -221,8 +224,12 @@ def test_tokens_before_the_question_are_shared(llama):
 def test_probabilities_have_the_entropies_of_the_frame(llama, settings):
     frame = generations(llama, 1)
     row = mc_dropout_entropies(llama, frame, [(frame.example_id[0], 0.2)], settings).iloc[0]
-    p = mc_dropout.pass_probabilities(llama, frame.iloc[0], 0.2, settings)
+    (logits,) = mc_dropout.pass_logits(llama, frame.iloc[0], 0.2, settings)
+    p = logits.double().softmax(-1)
     assert p.shape[:2] == (3, len(row.predictive[-1])) and torch.allclose(p.sum(-1), torch.ones(()).double())
+    shown = mc_dropout.tabulate_passes(llama, frame.iloc[0], 0.2, settings, top=2)
+    assert shown.index.tolist() == [1, 2, 3, "mean"] and shown.shape[1] == 2 * p.shape[1]
+    close(shown.iloc[:3, 0], p[:, 0, p.mean(0)[0].argmax()], atol=1e-9)
     for term, found in zip(TERMS, bald_terms(p), strict=False):
         close(found, np.stack(row[term]), atol=1e-6)
 
@@ -275,11 +282,9 @@ def test_bald_is_baals():
     close(confidence.compute_bald(added(logits)), expected, atol=1e-12)
 
 
-def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(monkeypatch):
+def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits():
     logits, more = distributions(tokens=11), {"top_k": 5, "top_p": 0.9}
-    at_once = added(logits, **more)
-    monkeypatch.setattr(bald, "MAX_PROBABILITIES", 3 * 6 * logits.shape[-1] + 1)
-    parts = added(logits, 7, 4, **more)
+    at_once, parts = added(logits, **more), added(logits, 7, 4, **more)
     for name in at_once.index:
         np.testing.assert_array_equal(np.array(at_once[name]), np.array(parts[name]))
 

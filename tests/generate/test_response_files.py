@@ -216,7 +216,7 @@ REFUSED = [
     # log-probabilities
     *[(own([("9", -0.1), ("9", value)]), words) for value, words in [
         (0.97, "0.97, a probability?"), (1, "a probability?"), (float("-inf"), "finite"), (float("nan"), "finite"),
-        (None, "a number is meant"), ("-0.1", "a number is meant"), (True, "a number is meant")]],
+        (None, "a valid number"), ("-0.1", "a valid number"), (True, "a valid number")]],
     # other forms
     (own(logprobs={"tokens": ["9"], "token_logprobs": [-0.1], "text_offset": [0]}), "/v1/completions: ask /v1/chat/"),
     (own(logprobs=[-0.1, -0.2]), "holds -0.1 where {\"token\": ..., \"logprob\": ...} is meant"),

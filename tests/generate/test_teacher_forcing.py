@@ -19,8 +19,8 @@ from lib.generate import float32_logits, generation, models, p_true, sampling, t
 from lib.generate.float32_logits import give_float32_logits
 from lib.params import Generation
 from lib.paths import SHIPPED
+from lib.stored_columns import temperatures
 from lib.tasks import datasets
-from lib.temperature_grid import temperatures
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
 FEW = SETTINGS.model_copy(update={"demonstration": "few"})

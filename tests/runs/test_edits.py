@@ -30,7 +30,7 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name, edits, said", [
-    ("02", {"missing": "last"}, "'missing' can't be 'last'; did you mean 'last_number'?"),
+    ("02", {"missing": "last"}, "'missing' is 'last'; input should be 'last_number', 'drop' or 'zero'"),
     ("02", {"main_figure_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
     ("07", {"datasets": []}, "'datasets' is []"),
     ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]}, "'transfer_models' holds 'tiny-qwen' twice"),
@@ -66,7 +66,7 @@ def closing_edits() -> list[tuple[str, dict]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name, edits", closing_edits(), ids=str)
 def test_the_edits_that_a_notebook_proposes_answer_in_seconds(name, edits, monkeypatch, tmp_path):
-    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
+    monkeypatch.setattr("lib.store.run_folder", lambda run: tmp_path / run)
     fewer = {"datasets": ["demo-hard"]} if name == "09" else {}  # which reads every frame again for each choice
     space, shown = play(name, monkeypatch, tmp_path, **fewer | edits)
     assert len(shown) > 2

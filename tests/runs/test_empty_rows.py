@@ -84,8 +84,7 @@ def keep(frame: pd.DataFrame, folder) -> None:
 def folder(tmp_path, monkeypatch):
     """Of a run: its artifacts."""
     folder = tmp_path / "artifacts" / QUICK["run"]
-    for module in ("store", "row_cache"):
-        monkeypatch.setattr(f"lib.{module}.ARTIFACTS", folder.parent)
+    monkeypatch.setattr("lib.store.ARTIFACTS", folder.parent)
     return folder
 
 

@@ -23,7 +23,6 @@ def project(alone, tmp_path_factory) -> Path:
     """A finished small demo in another folder, with other times of files and a comment more."""
     folder = tmp_path_factory.mktemp("end to end") / "a folder"
     shutil.copytree(alone[0], folder, symlinks=True)
-    shutil.rmtree(folder / ".snakemake", ignore_errors=True)
     for path in folder.rglob("*"):
         if path.is_file():
             os.utime(path)

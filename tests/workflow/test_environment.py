@@ -4,6 +4,7 @@ import errno
 import fcntl
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import sysconfig
 import tomllib
 from contextlib import nullcontext
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -19,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from small_project import ROOT, write
 
-from workflow import environment
+from workflow import environment, installer
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DIRECT = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]
@@ -35,7 +37,7 @@ def test_environment_yml_has_the_pins():
 
 
 def test_lock_has_every_pin_with_hashes_and_neither_cuda_nor_a_registry():
-    pins = {canonicalize_name(name): version for name, version in environment.pins(ROOT).items() if name != "torch"}
+    pins = {canonicalize_name(name): version for name, version in installer.pins(ROOT).items() if name != "torch"}
     for name, version in pins.items():
         assert {str(entry.specifier) for entry in LOCKED if canonicalize_name(entry.name) == name} == {f"=={version}"}
     assert not [name for name in VERSIONS if re.match(r"torch$|nvidia|cuda|triton", name)]
@@ -53,18 +55,22 @@ def test_lock_pins_each_package_once_per_machine(python, platform):
     assert len(names) == len(set(names)) > 150
 
 
-@pytest.mark.parametrize("machine, reason", [
-    (("Darwin", "x86_64"), "Apple's"), (("Windows", "AMD64"), "WSL"), (("Linux", "i686"), "i686"),
-    (("Linux", "x86_64", "x86_64-linux-musl"), "musl"), (("Linux", "x86_64", "x86_64-linux-gnu", 1e9), "1.0 GB free"),
+@pytest.mark.parametrize("system, machine, libc, free, reason", [
+    ("Darwin", "x86_64", "", 9e9, "Apple's"), ("Windows", "AMD64", "", 9e9, "WSL"), ("Linux", "i686", "", 9e9, "i686"),
+    ("Linux", "x86_64", "x86_64-linux-musl", 9e9, "musl"), ("Linux", "x86_64", "x86_64-linux-gnu", 1e9, "1.0 GB free"),
 ])  # fmt: skip
-def test_machines_that_cannot_serve(machine, reason):
-    assert reason in environment.unsupported(*machine)
+def test_machines_that_cannot_serve(monkeypatch, system, machine, libc, free, reason):
+    monkeypatch.setattr(installer.platform, "system", lambda: system)
+    monkeypatch.setattr(installer.platform, "machine", lambda: machine)
+    monkeypatch.setattr(installer.sysconfig, "get_config_var", lambda name: libc)
+    monkeypatch.setattr(installer.shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
+    assert reason in installer.why_unsupported(ROOT)
 
 
 def test_pages_agree_on_the_disk_and_on_how_long_the_tests_take():
     pages = {name: (ROOT / name).read_text() for name in ("README.md", "ARTIFACT-APPENDIX.md", "docs/reproduce.md")}
     disk = {found for text in pages.values() for found in re.findall(r"memory and (\d) GB of disk", text)}
-    assert disk == {f"{environment.DISK / 1e9:.0f}"}
+    assert disk == {f"{installer.DISK / 1e9:.0f}"}
     minutes = [re.search(r"quick tests.*?(\d+ to \d+ minutes)", pages[name])[1] for name in list(pages)[1:]]
     assert len(set(minutes)) == 1
     assert all(
@@ -74,31 +80,88 @@ def test_pages_agree_on_the_disk_and_on_how_long_the_tests_take():
 
 
 @pytest.mark.parametrize("index, system, nvidia, reachable, found", [
-    ("", "Linux", False, True, environment.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
+    ("", "Linux", False, True, installer.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
     ("", "Darwin", False, True, ""), ("u", "Linux", True, True, "u"),
 ])  # fmt: skip
 def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, found):
     monkeypatch.setenv("TORCH_INDEX", index)
-    monkeypatch.setattr(environment.platform, "system", lambda: system)
-    monkeypatch.setattr(environment, "has_nvidia", lambda: nvidia)
-    monkeypatch.setattr(environment, "is_reachable", lambda place: reachable)
-    assert environment.torch_index() == (["--index-url", found] if found else [])
+    monkeypatch.setattr(installer.platform, "system", lambda: system)
+    monkeypatch.setattr(installer, "has_nvidia", lambda: nvidia)
+    monkeypatch.setattr(installer, "is_reachable", lambda place: reachable)
+    assert installer.torch_index() == found
 
 
-def test_what_torch_needs_comes_from_the_lock(monkeypatch):
-    """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it."""
-    commands = []
-    monkeypatch.setattr(environment, "run", lambda command, what: commands.append(command[4:]))
+@pytest.fixture
+def commands(monkeypatch):
+    """The commands of an installation, none of which runs."""
+    asked: list[list[str]] = []
+    monkeypatch.setattr(installer, "run", lambda command, what, without="": asked.append(command))
+    monkeypatch.setattr(installer, "read_pip_settings", lambda python: {})
     monkeypatch.setenv("TORCH_INDEX", "https://one.index")
-    environment.install(ROOT, "python")
+    return asked
+
+
+@pytest.mark.parametrize("uv, option", [("bin/uv", "--default-index"), ("", "--index-url")])
+def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option):
+    """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it."""
+    monkeypatch.setattr(installer, "fetch_uv", lambda root, python: uv)
+    installer.install(ROOT, "bin/python")
     alone, packages, rest, project = commands
+    assert {command[0] for command in commands} == {uv or "bin/python"}
     assert "--no-deps" in alone and "--no-deps" not in rest
-    assert alone[-3:] == rest[-3:] == ["--index-url", "https://one.index", f"torch=={environment.pins(ROOT)['torch']}"]
+    assert alone[-3:] == rest[-3:] == [option, "https://one.index", f"torch=={installer.pins(ROOT)['torch']}"]
     assert {"--no-deps", "--require-hashes"} <= set(packages) and "--no-deps" in project
     for needed in map(Requirement, importlib.metadata.requires("torch")):
         cuda = re.match(r"nvidia|cuda|triton", needed.name)
         if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
             assert needed.specifier.contains(VERSIONS[canonicalize_name(needed.name)]), needed
+
+
+def test_pip_installs_where_uv_fails(commands, monkeypatch, capsys):
+    def run(command, what, without=""):
+        commands.append(command)
+        if command[0] == "bin/uv":
+            raise installer.SetupError(f"{what} failed")
+
+    monkeypatch.setattr(installer, "fetch_uv", lambda root, python: "bin/uv")
+    monkeypatch.setattr(installer, "run", run)
+    installer.install(ROOT, "bin/python")
+    assert [command[0] for command in commands] == ["bin/uv", *["bin/python"] * 4]
+    assert "the installation of torch failed; trying pip" in capsys.readouterr().err
+
+
+def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
+    """Files and variables, in pip's order; what is set for uv already stays."""
+    write(tmp_path / "pip.conf", """[global]
+        index-url = https://mirror/simple
+        extra-index-url = https://one/simple
+            https://two/simple
+        find-links = /wheels /more
+        cert = /etc/own.pem
+        proxy = http://proxy:3128
+        [install]
+        index-url = https://inner/simple
+        """)  # fmt: skip
+    for name in [name for name in os.environ if name.lower().startswith(("pip_", "uv_", "http", "ssl_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "CONFIG_FILE": tmp_path / "pip.conf",
+        "TRUSTED_HOST": "one two",
+        "CERT": "/etc/other.pem",
+    }.items():
+        monkeypatch.setenv(f"PIP_{name}", str(value))
+    monkeypatch.setenv("UV_INDEX", "https://mine/simple")
+    told = installer.uv_environment(installer.read_pip_settings(sys.executable))
+    assert "UV_INDEX" not in told
+    assert told == told | {
+        "UV_DEFAULT_INDEX": "https://inner/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INSECURE_HOST": "one two",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "SSL_CERT_FILE": "/etc/other.pem",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "HTTP_PROXY": "http://proxy:3128",
+    }
 
 
 # ---- .venv -----------------------------------------------------------------------------------------------
@@ -165,12 +228,12 @@ def test_an_environment_whose_torch_does_not_start_is_refused_in_one_line(inside
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    version = environment.pins(ROOT)["torch"]
+    version = installer.pins(ROOT)["torch"]
     write(site / f"torch-{version}.dist-info/METADATA", f"Name: torch\nVersion: {version}\n")
     write(site / "torch/__init__.py", "raise OSError('libcudnn.so.9: cannot open shared object file')")
-    assert environment.first_mismatch(str(venv / "bin/python"), test=True) == "", "no library to try"
+    assert environment.first_problem(str(venv / "bin/python"), test=True) == "", "no library to try"
     write(site / "torch/lib/libtorch_global_deps.so", "")
-    with pytest.raises(environment.SetupError, match="^.venv was not created by run_all.sh .*libcudnn.so.9: [^\n]*$"):
+    with pytest.raises(installer.SetupError, match="^.venv was not created by run_all.sh .*libcudnn.so.9: [^\n]*$"):
         environment.choose(inside.root, {"VIRTUAL_ENV": str(venv)}, True)
 
 
@@ -178,7 +241,7 @@ def test_an_environment_whose_torch_does_not_start_is_refused_in_one_line(inside
     lambda venv: write(venv / "lib/python3.11/site-packages/one-1.0.dist-info/RECORD", "one/__init__.py,sha256=x,0"),
     lambda venv: write(venv.parent / "requirements.lock", "others"),
     lambda venv: (venv / "bin/python").unlink(),
-    lambda venv: write(venv / environment.MARK, '{"folder": "/elsewhere", "lock": "x"}'),
+    lambda venv: write(venv / environment.MADE_BY_US, '{"folder": "/elsewhere", "lock": "x"}'),
 ])  # fmt: skip
 def test_what_is_damaged_moved_or_of_another_lock_is_made_again(installs, damage):
     root, notes = installs
@@ -191,11 +254,11 @@ def test_what_is_damaged_moved_or_of_another_lock_is_made_again(installs, damage
 def test_what_cannot_be_made_again_or_was_made_by_others_is_kept(installs, monkeypatch):
     root, notes = installs
     write(root / ".venv/precious", "2 GB")
-    with pytest.raises(environment.SetupError, match="not created by run_all.sh"):
+    with pytest.raises(installer.SetupError, match="not created by run_all.sh"):
         environment.project_venv(root)
-    (root / ".venv" / environment.MARK).touch()
+    (root / ".venv" / environment.MADE_BY_US).touch()
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(environment.SetupError, match="^no Python 3.11"):
+    with pytest.raises(installer.SetupError, match="^no Python 3.11"):
         environment.project_venv(root)
     assert (root / ".venv/precious").exists() and not notes
 
@@ -209,7 +272,7 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs
     assert environment.choose(root, {"CONDA_PREFIX": str(tmp_path)}, False) == own and notes == [own]
     said = f"the active environment is not used: {tmp_path}/bin/python: No such file or directory\n"
     assert capsys.readouterr().err.startswith(said)
-    assert environment.first_mismatch("/usr/bin/false", test=True) == "it does not start"
+    assert environment.first_problem("/usr/bin/false", test=True) == "it does not start"
 
 
 # ---- the image, and the machines that test --------------------------------------------------------------

@@ -12,7 +12,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import files, fingerprint, fresh, keys, leftovers, records
+from workflow import fingerprint, fresh, keys, records
 from workflow.fingerprint import import_closure
 from workflow.pipeline import Run
 
@@ -25,14 +25,15 @@ def run_of(name="demo", **values) -> Run:
 
 def walk(run: Run, remake=()) -> list[fresh.Verdict]:
     """The verdicts of a start of the run, after it has moved what they say."""
-    verdicts = fresh.judge_all(run, remake)
-    fresh.move_all_outputs(run, verdicts)
+    rejected = fresh.reject(run, set(remake))
+    verdicts = fresh.judge_all(run, rejected)
+    fresh.settle(run, verdicts, rejected)
     return verdicts
 
 
 def finish(run: Run, verdicts) -> None:
     """Stand in for the execution of what is to be made."""
-    for job in (verdict.job for verdict in verdicts if verdict.open):
+    for job in (verdict.job for verdict in verdicts if verdict.needs_run):
         if fresh.decide_at_start(job):
             continue
         outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
@@ -46,18 +47,24 @@ def finish(run: Run, verdicts) -> None:
         records.write_record(job, found, outputs, 1.0)
 
 
+def left(root: Path) -> dict[str, dict]:
+    """The records of the run's jobs, by notebook."""
+    records_ = {job.notebook.name: root / job.record for job in run_of().jobs}
+    return {name: json.loads(path.read_text()) for name, path in records_.items() if path.exists()}
+
+
 def complete(run: Run, remake=()) -> None:
     finish(run, walk(run, remake))
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
-    leftovers.clear_leftovers(run)
     return {verdict.job.notebook.number: verdict.state for verdict in walk(run, remake)}
 
 
 def numbers(run: Run, remake=()) -> str:
     """Numbers of the notebooks that are to be made, some only if what they read changes."""
-    return " ".join(number for number, state in states(run, remake).items() if state in ("make", "waits"))
+    made = ("fresh", "kept", "restored")
+    return " ".join(number for number, state in states(run, remake).items() if state not in made)
 
 
 @pytest.fixture
@@ -189,21 +196,6 @@ def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
         complete(run_of())
 
 
-def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
-    """And then the record, and its name: else a loss of power could leave it beside files cut short."""
-    steps, sync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
-    monkeypatch.setattr(os, "replace", lambda *paths: (steps.append(str(paths[1])), replace(*paths)))
-    job = run_of().jobs[0]
-    records.write_record(job, keys.key_parts(job), job.outputs, 1.0)
-    record = made.root / job.record
-    before = steps[: steps.index(str(record))]
-    named = [made.root / path for path in json.loads(record.read_text())["outputs"]]
-    assert len(named) == 3 and {path.stat().st_ino for path in [*named, record]} <= set(before)
-    assert {path.parent.stat().st_ino for path in named} <= set(before)
-    assert steps[len(before) + 1 :] == [record.parent.stat().st_ino]
-
-
 def test_stale_outputs_are_moved_and_come_back(made):
     """As test_crash_points.py asserts, too; what was damaged there is made again."""
     key = json.loads((made.root / run_of().jobs[0].record).read_text())["key"]
@@ -220,7 +212,7 @@ def test_a_notebook_that_its_reader_saved_does_not_come_back(made):
     (made.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
     assert numbers(run_of()) == ""
     complete(run_of(bins=11))
-    assert states(run_of()) == {"01": "fresh", "02": "make", "08": "waits"}
+    assert states(run_of()) == {"01": "fresh", "02": "changed", "08": "waits"}
 
 
 def test_seconds_and_memory_say_nothing_that_matters(inside):
@@ -235,21 +227,25 @@ def test_seconds_and_memory_say_nothing_that_matters(inside):
 
 
 def test_remake_makes_anew_and_keeps_the_old(made):
-    """With the shards of all its row caches, and not those of a pair whose name begins alike."""
+    """Without the shards of all its row caches, but with those of a pair whose name begins alike."""
     pieces = [made.root / f"artifacts/demo/shards/01_generate__{PAIR}{more}-abc" for more in ("", "__tuning", "2")]
     for folder in pieces:
         folder.mkdir(parents=True)
     assert numbers(run_of(), remake=["02"]) == "02 08" and pieces[0].exists()
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
     assert [folder.exists() for folder in pieces] == [False, False, True]
-    assert list(made.root.glob(f"artifacts/demo/stale/forced/2/artifacts/demo/shards/{pieces[0].name}"))
+    before = left(made.root)
+    complete(run_of())
+    (old,) = made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/jobs/01_generate__{PAIR}.json")
+    assert json.loads(old.read_text()) == before["01_generate"] != left(made.root)["01_generate"]
 
 
 def test_a_remake_restores_nothing(made):
     """Though an intact result of the same inputs lies in stale."""
     complete(run_of(seed=1))
     first, *_ = walk(run_of(), ["01"])
-    assert first.state == "make" and fresh.decide_at_start(first.job) == ""
+    assert first.state == "forced" and fresh.decide_at_start(first.job) == ""
+    assert states(run_of())["01"] == "new", "nor does what it has replaced"
 
 
 def test_after_a_remake_results_come_back_as_before(made):
@@ -265,17 +261,17 @@ def test_a_remake_that_was_stopped_is_gone_on_with(made):
     complete(run)
     second = run.jobs[1]
     walked = walk(run, remake)
-    assert [verdict.state for verdict in walked] == ["make", "make", "waits", "waits"]
+    assert [verdict.state for verdict in walked] == ["forced", "forced", "waits", "waits"]
     finish(run, walked[:1])
+    fresh.decide_at_start(second)
     piece = made.root / f"artifacts/demo/shards/{second.name}-abc/00000-0.parquet"
     write(piece, "rows")
     for words in ([], remake, []):
-        assert [verdict.state for verdict in walk(run, words)] == ["fresh", "make", "waits", "waits"]
+        assert [verdict.state for verdict in walk(run, words)] == ["fresh", "new", "waits", "waits"]
         assert piece.exists()
     complete(run)
     assert numbers(run) == ""
-    assert (made.root / run.forced / "1" / second.record).exists()
-    assert states(run, remake)["01"] == "make", "and now it is asked for once more"
+    assert states(run, remake)["01"] == "forced", "and now it is asked for once more"
 
 
 def test_code_changes_keep(made):
@@ -344,14 +340,3 @@ def test_imports_are_followed(inside):
     assert import_closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
     assert import_closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
-
-
-def test_only_empty_folders_are_removed(tmp_path):
-    (tmp_path / "a" / "empty" / "one").mkdir(parents=True)
-    write(tmp_path / "b" / "file", "")
-    files.remove_empty_folders(tmp_path)
-    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["b", "file"]
-    files.remove_empty_folders(tmp_path / "b")
-    (tmp_path / "b" / "file").unlink()
-    files.remove_empty_folders(tmp_path / "b")
-    assert not any(tmp_path.iterdir())

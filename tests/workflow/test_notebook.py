@@ -1,12 +1,8 @@
 """Parts of one job: its kernel, its surroundings, GPUs, and what is said of failures."""
 
-from contextlib import ExitStack
-from types import SimpleNamespace
-
 import pytest
 from small_project import write
 
-from lib.paths import UserError
 from workflow import gpus, locks, notebook, progress
 from workflow.pipeline import Run
 
@@ -20,27 +16,22 @@ def test_threads():
     assert job_of(gpus=4).threads == job_of(models=["a", "b", "c", "d"]).threads == 2
 
 
-def test_progress_is_told_line_by_line_each_in_one_write(monkeypatch):
-    """Jobs write to one pipe, and no event runs into another's."""
-    written: list[str] = []
-    monkeypatch.setattr(notebook.sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
-    told = notebook.Progress(job_of())
+def test_progress_is_told_line_by_line():
+    told: list[str] = []
+    file = notebook.Progress(lambda event, text: told.append(f"{event}: {text}"))
     for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
-        told.write(text)
-    assert [progress.parse_event(line.strip())["text"] for line in written] == ["shard 1/2: x", "shard 2/2: y"]
-    assert all(line[0] == line[-1] == "\n" for line in written)
+        file.write(text)
+    assert told == ["progress: shard 1/2: x", "progress: shard 2/2: y"]
 
 
 LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
-  MIG 3g.20gb     Device  0: (UUID: MIG-cc)
-  MIG 3g.20gb     Device  1: (UUID: MIG-dd)
 GPU 1: NVIDIA A100 (UUID: GPU-bbbb-2)
 """
 
 
 @pytest.fixture
 def nvidia(tmp_path, monkeypatch):
-    """A pretended nvidia-smi that lists two GPUs, one of them cut in two."""
+    """A pretended nvidia-smi that lists two GPUs."""
     tool = tmp_path / "bin/nvidia-smi"
     write(tool, f"#!/bin/sh\ncat <<'END'\n{LISTED}END\n")
     tool.chmod(0o755)
@@ -50,15 +41,11 @@ def nvidia(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "DRIVER", ())
 
 
-BOTH, PARTS, SECOND = ["MIG-cc", "MIG-dd", "GPU-bbbb-2"], ["MIG-cc", "MIG-dd"], ["GPU-bbbb-2"]
-
-
 @pytest.mark.parametrize("chosen, names", [
-    (None, BOTH), ("0,1", BOTH), ("1", SECOND), (" 1 , 0 ", SECOND + PARTS), ("", []), ("-1", []), ("NoDevFiles", []),
-    ("GPU-bbbb", SECOND), ("GPU-aaaa-1", PARTS), ("GPU-zzzz,1", SECOND), ("MIG-dd", ["MIG-dd"]),
-    ("MIG-dd,1", ["MIG-dd", *SECOND]),
+    (None, ["GPU-aaaa-1", "GPU-bbbb-2"]), ("0,1", ["0", "1"]), (" 1 , 0 ", ["1", "0"]), ("", []), ("-1", []),
+    ("GPU-bbbb", ["GPU-bbbb"]), ("MIG-dd,1", ["MIG-dd", "1"]),
 ])  # fmt: skip
-def test_gpus_are_those_that_the_variable_names(nvidia, monkeypatch, chosen, names):
+def test_each_word_of_the_variable_is_handed_to_a_job_unread(nvidia, monkeypatch, chosen, names):
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert gpus.list_gpus() == names
@@ -71,38 +58,6 @@ def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, mon
     assert gpus.list_gpus() == []
     monkeypatch.setattr(gpus, "DRIVER", (str(tmp_path / "bin"),))
     assert gpus.list_gpus() == ["GPU-1234-5", "GPU-1234-6"]
-
-
-def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
-    """And says that it waits, once, while others have them all."""
-    said: list = []
-    naps = iter([None, None])  # then StopIteration
-    monkeypatch.setattr(gpus, "time", SimpleNamespace(sleep=lambda seconds: next(naps)))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-cc,1")
-    with ExitStack() as first, ExitStack() as second, ExitStack() as third:
-        assert gpus.take_gpu(first, gpus.list_gpus(), said.append) == "MIG-cc"
-        assert gpus.take_gpu(second, gpus.list_gpus(), said.append) == "GPU-bbbb-2"
-        with pytest.raises(StopIteration):
-            gpus.take_gpu(third, gpus.list_gpus(), said.append)
-        assert said == ["waits for a GPU: other jobs have MIG-cc, GPU-bbbb-2"]
-        first.close()
-        assert gpus.take_gpu(third, gpus.list_gpus()) == "MIG-cc"
-
-
-def test_locks_follow_no_link_and_their_folder_is_open_to_nobody_else(nvidia, tmp_path):
-    folder, victim = locks.own_folder(), tmp_path / "victim"
-    write(victim, "precious")
-    (folder / "gpu-GPU-x.lock").symlink_to(victim)
-    with ExitStack() as stack, pytest.raises(OSError, match="symbolic link"):
-        gpus.take_gpu(stack, ["GPU-x"])
-    assert victim.read_text() == "precious"
-    folder.chmod(0o777)
-    with pytest.raises(UserError, match="is not your private folder"):
-        locks.own_folder()
-    folder.rename(tmp_path / "others").chmod(0o700)
-    folder.symlink_to(tmp_path / "others")
-    with pytest.raises(UserError, match="is not your private folder"):
-        locks.own_folder()
 
 
 def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):

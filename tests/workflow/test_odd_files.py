@@ -13,16 +13,10 @@ from small_project import write
 from lib import params
 from lib.generate import preflight
 from lib.paths import ROOT, UserError
-from workflow import check, leftovers, notebook, records, run
-from workflow.device import Device
+from workflow import check, locks, notebook, records, run
 from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
-
-
-@pytest.fixture(autouse=True)
-def no_clock(monkeypatch):
-    monkeypatch.setattr(check, "measure_device", lambda threads: Device(False, "CPU", 8e9, 1e10, 1e11, 4))
 
 
 def test_a_profile_that_cannot_be_read(inside, capsys):
@@ -71,20 +65,16 @@ def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, kind):
 
 
 def test_a_record_is_its_own_witness():
-    record = {"key": records.record_key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}}
+    record = {"key": records.record_key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}, "id": "a"}
     assert records.is_valid(record)
     assert not records.is_valid(record | {"parts": {"a": 2}})
     assert not records.is_valid(record | {"outputs": {"x": None}})
 
 
-@pytest.mark.parametrize("cluster, alive, stays", [("", False, False), ("", True, True), ("slurm", False, True)])
-def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(inside, cluster, alive, stays):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    pid = os.getpid() if alive else ended.pid
-    names = ("jobs/.a.json.{}", "generations/.a.parquet.{}.partial", "../../figures/demo/.typeset-{}-x/a")
-    paths = [inside.root / "artifacts/demo" / name.format(pid) for name in names]
+def test_what_a_killed_run_was_writing_is_removed_when_the_same_run_starts(inside):
+    names = "demo/jobs/.a.json.7.partial", "demo/generations/.a.parquet.7.partial", "other/.a.json.7.partial"
+    paths = [inside.root / "artifacts" / name for name in names] + [inside.root / "figures/demo/.a.tex.7.partial"]
     for path in paths:
         write(path, "half")
-    leftovers.clear_leftovers(Run("demo", RUN.values, cluster=cluster))
-    assert [path.exists() for path in paths] == [stays] * 3
+    with locks.run_lock(RUN):
+        assert [path.exists() for path in paths] == [False, False, True, False]

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from lib import params
-from lib.paths import ROOT, UserError
-from workflow import cluster, extras
+from lib.paths import UserError
+from workflow import extras
 from workflow.pipeline import Run
 
 GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
@@ -44,15 +44,6 @@ def test_it_is_made_once_and_again_for_another_lock(place):
     with pytest.raises(UserError, match="venv can't be installed, for the reason above; fix it, or write `engine: t"):
         extras.install_vllm(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
     assert len(said) == 2 and not extras.is_installed(extras.VENV, "vllm")
-
-
-@pytest.mark.parametrize("name, plugin", cluster.EXECUTORS.items())
-def test_locks_of_plugins_are_hashed_and_hold_nothing_that_the_environment_has(name, plugin):
-    text, own = extras.lock_of(plugin[1]).read_text(), (ROOT / "requirements.lock").read_text()
-    entries = [entry for entry in text.split("\n") if entry[:1].isalnum()]
-    assert text.count("--hash=sha256:") >= len(entries) >= 1
-    assert not [entry for entry in entries if f"\n{entry.split('==')[0]}==" in own]
-    assert f"snakemake-executor-plugin-{name}==" in text and "http" not in text
 
 
 def test_refusals(place, monkeypatch):

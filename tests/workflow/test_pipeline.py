@@ -30,7 +30,7 @@ def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypat
     assert set(job.loose) < set(record["outputs"]) and records.is_intact(record)
     (inside.root / job.loose[0]).write_text("edited")
     assert not records.is_intact(record)
-    fresh.archive_outputs(job)
+    fresh.set_aside(job)
     assert job.loose == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
 
 

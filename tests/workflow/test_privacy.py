@@ -8,7 +8,7 @@ import shutil
 import socket
 
 import pytest
-from small_project import write
+from small_project import with_cell, write
 
 pytestmark = pytest.mark.slow
 TOKEN = "hf_thisIsNoRealTokenButLooksLikeOne"
@@ -22,6 +22,8 @@ def test_nothing_private_is_written(project, tmp_path):
     project.replace("params/models/tiny.yaml", "weights/tiny", str(outside))
     project.replace("params/datasets/easy.yaml", "questions.jsonl", str(project.root / "questions.jsonl"))
     project.replace("notebooks/01_generate.ipynb", "'cwd': os.getcwd(), 'environment': dict(os.environ)", "'x': {}")
+    where = "{os.getcwd()[:-10]}/lib and {sys.prefix}/bin, {os.environ['HOME']}"
+    with_cell(project, "02_single_pass", f'import os, sys\n_ = os.write(2, f"said at {where}\\n".encode())')
     startup = home / ".ipython/profile_default/startup/own.py"
     write(startup, f"open({str(project.root / 'artifacts' / 'ran')!r}, 'w').write('ran')\nran = 1\n")
     code, text = project.run(HOME=str(home), HF_TOKEN=TOKEN, PYTHONSTARTUP=str(startup), **NAMES)
@@ -36,6 +38,6 @@ def test_nothing_private_is_written(project, tmp_path):
         assert not [word for word in private if word in told], path
     record = json.loads(project.read("artifacts/demo/jobs/01_generate__tiny__easy.json"))
     assert "file .../tiny/model.safetensors" in record["parts"] and "file questions.jsonl" in record["parts"]
-    log = project.read("artifacts/demo/snakemake.log")
-    assert not re.search(r"(?i)host:|user:", log) and socket.gethostname() not in log.split()
+    log = project.read("artifacts/demo/logs/02_single_pass.log")
+    assert "said at ./lib and (environment)/bin" in log and socket.gethostname() not in log.split()
     assert not re.search(r"(?<![\w./)~-])/(home|root|tmp|Users)/", log)

@@ -11,7 +11,7 @@ from huggingface_hub import errors
 from small_project import write
 
 from lib import params
-from lib.generate import pretrained
+from lib.generate import models
 from lib.paths import UserError
 from workflow import usable, weights
 from workflow.pipeline import Run
@@ -125,7 +125,7 @@ def test_what_check_says(here, monkeypatch):
     (found,) = lines(spec)
     assert found.startswith("ok small.gguf of someone/small-GGUF, ") and "of the right sha256" in found
     folder, named = usable.find_config(spec)
-    assert pretrained.is_small(pretrained.outline_network(pretrained.read_config(folder, **named)))
+    assert models.is_small(models.outline_network(models.read_config(folder, **named)))
     here.served.unlink()
     monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
     assert weights.is_elsewhere(spec)
@@ -155,6 +155,6 @@ def check_here(here, **told) -> list[str]:
 ])  # fmt: skip
 def test_a_file_at_hand_is_looked_at_before_a_tensor_is_read(here, monkeypatch, told, line):
     """Its tokenizer, template and end tokens; and by the run as by `check`, before the first job."""
-    monkeypatch.setattr(pretrained, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
+    monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
     found = check_here(here, **told)
     assert line in found[0] and all("\n" not in text for text in found)

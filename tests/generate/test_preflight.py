@@ -5,7 +5,7 @@ import torch
 from architectures import CONFIGS, REFUSED, STATEFUL, random
 
 from lib import params
-from lib.generate import architecture_trial, preflight, pretrained, sampling
+from lib.generate import preflight, sampling
 
 
 def lines(name):
@@ -13,11 +13,8 @@ def lines(name):
     return list(preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check_kind())
 
 
-@pytest.mark.parametrize("size", ["all layers", "few layers"])
 @pytest.mark.parametrize("name", [*CONFIGS, *STATEFUL])
-def test_what_can_be_read_from_a_cache_is_ready(name, size, monkeypatch):
-    if size == "few layers":  # of a model that is not small
-        monkeypatch.setattr(pretrained, "SMALL", 0)
+def test_what_can_be_read_from_a_cache_is_ready(name):
     ((level, text),) = lines(name)
     assert level == "ok" and text.startswith("dropout sites: ")
 
@@ -37,11 +34,11 @@ def test_one_without_dropout_runs_with_empty_cells():
 
 def test_a_large_network_is_tried_with_every_type_of_layer():
     config = random("qwen3-next").model.config
-    large = type(config)(**config.to_dict() | {"num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000,
-                                               "intermediate_size": 5000, "layer_types": None})  # fmt: skip
-    few = architecture_trial.shrink_config(large)
-    assert few.layer_types == [*["linear_attention"] * 3, "full_attention"]
-    assert (few.num_experts, few.vocab_size, few.intermediate_size, large.num_experts) == (4, 512, 64, 512)
+    few = type(config)(**config.to_dict() | {"num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000,
+                                             "intermediate_size": 5000, "layer_types": None})  # fmt: skip
+    preflight.shrink_config(few)
+    assert few.layer_types == [*["linear_attention"] * 3, "full_attention"] and few.num_hidden_layers == 4
+    assert (few.num_experts, few.vocab_size, few.intermediate_size) == (4, 512, 64)
 
 
 @pytest.mark.parametrize("name", STATEFUL)
