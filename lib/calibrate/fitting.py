@@ -4,7 +4,7 @@ They are applied to the pair's own evaluation rows, or to those of other pairs (
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -105,7 +105,7 @@ def token_signals(sets: DataByPair) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Fit:
-    """A calibrator of a pair, its fitting data, and its predictions on the evaluation rows.
+    """A calibrator of a pair, and its predictions on the evaluation rows.
 
     `estimator` is "ans" for a calibrator of answer tokens, which serves both answer estimators. `kind` is its kind of
     input (`Method.inputs`).
@@ -116,7 +116,6 @@ class Fit:
     method: Method
     kind: str
     calibrator: Calibrator
-    fitted_on: Any  # scores (n,), or the answer tokens
     evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
 
     @property
@@ -165,7 +164,7 @@ def fit_on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFram
             if not (scores.isna().any() or new.isna().any()):
                 calibrator = method.inputs[kind]().fit(scores.to_numpy(), calibration.correct)
                 made = evaluation.assign(method=method.name, confidence=calibrator.predict(new.to_numpy()))
-                yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, scores.to_numpy(), made)
+                yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, made)
 
 
 def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[Fit]:
@@ -179,7 +178,7 @@ def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit
             rows.assign(estimator=estimator, confidence=calibrator.predict(evaluation.answers, joint))
             for estimator, joint in ANSWER_ESTIMATORS.items()
         ]
-        yield Fit(pair, "ans", method, "answers", calibrator, calibration.answers, pd.concat(made))
+        yield Fit(pair, "ans", method, "answers", calibrator, pd.concat(made))
 
 
 def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:

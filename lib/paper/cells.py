@@ -13,7 +13,6 @@ import pandas as pd
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.paper.booktabs import Table
 from lib.paper.latex import COMMANDS, embolden, escape
-from lib.score.metrics import METRICS
 from lib.store import PAIR
 
 Frame: TypeAlias = pd.DataFrame
@@ -21,7 +20,7 @@ Lines = list[tuple[tuple[str, ...], Mapping[str, Any]]]
 DASH = "--"  # of a missing number
 PAIR_NAMES = ("Model", "Dataset")
 ACCURACY: Lines = [(("Acc.", ""), {"estimator": "", "metric": "acc"})]
-ERRORS = {name: METRICS[name].label for name in ("ece", "mce", "brier")}
+ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 PARTS = {"(a) Single-pass estimators": "single_pass", "(b) Multi-pass estimators": "multi_pass"}
 
 # ---- rows and columns

@@ -9,7 +9,6 @@ edge counts as on it, and belongs to the bin below; 0 is in the first.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -140,30 +139,12 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
         return above / (right.sum(axis=-1) * wrong.sum(axis=-1))
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric of scores; `binned`: takes n_bins."""
-
-    name: str
-    label: str
-    function: Callable[..., Any]
-    binned: bool = False
-
-    def __call__(self, confidence: Any, correct: Any, n_bins: int) -> Any:
-        if self.binned:
-            return self.function(confidence, correct, n_bins)
-        return self.function(confidence, correct)
-
-
-METRICS: dict[str, Metric] = {
-    m.name: m
-    for m in (
-        Metric("acc", "Acc.", accuracy),
-        Metric("ece", "ECE", ece, binned=True),
-        Metric("mce", "MCE", mce, binned=True),
-        Metric("brier", "Brier", brier),
-        Metric("auroc", "AUROC", auroc),
-    )
+METRICS: dict[str, Callable[[Any, Any, int], Any]] = {  # functions of confidence, correct and the number of bins
+    "acc": lambda confidence, correct, n_bins: accuracy(confidence, correct),
+    "ece": ece,
+    "mce": mce,
+    "brier": lambda confidence, correct, n_bins: brier(confidence, correct),
+    "auroc": lambda confidence, correct, n_bins: auroc(confidence, correct),
 }
 
 
@@ -193,14 +174,14 @@ def evaluate(
         `relative`, the share by which a method lowers the raw ECE.
     """
     by = [name for name in ("estimator", "method") if name in frame]
-    scored, rows = [METRICS[name] for name in names if name != "acc"], []
+    rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(PAIR, sort=False):
         everyone = part.drop_duplicates("example_id")
         if "acc" in names:
             rows.append((*pair, *[""] * len(by), "acc", everyone.correct.mean(), len(everyone)))
         for key, group in part.groupby(by, sort=False):
             given = group.confidence.to_numpy(), group.correct.to_numpy(), n_bins
-            rows += [(*pair, *key, metric.name, metric(*given), len(group)) for metric in scored]
+            rows += [(*pair, *key, name, METRICS[name](*given), len(group)) for name in names if name != "acc"]
     results = pd.DataFrame(rows, columns=[*PAIR, *by, "metric", "value", "n"]).astype({"value": "Float64"})
     results["reason"] = np.where(results.value.isna(), ONE_CLASS, "")
     return add_relative_gain(results) if "method" in by else results

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from lib.random_streams import first_rows
-from lib.score import metrics
+from lib.score.metrics import validate_scores
 from lib.store import KEYS, PAIR
 
 STEPS = 20  # proposed thresholds, at quantiles of the scores
@@ -33,12 +33,11 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
 
     Columns: `threshold`, `answered` (share of rows at or above it) and their `accuracy`.
     """
-    c, y = metrics.validate_scores(confidence, correct)
-    order = np.argsort(-c, kind="stable")
-    last = np.flatnonzero(np.diff(-c[order], append=2.0))  # last row of each score
-    count = last + 1
-    return pd.DataFrame(
-        {"threshold": c[order][last], "answered": count / c.size, "accuracy": np.cumsum(y[order])[last] / count}
+    c, y = validate_scores(confidence, correct)
+    rows = pd.DataFrame({"correct": y}).groupby(c).correct.agg(["size", "sum"])[::-1].cumsum()
+    accuracy = rows["sum"] / rows["size"]
+    return pd.DataFrame({"threshold": rows.index, "answered": rows["size"] / c.size, "accuracy": accuracy}).reset_index(
+        drop=True
     )
 
 
@@ -82,20 +81,18 @@ def find_threshold(learning: Side, testing: Side, precision: float, certainty: f
     -------
     None if no threshold can be guaranteed.
     """
-    scores = np.asarray(learning[0], dtype=float)
-    if not scores.size or not len(testing[0]):
+
+    def p_values(side: Side, thresholds: np.ndarray) -> np.ndarray:
+        answered = np.asarray(side[0], dtype=float)[:, None] >= thresholds
+        wrong = answered & ~np.asarray(side[1], dtype=bool)[:, None]
+        return binomial_p_values(wrong.sum(axis=0), answered.sum(axis=0), precision)
+
+    if not len(learning[0]) or not len(testing[0]):
         return None
-    proposed = np.unique(np.quantile(scores, np.arange(STEPS) / STEPS, method="lower"))  # increasing
-    begin = int(binomial_p_values(*_counted(*learning, proposed), precision).argmin())
-    down = proposed[begin::-1]
-    passed = np.logical_and.accumulate(binomial_p_values(*_counted(*testing, down), precision) <= 1 - certainty)
+    proposed = np.unique(np.quantile(learning[0], np.arange(STEPS) / STEPS, method="lower"))  # increasing
+    down = proposed[p_values(learning, proposed).argmin() :: -1]
+    passed = np.logical_and.accumulate(p_values(testing, down) <= 1 - certainty)
     return float(down[passed][-1]) if passed.any() else None
-
-
-def _counted(confidence: Any, correct: Any, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of wrong rows and of all rows at or above each of k thresholds, (k,) each."""
-    answered = np.asarray(confidence, dtype=float)[:, None] >= thresholds
-    return (answered & ~np.asarray(correct, dtype=bool)[:, None]).sum(axis=0), answered.sum(axis=0)
 
 
 def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
@@ -134,27 +131,25 @@ def selective_thresholds(
         if evaluation.empty:
             continue
         learns = mark_learning_rows(calibration, tuned or {}, seed)
-        sides = calibration[learns], calibration[~learns]
-        learning, testing = ((side.confidence.to_numpy(float), side.correct.to_numpy(float)) for side in sides)
+        learning, testing = ((side.confidence, side.correct) for side in (calibration[learns], calibration[~learns]))
         tested = len(testing[0])
         for target in targets:
-            found = find_threshold(learning, testing, target, certainty)
-            outcome, reason = _outcome_on_evaluation(evaluation, target, found), ""
-            if found is None:
-                reason = TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
-            rows.append((*key, float(target), found, *outcome, len(evaluation), tested, reason))
+            threshold = find_threshold(learning, testing, target, certainty)
+            reason = "" if threshold is not None else NO_GUARANTEE
+            if reason and tested < min_rows_for_guarantee(target, certainty):
+                reason = TOO_FEW_ROWS
+            outcome = apply_threshold(evaluation, threshold, target)
+            rows.append((*key, float(target), threshold, *outcome, len(evaluation), tested, reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
     columns = [*PAIR, "estimator", "target", *types, "n", "tested", "reason"]
     return pd.DataFrame(rows, columns=columns).astype(types)
 
 
-def _outcome_on_evaluation(evaluation: pd.DataFrame, target: float, found: float | None) -> tuple:
-    """Return share answered, precision and whether the guarantee held, on evaluation rows."""
-    if found is None:
+def apply_threshold(evaluation: pd.DataFrame, threshold: float | None, target: float) -> tuple:
+    """Return share answered, precision and whether the guarantee held, on evaluation rows; missing if unknown."""
+    if threshold is None:
         return pd.NA, pd.NA, pd.NA
-    answered = evaluation.confidence.to_numpy() >= found
-    if not answered.any():
+    right = evaluation.correct[evaluation.confidence >= threshold]
+    if right.empty:
         return 0.0, pd.NA, pd.NA
-    right = evaluation.correct.to_numpy(bool)[answered]
-    held = bool(binom.cdf(right.sum(), right.size, target) >= 0.05)
-    return float(answered.mean()), float(right.mean()), held
+    return right.size / len(evaluation), right.mean(), binom.cdf(right.sum(), right.size, target) >= 0.05
