@@ -24,7 +24,7 @@ from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
-from lib.tasks.numbers import MARKUP, Number, canonical_number, find_numbers, first_number, simplify
+from lib.tasks.numbers import BOX, MARKUP, Number, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
 from lib.tasks.numbers import format_number as format_number
 from lib.tasks.numbers import parse_number as parse_number
 
@@ -36,13 +36,9 @@ _HEADING = re.compile(
     re.I,
 )
 _QUESTION = re.compile(r"^[^\w\n]*(?:q|question|problem|exercise|user|human)\b[ \d*.)#]*(?::|$)", re.I | re.M)
-_EQUALS = re.compile(r"(?<![<>!=])=+>?")
-_NEXT_EQUATION = re.compile(
-    r"\W*(?:[,;&|]|\.\s|\\q?quad|\b(?:and|or|so)\b|(?<=\s)[a-z]\s*$)"
-)  # after the result of one
-_ASIDE = re.compile(r"(?<=[\w%)\]}.,*\0\"'])\s+\(")
-_PARENTHESIS = re.compile(r"[()]")
-_BOX = "\\boxed{"
+_PARENTHESES = r"\((?:[^()]|\([^()]*\))*(?:\)|$)"
+_ASIDE = re.compile(rf"""(?<=[\w)\]}}.,*"']) {_PARENTHESES}""")  # of kinds
+_NEXT_EQUATION = re.compile(r"\W*(?:[,;&|o]|\. )|.* [vl] ?$")  # of kinds, after the result of one
 
 Span = tuple[int, int]  # half-open
 
@@ -109,88 +105,56 @@ def _answer_lines(text: str, start: int) -> Iterator[Span]:
         before = line
 
 
-def _boxed(text: str, c0: int, c1: int) -> Span:
-    """Return the span inside the last `\\boxed{...}` of text[c0:c1], up to its closing brace; empty without one."""
-    box = text.rfind(_BOX, c0, c1)
-    if box < 0:
-        return c0, c0
-    box, depth = box + len(_BOX), 1
-    for end in range(box, c1):
-        depth += (text[end] == "{") - (text[end] == "}")
-        if depth == 0:
-            return box, end
-    return box, c1
+def _without_asides(tokens: list[Token]) -> list[Token]:
+    """Return the tokens of a line without what stands in parentheses after a word or number."""
+    kept = _ASIDE.sub(lambda aside: MARKUP * len(aside.group()), kinds_of(tokens))
+    return [token for token, kind in zip(tokens, kept, strict=True) if kind != MARKUP]
 
 
-def _without_asides(line: str) -> str:
-    """Return a line of the same length without what stands in parentheses after a word or number."""
-    kept, at = [], 0
-    while aside := _ASIDE.search(line, at):
-        depth, end = 1, len(line)
-        for found in _PARENTHESIS.finditer(line, aside.end()):
-            depth += 1 if found.group() == "(" else -1
-            if depth == 0:
-                end = found.end()
-                break
-        kept += [line[at : aside.start()], MARKUP * (end - aside.start())]
-        at = end
-    return "".join(kept) + line[at:]
+def _read_equation(tokens: list[Token], c0: int, c1: int) -> Number | None:
+    """Return the number of a phrase or equation, in tokens[c0:c1]; None without one, no value if it is not whole."""
+    kinds = kinds_of(tokens)
+    outside = re.sub(_PARENTHESES, lambda inner: "(" * len(inner.group()), kinds)
+    edges = [-1, *(place for place, kind in enumerate(outside) if kind == "="), len(kinds)]
+    numbers, results, others = [], [], set()
+    for left, right in pairwise(edges):
+        first = max(left + 1, c0)
+        at = kinds.find("n", first, min(right, c1))
+        if at < 0:
+            continue
+        number = number_at(tokens[left + 1 : right], at - left - 1)
+        numbers.append(number)
+        begins = not re.search(r"\w", kinds[first:at])
+        if number.value is not None and (begins or right >= c1):
+            results.append(number)
+        if left >= 0 and right < c1 and begins and _NEXT_EQUATION.match(kinds, at + 1, right):
+            others.add(number.value)
+    if not results:
+        return numbers[-1] if numbers else None
+    return results[-1]._replace(value=None) if others - {results[-1].value} else results[-1]
 
 
-def _sides(line: str, c0: int, c1: int) -> list[Span]:
-    """Return the spans between the equals signs outside parentheses of line[c0:c1]."""
-    edges, depth = [c0], 0
-    for found in re.finditer(rf"[()]|{_EQUALS.pattern}", line[c0:c1]):
-        if found.group() in "()":
-            depth = max(0, depth + (1 if found.group() == "(" else -1))
-        elif depth == 0:
-            edges += [c0 + found.start(), c0 + found.end()]
-    return list(zip(edges[::2], [*edges[1::2], c1], strict=True))
-
-
-def _begins(line: str, c0: int, number: Number | None) -> bool:
-    """Whether a whole number is the first of line[c0:] but for symbols."""
-    return bool(number and number.value is not None and not re.search(r"[^\W_]", line[c0 : number.start]))
-
-
-def _read_equation(line: str, c0: int, c1: int) -> Number | None:
-    """Return the number of line[c0:c1], a phrase or equation; None without one, no value if it is not whole."""
-    *others, last = [(side, first_number(line, *side)) for side in _sides(line, c0, c1)]
-    numbers = [(side, number) for side, number in others if number and _begins(line, side[0], number)]
-    result = last[1] if last[1] and last[1].value is not None else numbers[-1][1] if numbers else None
-    if result is None:
-        return last[1] or next((number for _, number in others if number), None)
-    for (start, end), number in numbers:
-        if start > c0 and number.value != result.value and _NEXT_EQUATION.match(line, number.end, end):
-            return result._replace(value=None)
-    return result
-
-
-def _read_box(line: str, c0: int, c1: int) -> Number | None:
-    """Return the number in a box of a line, of which line[c0:c1] is the content."""
-    if _EQUALS.search(line, c0, c1):
-        return _read_equation(line, c0, c1)
-    after = _EQUALS.search(line, c1)
-    return first_number(line, c0, c1, (0, after.start() if after else len(line)))
-
-
-def _read_line(text: str, plain: str, c0: int, c1: int) -> Number | None:
+def _read_line(line: str) -> Number | None:
     """Return the number of a line, which has no value if it is not whole; None for a line that holds no answer."""
-    b0, b1 = _boxed(text, c0, c1)
-    if _HEADING.match(plain, c0, c1):
+    plain = simplify(line)
+    if _HEADING.match(plain):
         return None
-    for line in (_without_asides(plain[c0:c1]), plain[c0:c1]):
-        if number := _read_box(line, b0 - c0, b1 - c0) or _read_equation(line, 0, len(line)):
-            return number._replace(start=c0 + number.start, end=c0 + number.end)
+    tokens = read_tokens(plain)
+    for kept in (_without_asides(tokens), tokens):
+        kinds = kinds_of(kept)
+        box = kinds.rfind(BOX)
+        end = kinds.find("}", box)
+        boxed = _read_equation(kept, box, end if end >= 0 else len(kept)) if box >= 0 else None
+        if number := boxed or _read_equation(kept, 0, len(kept)):
+            return number
     return None
 
 
 def _find_answers(text: str, start: int) -> Iterator[Number]:
     """Yield the numbers after `####`, the last one first."""
-    plain = simplify(text)
-    for line in _answer_lines(text, start):
-        if number := _read_line(text, plain, *line):
-            yield number
+    for c0, c1 in _answer_lines(text, start):
+        if number := _read_line(text[c0:c1]):
+            yield Number(c0 + number.start, c0 + number.end, number.value)
 
 
 def find_answer(text: str, start: int = 0) -> Span | None:
@@ -208,7 +172,15 @@ def runs_on(text: str, thinking: bool = False) -> bool:
 
 def last_number(text: str, start: int = 0) -> Span | None:
     """Return the character span of the last number in text[start:], the fallback without an answer."""
-    return max(((number.start, number.end) for number in find_numbers(simplify(text), start)), default=None)
+    end = len(text)
+    for line in reversed(text[start:].split("\n")):
+        tokens = read_tokens(simplify(line))
+        places = [place for place, token in enumerate(tokens) if token.value is not None]
+        if places:
+            number = number_at(tokens, places[-1])
+            return end - len(line) + number.start, end - len(line) + number.end
+        end -= len(line) + 1
+    return None
 
 
 def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
