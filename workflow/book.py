@@ -24,7 +24,7 @@ from lib.paper.captions import CAPTIONS
 from lib.paths import ROOT, UserError, visible
 from workflow.export import marked_outputs, parameters_of
 from workflow.pipeline import Run, command_of
-from workflow.report import link_numbers, report_page
+from workflow.report import report_page
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
 CARRIERS = ("08_tables", "09_beyond")  # the notebooks whose outputs the report shows
@@ -95,7 +95,6 @@ def body_of(stem: str, nb: nbformat.NotebookNode, stems: set[str]) -> Markup:
     """Return a notebook as HTML, in which scrolling outputs can be focused by the keyboard."""
     body, _ = Notebooks(template_name="basic").from_notebook_node(nb)
     body = OUTPUT.sub(r'<div tabindex="0" class="scrolls \1"', body)
-    body = link_numbers(stem, body, set())  # with formulas of tables
     body = HREF.sub(lambda match: link_to_page(match, stems), body)
     return Markup(PICTURE.sub(lambda match: keep_embedded_picture(match[0]), body))  # noqa: S704
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import nbformat
 from nbconvert.exporters import Exporter
 
+from lib.paper.booktabs import escape
 from lib.paper.captions import CAPTIONS, OF_PAPER
-from lib.paper.latex import escape
 from lib.paths import UserError, nearest, write_atomically
 from workflow.files import write_json
 from workflow.pipeline import PUBLISHED

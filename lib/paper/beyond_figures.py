@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
+from pandas import DataFrame as Frame
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
-from lib.paper.beyond_paper import ALL_ESTIMATORS, estimators_shown
-from lib.paper.cells import Frame
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, in_paper_style, make_panels
+from lib.paper.tables import ALL_ESTIMATORS, estimators_shown
 from lib.store import PAIR
 
 ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D"), strict=True))

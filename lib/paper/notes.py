@@ -8,7 +8,6 @@ import pandas as pd
 from lib import run_names, store
 from lib.analysis.results import Results
 from lib.analysis.run_signals import RunSignals, read_manifests
-from lib.paper.all_tables import TABLES
 from lib.paper.report_records import ReportRecords
 from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
@@ -89,7 +88,7 @@ def missing_passes_notes(run: str, models: Mapping[str, str], datasets: Mapping[
 
 def explain_empty_cells(results: Results) -> list[str]:
     """Return the reasons of missing numbers, each once."""
-    shown = [build(results).numbers for build in TABLES.values()]
-    reasons = pd.concat([numbers.reason[numbers.value.isna()] for numbers in shown if len(numbers)])
-    reasons = reasons.where(reasons.notna() & (reasons != ""), "not computed")
+    told = [frame for frame in results.frames.values() if "reason" in frame]
+    reasons = pd.concat([frame.reason[frame.filter(["value", "answered"]).isna().any(axis=1)] for frame in told])
+    reasons = reasons[reasons.notna() & (reasons != "")]
     return [f"--: {', '.join(reasons.unique())}."] if len(reasons) else []

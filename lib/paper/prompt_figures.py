@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lib import store
 from lib.analysis.run_signals import RunSignals
-from lib.paper.latex import escape
+from lib.paper.booktabs import escape
 from lib.paths import visible
 
 MODEL_NOT_ASKED = "(not asked: the model is not at hand)"

@@ -1,25 +1,28 @@
-"""What a notebook hands to the report."""
+"""Tables of words in a notebook, and the records that it hands to the report."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from lib.paper.verdicts import frame_as_html
+ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
 
 
 @dataclass(frozen=True)
 class ReportRecords:
-    """Records for the report, and a short form for the reader of the notebook."""
+    """A frame of words for the reader of the notebook, with a line `below`; `records`, if any, are for the report."""
 
-    records: pd.DataFrame
-    shown: pd.DataFrame = field(repr=False)
+    records: pd.DataFrame | None
+    shown: pd.DataFrame
+    below: str = ""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        records = json.loads(self.records.to_json(orient="records", double_precision=15))
-        return {
-            "text/html": frame_as_html(self.shown, na_rep=""),
-            "text/plain": self.shown.to_string(),
-            "application/json": records,
-        }
+        with pd.option_context("display.max_colwidth", None):
+            page = self.shown.to_html(index=False, na_rep="")
+        page = page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
+        below = f"<p>{self.below}</p>" if self.below else ""
+        bundle = {"text/html": page + below, "text/plain": f"{self.shown.to_string()}\n{self.below}".strip()}
+        if self.records is None:
+            return bundle
+        return bundle | {"application/json": json.loads(self.records.to_json(orient="records", double_precision=15))}

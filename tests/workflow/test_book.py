@@ -42,7 +42,7 @@ def run(tmp_path_factory):
     (room / "figures").mkdir()
     loud = f"<p>{html.escape(' '.join(STRINGS))}</p>"
     notebooks = {
-        "08_tables": executed("# 08 Tables", tables.estimators()._repr_mimebundle_(), "tab_estimators"),
+        "08_tables": executed("# 08 Tables", {"text/html": tables.estimators()._repr_html_()}, "tab_estimators"),
         "02_single_pass": executed(FORMULAS, {"text/html": loud}),
         "01_generate__m__d": executed("# 01 Generate"),
     }
