@@ -20,7 +20,7 @@ from lib.paper.captions import CAPTIONS
 from lib.paper.claims import FINDINGS
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.numbers_of_paper import paper_facts
-from lib.paper.token_viewer import Microscope
+from lib.paper.token_viewer import TokenViewer
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
 from workflow.pipeline import command_of
@@ -36,7 +36,7 @@ def report_page(
     """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
     findings, ablation, choices, views, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
-        for name in ("findings", "ablation", "sensitivity", "microscope", "notes", "numbers")
+        for name in ("findings", "ablation", "sensitivity", "tokens", "notes", "numbers")
     )
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
@@ -69,7 +69,7 @@ def report_page(
         notes=[row["note"] for row in notes],
         number=format_value,
         places=places or {},
-        microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
+        tokens=Markup(TokenViewer(views)._repr_html_()) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)
 
