@@ -91,11 +91,10 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
         }
         for i in range(max(0, n - most), n)
     ]
-    labels = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label
+    names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
     verdict = f"{'right' if one.correct else 'wrong'} ({row.answer if one.parsed else 'no answer'}"
     return {
-        "title": f"{', '.join(labels)}, {row.example_id}: {verdict}, and {row.reference} is right), "
-        f"mean probability {p.mean():.3f}",
+        "title": f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}",
         "question": row.question if isinstance(row.question, str) else "",
         "left_out": max(0, n - most),
         "tokens": tokens,
@@ -108,12 +107,9 @@ def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str
     The log-partition of the softmax follows from the chosen token's logit and log-probability.
     """
     listed = {}
-    for position, chosen, logits, ids in zip(
-        row.kept_positions, row.chosen_logit, row.top_logits, row.top_ids, strict=True
-    ):
-        p = np.exp(
-            np.asarray(logits[:TOKENS_LISTED], dtype=float) - float(chosen) + float(row.token_logprobs[position])
-        )
-        words = (f"{spell(int(token))} {value:.4f}" for token, value in zip(ids, p, strict=False))
+    for place, position in enumerate(row.kept_positions):
+        logits = np.asarray(row.top_logits[place], dtype=float)[:TOKENS_LISTED]
+        p = np.exp(logits - float(row.chosen_logit[place]) + float(row.token_logprobs[position]))
+        words = (f"{spell(int(token))} {value:.4f}" for token, value in zip(row.top_ids[place], p, strict=False))
         listed[int(position)] = f": {', '.join(words)}"
     return listed
