@@ -36,7 +36,7 @@ FAULTS = (
           'Method("isotonic", "Isotonic", {"confidence": Isotonic}),\n    "platt": Method("platt", "Platt"',
           'Method("isotonic", "Platt", {"confidence": Isotonic}),\n    "platt": Method("platt", "Isotonic"',
           PUBLISHED, ".tex: "),
-    Fault("all of a claim's cases become any", "lib/paper/claim_cases.py",
+    Fault("all of a claim's cases become any", "lib/paper/claims.py",
           '"all": ("every case", lambda count, total: count == total)',
           '"all": ("every case", lambda count, total: count > 0)',
           PUBLISHED, "rep_"),

@@ -33,9 +33,8 @@ def frame_kinds(number: str) -> set[str]:
 def summary_lines(run: Run, number: str) -> Iterator[str]:
     """Yield the lines to print: each claim with its verdicts on the paper and on this run, and its rows."""
     from lib.analysis.run_results import partial_results  # slow to import, and not used by other verbs
-    from lib.paper.claims import CLAIMS, FINDINGS
     from lib.paper.numbers_of_paper import published
-    from lib.paper.verdicts import judge_all
+    from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
 
     group, values = f"Finding {number}", run.values
     some = [claim for claim in CLAIMS if claim.group == group]
@@ -45,21 +44,20 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):
-        yield f"{place}. {claim.quote or '(ours)'} ({claim.place})"
+        yield f"{place}. {claim.quote} ({claim.place})"
         yield f"   counted  {claim.counted} ({claim.quantifier})"
         yield f"   paper  {paper[claim.name].in_words('no number printed')}"
         yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
         yield from deciding_rows(here[claim.name].rows)
-    claims = [claim for claim in some if claim.kind == "claim"]
     for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
         held, judged = tally(verdicts_of)
-        yield f"{group} on {side}: of {len(claims)} claims {judged} can be judged, {held} of them hold"
+        yield f"{group} on {side}: of {len(some)} claims {judged} can be judged, {held} of them hold"
     yield f"see: {notebooks_of_finding(run, number)}"
 
 
 def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
-    """Return how many of the paper's claims hold and how many can be judged, as the report counts them."""
-    held = [one.held for one in verdicts.values() if one.claim.kind == "claim" and one.held is not None]
+    """Return how many claims hold and how many can be judged, as the report counts them."""
+    held = [one.held for one in verdicts.values() if one.held is not None]
     return sum(held), len(held)
 
 

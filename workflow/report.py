@@ -17,11 +17,10 @@ import jinja2
 from markupsafe import Markup
 
 from lib.paper.captions import CAPTIONS
-from lib.paper.claims import FINDINGS
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.token_viewer import TokenViewer
-from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
+from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
 from workflow.pipeline import command_of
 
@@ -41,7 +40,6 @@ def report_page(
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
-    by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "ours")}
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -50,12 +48,11 @@ def report_page(
         run=(run := parameters.get("run", "lab")),
         command=command_of(run),
         title=parameters.get("title", ""),
-        groups=group_claims(by_kind["claim"], sides),
-        ours=by_kind["ours"],
+        groups=group_claims(findings, sides),
         quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
         twice=paper_facts()["twice"] if findings else (),
         sides=sides,
-        counts=count_verdicts(by_kind["claim"], sides),
+        counts=count_verdicts(findings, sides),
         sections=sections,
         there={part["id"] for part in sections} | ({"rep_ablation"} if ablation else set()),
         held=comparable,
@@ -98,9 +95,9 @@ def group_claims(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
 
 def count_changed_verdicts(choices: list[dict]) -> dict[str, int]:
     """Count the claims whose verdict changes under each alternative choice."""
-    counts = dict.fromkeys((row["words"] for row in choices), 0)
+    counts = dict.fromkeys((row["choice"] for row in choices), 0)
     for row in choices:
-        counts[row["words"]] += bool(row["flips"])
+        counts[row["choice"]] += bool(row["flips"])
     return counts
 
 

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
-from lib.paper.claims import CLAIMS  # noqa: E402
+from lib.paper.verdicts import CLAIMS  # noqa: E402
 
 BEGIN = "<!-- claims: python docs/tables/claims.py renews this table -->\n"
 
@@ -27,7 +27,7 @@ def shown_in() -> dict[str, list[str]]:
 def table_of_claims() -> str:
     """Each claim of the paper: its sentence, its function, and the notebooks that show its verdict."""
     notebooks, lines = shown_in(), ["| claim | in the paper | counted by | notebook |", "|---|---|---|---|"]
-    for claim in (claim for claim in CLAIMS if claim.kind == "claim"):
+    for claim in CLAIMS:
         where = sorted(
             {*notebooks.get(claim.name, []), *notebooks.get(claim.group, []) * claim.group.startswith("Finding"), "08"}
         )

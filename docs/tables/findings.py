@@ -12,9 +12,9 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib.analysis import run_results  # noqa: E402
-from lib.paper.claims import CLAIMS, FINDINGS, Claim  # noqa: E402
+from lib.paper.claims import Claim  # noqa: E402
 from lib.paper.numbers_of_paper import published  # noqa: E402
-from lib.paper.verdicts import Verdict, judge_all  # noqa: E402
+from lib.paper.verdicts import CLAIMS, FINDINGS, Verdict, judge_all  # noqa: E402
 from lib.params import EvaluationChoices, load_profile  # noqa: E402
 from workflow import finding  # noqa: E402
 
@@ -30,7 +30,7 @@ def counted_in_report(run: str, side: str, claims: list[Claim]) -> str:
     """How many of the claims hold in the golden report of a run, `here` or on the numbers of the `paper`."""
     report = json.loads(lzma.decompress((ROOT / f"tests/blackbox/goldens/{run}.json.xz").read_bytes()))
     verdict_of = dict(re.findall(rf'^/(\w+)/{side}: "(.*)"$', report["rep_findings"], flags=re.M))
-    verdicts = [verdict_of[claim.name] for claim in claims if claim.kind == "claim"]
+    verdicts = [verdict_of[claim.name] for claim in claims]
     return f"{verdicts.count('holds')} of {sum(verdict in ('holds', 'does not hold') for verdict in verdicts)}"
 
 

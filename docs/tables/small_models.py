@@ -17,7 +17,7 @@ from lib import store  # noqa: E402
 from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
-from lib.paper.reliability import reliability_panels  # noqa: E402
+from lib.paper.figures import reliability_panels  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
@@ -180,7 +180,7 @@ def picture() -> bytes:
         method: metrics.reliability_bins(confidence, correct, CHOICES.bins).frame()
         for method, confidence in (("", raw), ("isotonic", calibrated_))
     }
-    return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png
+    return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").save("png")
 
 
 def renewed_readme(text: str) -> str:

@@ -1,25 +1,108 @@
-"""Figures beyond the paper: cost against quality, and selective prediction."""
+"""Figures beyond the paper: distributions of scores, paired differences, cost against quality, when to answer."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from pandas import DataFrame as Frame
+from scipy.stats import gmean
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
-from lib.paper.figure_style import STYLES, WIDTH, Canvas, in_paper_style, make_panels
-from lib.paper.tables import ALL_ESTIMATORS, estimators_shown
+from lib.paper import figure_style as style
+from lib.paper.figure_style import Canvas, in_paper_style
+from lib.paper.frame_labels import ALL_ESTIMATORS, estimators_shown, label_rows
+from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
-ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D"), strict=True))
+CONTRAST = ["estimator", "method", "than", "than_method"]
+COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
-CURVE_LOOK: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}
-THRESHOLD_LOOK: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": "none", "linestyle": "none"}
-TARGET_LOOK: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
+
+# ---- correct and incorrect responses separately
+
+
+def draw_histogram(ax: Axes, values: Frame, bins: np.ndarray, of: str) -> None:
+    """Draw the share of correct and of incorrect values (columns `value`, `correct`) in each bin, as two outlines;
+    values outside count in no bin."""
+    for kind, label, color, line in style.RESPONSE_STYLES:
+        part = values.loc[values["correct"].astype(bool) == kind, "value"]
+        look: dict[str, Any] = {"color": color, "linestyle": line, "fill": kind, "alpha": 0.25 if kind else 1}
+        if len(part):
+            look["label"] = f"{label} (n = {len(part)})"
+            sns.histplot(x=part.to_numpy(float), bins=bins, stat="probability", element="step", ax=ax, **look)
+    ax.set(ylabel=f"share of {of}", xlim=(bins[0], bins[-1]))
+
+
+@in_paper_style
+def answer_density(tokens: Frame, title: str = "") -> Canvas:
+    """Draw the share of answer tokens by probability, for correct and incorrect responses.
+
+    `tokens` (correct, logprob) is from `answer_token_logprobs`. Nearly all probabilities are close to 1, so the axis
+    shows 1 - p in powers of ten. The last bin includes all below 1e-7, which float32 cannot distinguish from 1.
+    """
+    powers = -np.log10(np.maximum(-np.expm1(tokens["logprob"].astype(float)), 10**-7.25))  # of 1 - p
+    canvas = style.new_canvas(2.3, title=title)
+    (ax,) = style.add_panels(canvas, 1)
+    draw_histogram(ax, tokens.assign(value=powers), np.arange(0, 8, 0.5), "tokens")
+    ax.set_xticks(range(8), ["1", ".1", ".01", ".001", "1e-4", "1e-5", "1e-6", "\u22641e-7"])
+    ax.set_xlabel("1 \N{MINUS SIGN} probability of the answer token (surer to the right)")
+    style.add_legend(canvas)
+    return canvas
+
+
+@in_paper_style
+def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = "") -> Canvas:
+    """Draw the share of evaluation responses by confidence, for correct and incorrect ones, a panel per estimator.
+
+    `scores` is from `confidence_frame`, `names` {name: label}. Less overlap means better discrimination.
+    """
+    canvas = style.new_canvas(2.2, title=title)
+    shown = scores[scores["split"] == "evaluation"].rename(columns={"confidence": "value"})
+    for ax, (name, label) in zip(style.add_panels(canvas, len(names), sharey=True), names.items(), strict=True):
+        draw_histogram(ax, shown[shown["estimator"] == name], np.linspace(0, 1, 21), "responses")
+        ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
+    style.add_legend(canvas)
+    return canvas
+
+
+# ---- differences
+
+
+@in_paper_style
+def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Canvas:
+    """Draw paired differences of ECE with their 95% intervals, a panel per contrast and a line per pair.
+
+    `differences` is from `Bootstrap.differences`, `pairs` {(model, dataset): label}. The first has the lower ECE left
+    of 0. A hollow marker means that the interval contains 0.
+    """
+    contrasts, places = list(differences.groupby(CONTRAST, sort=False)), np.arange(len(pairs))
+    down = -(-len(contrasts) // style.PANELS_PER_ROW)
+    canvas = style.new_canvas(down * (0.75 + 0.15 * len(pairs)), 2 * style.WIDTH)
+    for ax, (contrast, part) in zip(style.add_panels(canvas, len(contrasts), sharey=True), contrasts, strict=True):
+        part = part.set_index(PAIR).reindex(list(pairs))
+        decided = (part["low"] > 0) | (part["high"] < 0)
+        ax.axvline(0, color="0.6", linewidth=0.8)
+        ax.hlines(places, part["low"], part["high"], color="black", linewidth=1)
+        faces = np.where(decided, "black", "white")
+        ax.scatter(part["difference"], places, 14, facecolor=faces, edgecolor="black", linewidth=0.8, zorder=3)
+        ax.set_yticks(places, list(pairs.values()))
+        ax.xaxis.set_major_locator(MaxNLocator(3))
+        title = "\n\N{MINUS SIGN} ".join(label_score(*contrast[i : i + 2]) for i in (0, 2))
+        ax.set(xlabel="difference of ECE", ylim=(len(pairs) - 0.5, -0.5), title=title)
+    return canvas
+
+
+def label_score(estimator: str, method: str) -> str:
+    """Return a label such as Ans Avg, temperature."""
+    row = label_rows(pd.DataFrame({"estimator": [estimator], "method": [method]}), None, None).iloc[0]
+    return f"{ESTIMATORS[estimator].plain}, {row.method}"
+
 
 # ---- costs
 
@@ -27,49 +110,43 @@ TARGET_LOOK: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
 @in_paper_style
 def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     """Draw ECE and AUROC against tokens; `frame` is from `cost_and_quality`."""
-    canvas, axes = make_panels(1, 4.0, rows=2, sharex=True)
+    canvas = style.new_canvas(4.0, title=title)
+    axes = canvas.subplots(2, sharex=True)
     for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
         _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
         ax.set(ylabel=label, xscale="log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter("{x:,.0f}")
-        ax.minorticks_off()
     axes[1].set_xlabel("tokens per question")
-    handles, labels = axes[0].get_legend_handles_labels()
-    if handles:
-        canvas.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=1.2)
-    axes[0].set_title(title)
+    axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes[1].xaxis.set_major_formatter("{x:,.0f}")
+    axes[1].xaxis.set_minor_locator(NullLocator())
+    style.add_legend(canvas)
     return canvas
 
 
 def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
     """Draw every pair, the means over the pairs that have every estimator, and the Pareto front of the means."""
-    means, every = {}, frame["estimator"].nunique()
-    complete = frame.groupby(PAIR)["estimator"].transform("nunique") == every
-    for (name, mark), look in zip(ESTIMATOR_MARKERS.items(), [*STYLES, *STYLES], strict=False):
-        rows = frame[frame["estimator"] == name]
-        if rows.empty:
-            continue
-        shared = rows[complete[rows.index]] if complete.any() else rows
-        means[name] = at = float(np.exp(np.log(shared["tokens"]).mean())), float(shared[metric].mean())
-        color = look[0] if len(means) <= len(STYLES) else "white"
-        more: dict[str, Any] = {"color": color, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
-        ax.plot(rows["tokens"], rows[metric], markersize=2.5, alpha=0.5, **{**more, "markeredgecolor": "0.4"})
-        ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ALL_ESTIMATORS[name].plain, **more)
-    front = pareto_front(means.values(), sign)
-    if front:
-        line: dict[str, Any] = {"color": "0.5", "linewidth": 0.8, "zorder": 0, "label": "best so far"}
-        ax.step(*zip(*front, strict=True), where="post", **line)
+    complete = frame.groupby(PAIR)["estimator"].transform("nunique") == frame["estimator"].nunique()
+    shared = frame[complete] if complete.any() else frame
+    means = shared.groupby("estimator")[["tokens", metric]].agg({"tokens": gmean, metric: "mean"})
+    colors = [*(color for color, *_ in style.STYLES), "white"]
+    for name, marker, color in zip(COST_ESTIMATORS, "os^vD", colors, strict=True):
+        if name in means.index:
+            rows, label = frame[frame["estimator"] == name], ALL_ESTIMATORS[name].plain
+            look: dict[str, Any] = {"marker": marker, "color": color, "linewidth": 0.7}
+            ax.scatter(rows["tokens"], rows[metric], s=6, edgecolor="0.4", alpha=0.5, **look)
+            ax.scatter("tokens", metric, s=50, data=means.loc[[name]], edgecolor="black", label=label, **look)
+    front = pareto_front(means, sign)
+    if len(front):
+        ax.step(front["tokens"], front[metric], where="post", color="0.5", linewidth=0.8, zorder=0, label="best so far")
 
 
-def pareto_front(points: Any, sign: int) -> list[tuple[float, float]]:
-    """Return the Pareto front of points (tokens, value): lower values are better if `sign` is 1, higher ones if it
-    is -1."""
-    front: list[tuple[float, float]] = []
-    for tokens, value in sorted(points, key=lambda point: (point[0], sign * point[1])):
-        if not front or sign * value < sign * front[-1][1]:
-            front.append((tokens, value))
-    return front
+def pareto_front(points: Frame, sign: int) -> Frame:
+    """Return the Pareto front of points (columns: tokens and a value): lower values are better if `sign` is 1, higher
+    ones if it is -1."""
+    tokens, metric = points.columns
+    ordered = points.sort_values([tokens, metric], ascending=[True, sign > 0])
+    values = sign * ordered[metric]
+    return ordered[values < values.cummin().shift(fill_value=np.inf)]
 
 
 # ---- when to answer
@@ -79,50 +156,37 @@ def pareto_front(points: Any, sign: int) -> list[tuple[float, float]]:
 def risk_coverage_plot(
     curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
 ) -> Canvas:
-    """Draw risk-coverage curves of one model, a column for each of the `datasets` {name: label}.
+    """Draw risk-coverage curves of one model, raw and after isotonic regression, a column for each of the `datasets`
+    {name: label}.
 
     `curves` and `thresholds` are from `risk_coverage_curves` and `selective_thresholds`. Only thresholds of the middle
     target precision are drawn.
     """
     targets = sorted(thresholds["target"].unique()) or [0.9]
     precision = targets[len(targets) // 2]
-    ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
-    shown = [e for e in estimators_shown(ours) if e.name in ESTIMATORS_DRAWN] or estimators_shown(ours)[: len(STYLES)]
-    looks: dict[str, tuple] = {e.name: look for e, look in zip(shown, STYLES, strict=False)}
-    found = found[(found["target"] == precision) & found["answered"].notna() & found["precision"].notna()]
-    width = WIDTH * max(1, len(datasets) / 2)
-    canvas, axes = make_panels(len(datasets), 3.4, width, title, rows=2, sharex=True, sharey="col")
-    axes = axes.reshape(2, -1)
-    for column, (dataset, name) in zip(axes.T, datasets.items(), strict=True):
-        here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
-        for ax, method in zip(column, ("", "isotonic"), strict=True):
-            _draw_curves(ax, here[here["method"] == method], looks)
-            ax.axhline(precision, zorder=0, **TARGET_LOOK)
-        for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
-            color = looks[ring.estimator][0]
-            column[0].plot(ring.answered, ring.precision, markeredgecolor=color, clip_on=False, **THRESHOLD_LOOK)
-        column[0].set_title(name)
-        column[1].set_xlabel("share answered")
+    ours = curves[(curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)].sort_values("answered")
+    shown = [e for e in estimators_shown(ours) if e.name in ESTIMATORS_DRAWN] or estimators_shown(ours)[:4]
+    found = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
+    found = found[found["estimator"].isin([e.name for e in shown])].assign(method="")
+    canvas = style.new_canvas(3.4, style.WIDTH * max(1, len(datasets) / 2), title)
+    axes = canvas.subplots(2, len(datasets), squeeze=False, sharex=True, sharey="col")
+    panels = product(("", "isotonic"), datasets.items())
+    for ax, (method, (dataset, label)) in zip(axes.flat, panels, strict=True):
+        rows, rings = (part[(part["dataset"] == dataset) & (part["method"] == method)] for part in (ours, found))
+        for estimator, (color, line, marker, _) in zip(shown, style.STYLES, strict=False):
+            part = rows[rows["estimator"] == estimator.name]
+            look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
+            ax.plot(part["answered"], part["accuracy"], line, markevery=0.25, label=estimator.plain, **look)
+        ring: dict[str, Any] = {
+            "s": 36,
+            "facecolor": "none",
+            "edgecolor": "black",
+            "label": f"guaranteed {precision:g}",
+        }
+        ax.scatter(rings["answered"], rings["precision"], **ring)
+        ax.axhline(precision, zorder=0, color="0.6", linewidth=0.8, label=f"accuracy {precision:g}")
+        ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], **({"xlabel": "share answered"} if method else {"title": label}))
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
         ax.set_ylabel(f"accuracy, {said}")
-    handles = [
-        Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE_LOOK)
-        for name, (color, line, marker, _) in looks.items()
-    ]
-    handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **THRESHOLD_LOOK))
-    handles.append(Line2D([], [], label=f"accuracy {precision:g}", **TARGET_LOOK))
-    canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
+    style.add_legend(canvas)
     return canvas
-
-
-def _draw_curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
-    """Draw the curves of one panel, with about five markers each to distinguish them without color."""
-    for estimator, part in curves[curves["answered"] >= MIN_COVERAGE].groupby("estimator", sort=False):
-        if estimator not in looks:
-            continue
-        color, line, marker, _ = looks[str(estimator)]
-        part = part.sort_values("answered")
-        nearest = [int(np.abs(part["answered"] - share).argmin()) for share in np.linspace(0.2, 1, 5)]
-        look = CURVE_LOOK | {"color": color, "marker": marker, "markevery": sorted(set(nearest))}
-        ax.plot(part["answered"], part["accuracy"], line, **look)
-    ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])

@@ -40,7 +40,7 @@ SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
 
 NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
 # Of each claim, for the report:
-CLAIM_FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "counted")
+CLAIM_FACTS = ("name", "group", "quote", "quantifier", "place", "counted")
 
 
 def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
@@ -51,11 +51,11 @@ def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None
         sides = {"paper": on_paper} | ({} if here is None else {"here": here[name]})
         for side, verdict in sides.items():
             record[side] = VERDICT_WORDS[verdict.held]
-            record[f"{side}_said"] = verdict.said or verdict.reason or NO_NUMBER[side]
+            record[f"{side}_said"] = verdict.said or NO_NUMBER[side]
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
-    unshown = ("name", "kind", "place")
+    unshown = ("name", "place")
     return ReportRecords(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
 
 

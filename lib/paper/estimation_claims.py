@@ -10,22 +10,9 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.paper.claim_cases import (
-    EPSILON,
-    NotApplicable,
-    counted,
-    format_cases,
-    hardest_dataset,
-    pivot_values,
-    quoted,
-    raw_errors,
-    raw_errors_on_same_rows,
-    rows_of_table,
-)
+from lib.paper.claims import counted, format_cases, hard_dataset, paired_errors, pivot, quoted, raw_errors, table_rows
 from lib.store import PAIR
 
-MIN_ROWS = 20  # minimum number of rows of a pair for a statement on it
-FEW_PASSES = "no more than five passes"
 BOTH_MEDIANS = format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
 abstract, introduction = partial(quoted, "Abstract"), partial(quoted, "Introduction")
 finding_1, finding_2, finding_3 = (partial(quoted, f"Finding {number}") for number in (1, 2, 3))
@@ -46,37 +33,28 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
 @introduction("raw token probabilities often provide unreliable and saturated signals", "often")
 @main_figure("the median probability of the answers' tokens is above .99")
 def answers_saturate(results: Results) -> pd.DataFrame:
-    tokens = results.frame("tokens")
-    return tokens[[*PAIR, "median"]].assign(agrees=tokens["median"] > 0.99)
+    return results.frame("tokens")[[*PAIR, "median"]].assign(agrees=lambda tokens: tokens["median"] > 0.99)
 
 
 @introduction("particularly pronounced for answer-token estimators", "generally")
 @main_table("mean confidence minus accuracy is larger for Ans Avg and Ans Joint than for Seq Avg and Seq Joint")
 def overconfidence_of_answers(results: Results) -> pd.DataFrame:
-    gaps = pivot_values(results.frame("overconfidence"), "estimator", "gap")
+    gaps = pivot(results.frame("overconfidence"), "estimator", "gap")
     gaps = gaps.reindex(columns=["ans_avg", "ans_joint", "seq_avg", "seq_joint"])
-    lowest, highest = gaps[["ans_avg", "ans_joint"]].min(axis=1), gaps[["seq_avg", "seq_joint"]].max(axis=1)
-    return gaps.assign(agrees=lowest > highest)
+    return gaps.assign(agrees=gaps.iloc[:, :2].min(axis=1) > gaps.iloc[:, 2:].max(axis=1))
 
 
 @introduction("aggregating over the full reasoning trajectory yields discriminative confidence estimates", "generally")
-@main_table("Seq Avg has a higher AUROC than Ans Avg", no_case="one class only")
+@main_table("Seq Avg has a higher AUROC than Ans Avg")
 def seq_discriminates(results: Results) -> pd.DataFrame:
-    if rows_of_table(results, "result_estimation", "auroc").empty:
-        raise NotApplicable("no AUROC printed")
     auroc = raw_errors(results, "seq_avg", "ans_avg", metric="auroc")
     return auroc.assign(agrees=auroc.seq_avg > auroc.ans_avg)
 
 
-@introduction(
-    "uncertainty not reflected in the decoded output, even when the generated answer remains unchanged", "generally"
-)
-@main_figure(
-    "the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token",
-    no_case="no pair has 20 such responses, right ones and wrong ones",
-)
+@introduction("not reflected in the decoded output, even when the generated answer remains unchanged", "generally")
+@main_figure("the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token")
 def top_token_unchanged(results: Results) -> pd.DataFrame:
-    passes = results.frame("passes")[[*PAIR, "unchanged", "auroc_where_unchanged"]].query("unchanged >= @MIN_ROWS")
+    passes = results.frame("passes")[[*PAIR, "unchanged", "auroc_where_unchanged"]].query("unchanged >= 20")
     return passes.assign(agrees=passes.auroc_where_unchanged > 0.5)
 
 
@@ -87,39 +65,36 @@ def top_token_unchanged(results: Results) -> pd.DataFrame:
 @main_table("Seq Avg has a lower ECE than Ans Avg and Ans Joint")
 def seq_avg_below_answer(results: Results) -> pd.DataFrame:
     ece = raw_errors(results, "seq_avg", "ans_avg", "ans_joint")
-    return ece.assign(agrees=(ece.seq_avg < ece.ans_avg) & (ece.seq_avg < ece.ans_joint))
+    return ece.assign(agrees=ece.seq_avg < ece[["ans_avg", "ans_joint"]].min(axis=1))
 
 
 @finding_1("across all model-dataset pairs, sequence-based estimators achieve lower ECE than answer-only", "all")
 @main_table("Seq Joint has a lower ECE than Ans Avg and Ans Joint")
 def seq_joint_below_answer(results: Results) -> pd.DataFrame:
     ece = raw_errors(results, "seq_joint", "ans_avg", "ans_joint")
-    return ece.assign(agrees=(ece.seq_joint < ece.ans_avg) & (ece.seq_joint < ece.ans_joint))
+    return ece.assign(agrees=ece.seq_joint < ece[["ans_avg", "ans_joint"]].min(axis=1))
 
 
 @finding_1("although the confidence intervals overlap in some settings", "some")
 @counted("the 95% intervals of the ECE of Seq Avg and Ans Avg overlap", "tab_result_estimation_full")
 def seq_ans_overlap(results: Results) -> pd.DataFrame:
-    rows = rows_of_table(results, "result_estimation_full")
+    rows = table_rows(results, "result_estimation_full")
     rows = rows[(rows.method == "") & rows.estimator.isin(["seq_avg", "ans_avg"])]
-    cases = pd.concat([pivot_values(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
-    overlap = (cases.seq_avg_low <= cases.ans_avg_high) & (cases.ans_avg_low <= cases.seq_avg_high)
-    return cases.assign(agrees=overlap)
+    ends = pd.concat([pivot(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
+    overlap = (ends.seq_avg_low <= ends.ans_avg_high) & (ends.ans_avg_low <= ends.seq_avg_high)
+    return ends.assign(agrees=overlap)
 
 
 @finding_1("the full generated sequence substantially improves calibration", "generally")
 @main_table("the ECE of Seq Avg is at most .8 of that of Ans Avg")
 def substantially_better(results: Results) -> pd.DataFrame:
-    ece = raw_errors(results, "seq_avg", "ans_avg")
-    return ece.assign(agrees=ece.seq_avg <= 0.8 * ece.ans_avg + EPSILON)
+    return raw_errors(results, "seq_avg", "ans_avg").assign(agrees=lambda ece: ece.seq_avg <= 0.8 * ece.ans_avg + 1e-9)
 
 
-@finding_1(
-    "in several settings, sequence-based estimators also achieve lower ECE than multi-pass estimators", "several"
-)
+@finding_1("in several settings, sequence-based estimators also achieve lower ECE than multi-pass", "several")
 @main_table("Seq Avg or Seq Joint has a lower ECE than P(True) and c_BALD, on the same rows")
 def seq_below_multi_pass(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "seq_avg", "seq_joint", "p_true", "c_bald")
+    ece = paired_errors(results, "seq_avg", "seq_joint", "p_true", "c_bald")
     return ece.assign(agrees=ece[["seq_avg", "seq_joint"]].min(axis=1) < ece[["p_true", "c_bald"]].min(axis=1))
 
 
@@ -134,15 +109,13 @@ def running_means(results: Results, first: float, last: float) -> pd.DataFrame:
 @finding_1("the curves initially overlap", "generally")
 @main_figure("in the first tenth, the running means of right and wrong responses differ by less than .02")
 def means_overlap_first(results: Results) -> pd.DataFrame:
-    means = running_means(results, 0, 0.1)
-    return means.assign(agrees=means.gap.abs() < 0.02)
+    return running_means(results, 0, 0.1).assign(agrees=lambda means: means.gap.abs() < 0.02)
 
 
 @finding_1("as generation progresses, the curves separate", "generally")
 @main_figure("the running mean of right responses is above that of wrong ones in the last tenth")
 def means_part_later(results: Results) -> pd.DataFrame:
-    means = running_means(results, 0.9, 1)
-    return means.assign(agrees=means.gap > 0)
+    return running_means(results, 0.9, 1).assign(agrees=lambda means: means.gap > 0)
 
 
 @finding_1("tend to increase for correct final answers and decrease for incorrect", "generally")
@@ -150,37 +123,35 @@ def means_part_later(results: Results) -> pd.DataFrame:
 def means_diverge(results: Results) -> pd.DataFrame:
     rows = results.frame("running_mean").query("position >= 0.1")
     slopes = rows.groupby([*PAIR, "correct"]).apply(lambda curve: np.polyfit(curve.position, curve["mean"], 1)[0])
-    cases = slopes.unstack().reindex(columns=[True, False]).set_axis(["slope_right", "slope_wrong"], axis=1)
-    return cases.assign(agrees=(cases.slope_right > 0) & (cases.slope_wrong < 0))
+    slopes = slopes.unstack().reindex(columns=[True, False]).set_axis(["slope_right", "slope_wrong"], axis=1)
+    return slopes.assign(agrees=(slopes.slope_right > 0) & (slopes.slope_wrong < 0))
 
 
 @finding_1("the useful signal does not necessarily arise from any single token", "can")
 @main_figure("the AUROC of the mean over all tokens is above that of the best single position")
 def no_single_token(results: Results) -> pd.DataFrame:
-    rows = results.frame("positions").dropna()
-    cases = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
-    return cases.assign(agrees=cases.best_position < cases.mean_of_all)
+    pairs = results.frame("positions").dropna().groupby(PAIR)
+    auroc = pairs.agg(best_position=("single", "max"), mean_of_all=("running", "last"))
+    return auroc.assign(agrees=auroc.best_position < auroc.mean_of_all)
 
 
 @finding_1("small probability differences accumulate across the reasoning trajectory", "generally")
 @main_figure("the AUROC of the running mean is higher at the end than after a tenth")
 def signal_accumulates(results: Results) -> pd.DataFrame:
     rows = results.frame("positions").dropna().round({"position": 6})
-    cases = pivot_values(rows[rows.position.isin([0.1, 1])], "position", "running").reindex(columns=[0.1, 1])
-    cases = cases.set_axis(["after_a_tenth", "at_the_end"], axis=1)
-    return cases.assign(agrees=cases.at_the_end > cases.after_a_tenth)
+    auroc = pivot(rows, "position", "running").reindex(columns=[0.1, 1])
+    auroc.columns = ["after_a_tenth", "at_the_end"]
+    return auroc.assign(agrees=auroc.at_the_end > auroc.after_a_tenth)
 
 
-def compare_medians_with_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
-    """Return one case: the median of a margin by pair on the hardest dataset (`hard`), and elsewhere.
+def compare_medians_with_hardest(results: Results, gain: pd.Series) -> pd.DataFrame:
+    """Return one case: the median of a gain by pair on the hardest dataset (`hard`), and elsewhere.
 
-    It agrees if the margin on the hardest dataset is positive, and the larger one.
+    It agrees if the gain on the hardest dataset is positive, and the larger one.
     """
-    hard = margin.index.get_level_values("dataset") == hardest_dataset(results)
-    if hard.all() or not hard.any():
-        raise NotApplicable("no case elsewhere" if hard.any() else "no case on the hard dataset")
-    cases = pd.DataFrame([{"hard": margin[hard].median(), "elsewhere": margin[~hard].median()}])
-    return cases.assign(agrees=(cases.hard > cases.elsewhere) & (cases.hard > 0))
+    hard = gain.index.get_level_values("dataset") == hard_dataset(results)
+    medians = pd.DataFrame([{"hard": gain[hard].median(), "elsewhere": gain[~hard].median()}])
+    return medians.assign(agrees=(medians.hard > medians.elsewhere) & (medians.hard > 0))
 
 
 def errors_of_joint_and_average(results: Results) -> pd.DataFrame:
@@ -199,13 +170,10 @@ def count_by_subset(cases: pd.DataFrame) -> str:
     return ", ".join(said)
 
 
-@finding_1(
-    "within each token subset, length-normalized joint probability often outperforms arithmetic averaging", "often"
-)
+@finding_1("length-normalized joint probability often outperforms arithmetic averaging", "often")
 @main_table("the joint probability has a lower printed ECE than the average", unit="cases", numbers=count_by_subset)
 def joint_below_avg(results: Results) -> pd.DataFrame:
-    ece = errors_of_joint_and_average(results).round(3)
-    return ece.assign(agrees=ece.joint < ece.avg)
+    return errors_of_joint_and_average(results).round(3).assign(agrees=lambda ece: ece.joint < ece.avg)
 
 
 @finding_1("particularly on GSMHard", "figure")
@@ -221,51 +189,49 @@ def joint_below_avg_hard(results: Results) -> pd.DataFrame:
 @finding_2("c_BALD often achieves lower calibration error than P(True)", "often")
 @main_table("c_BALD has a lower ECE than P(True), on the same rows")
 def bald_below_p_true(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "c_bald", "p_true")
-    return ece.assign(agrees=ece.c_bald < ece.p_true)
+    return paired_errors(results, "c_bald", "p_true").assign(agrees=lambda ece: ece.c_bald < ece.p_true)
 
 
 @finding_2("its advantage being particularly pronounced on GSMHard", "figure")
 @main_table("the median gain over P(True) is positive and largest on the hardest dataset", numbers=BOTH_MEDIANS)
 def bald_below_p_true_hard(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "c_bald", "p_true").dropna()
+    ece = paired_errors(results, "c_bald", "p_true")
     return compare_medians_with_hardest(results, ece.p_true - ece.c_bald)
 
 
 @finding_2("the extra cost is roughly proportional to the length of the re-encoded pair", "generally")
 @in_situ_table("the tokens of P(True) follow those encoded again with an R squared above .9")
 def p_true_cost_grows(results: Results) -> pd.DataFrame:
-    costs = results.frame("verification")
-    return costs[[*PAIR, "r2"]].assign(agrees=costs.r2 > 0.9)
+    return results.frame("verification")[[*PAIR, "r2"]].assign(agrees=lambda costs: costs.r2 > 0.9)
 
 
 @finding_2("its performance is sensitive to the dropout rate", "generally")
 @counted("the ECE of c_BALD differs by more than .02 among the dropout rates", "tab_dropout_grid_search")
 def rate_matters(results: Results) -> pd.DataFrame:
-    ece = pivot_values(rows_of_table(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
+    ece = pivot(table_rows(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
     spread = ece.max(axis=1) - ece.min(axis=1)
     return pd.DataFrame({"ece_range": spread, "agrees": spread > 0.02})
 
 
-def entropies_by_passes(results: Results, term: str, passes: slice, too_few: str = "one pass") -> pd.DataFrame:
-    """Return a term of `eq:bald` by pair after each of these numbers of passes (columns, at least two)."""
-    curves = pivot_values(results.frame("entropies").query("term == @term"), "passes", "mean").loc[:, passes]
-    if curves.shape[1] < 2:
-        raise NotApplicable(too_few)
-    return curves
+def entropies_by_passes(results: Results, term: str) -> pd.DataFrame:
+    """Return a term of `eq:bald` by pair, a column per number of passes."""
+    return pivot(results.frame("entropies").query("term == @term"), "passes", "mean")
 
 
-def compare_with_all_passes(curves: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Return the value of curves after all passes and how far the others are off; they agree within a `share` of it."""
+def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> pd.DataFrame:
+    """Return the last value of each curve, and how far it is off before, from the `first` pass on.
+
+    It agrees within a `share` of the last value. `drift` is missing if there is nothing to compare.
+    """
     after_all = curves.iloc[:, -1]
-    cases = pd.DataFrame({"after_all": after_all, "drift": curves.sub(after_all, axis=0).abs().max(axis=1)})
-    return cases.assign(agrees=cases.drift <= share * cases.after_all)
+    drift = curves.loc[:, first:].iloc[:, :-1].sub(after_all, axis=0).abs().max(axis=1)
+    return pd.DataFrame({"after_all": after_all, "drift": drift, "agrees": drift <= share * after_all})
 
 
 @finding_2("the expected conditional entropy remains relatively stable", "generally")
 @main_figure("after any number of passes it is within 20% of its value after all")
 def conditional_stays(results: Results) -> pd.DataFrame:
-    return compare_with_all_passes(entropies_by_passes(results, "conditional", slice(None)), 0.2)
+    return compare_with_all_passes(entropies_by_passes(results, "conditional"), 1, 0.2)
 
 
 @finding_2("individual forward passes produce similarly sharp distributions", "generally")
@@ -278,31 +244,29 @@ def passes_sharp(results: Results) -> pd.DataFrame:
 @finding_2("the predictive entropy increases with T", "generally")
 @main_figure("it grows with each pass up to the fifth")
 def entropy_grows(results: Results) -> pd.DataFrame:
-    least = entropies_by_passes(results, "predictive", slice(None, 5)).diff(axis=1).min(axis=1)
+    least = entropies_by_passes(results, "predictive").loc[:, :5].diff(axis=1).min(axis=1)
     return pd.DataFrame({"least_growth": least, "agrees": least > 0})
 
 
 @finding_2("stabilizes after roughly five samples", "generally")
 @main_figure("from the fifth pass on, the predictive entropy is within 10% of its value after all")
 def predictive_settles(results: Results) -> pd.DataFrame:
-    return compare_with_all_passes(entropies_by_passes(results, "predictive", slice(5, None), FEW_PASSES), 0.1)
+    return compare_with_all_passes(entropies_by_passes(results, "predictive"), 5, 0.1)
 
 
 @finding_2("a five-fold overhead for a reliable estimation", "generally")
-@main_figure("after five passes the ECE of c_BALD is within .02 of that after all", no_case=FEW_PASSES)
+@main_figure("after five passes the ECE of c_BALD is within .02 of that after all")
 def five_reliable(results: Results) -> pd.DataFrame:
-    ece = pivot_values(results.frame("by_passes"), "passes", "ece").loc[:, 5:]
-    if 5 not in ece or ece.shape[1] < 2:
-        raise NotApplicable(FEW_PASSES)
-    cases = pd.DataFrame({"after_five": ece[5], "after_all": ece.iloc[:, -1]})
+    rows = results.frame("by_passes").sort_values("passes")
+    after_five, after_all = (rows.query(which).groupby(PAIR).ece.last() for which in ("passes == 5", "passes > 5"))
+    cases = pd.DataFrame({"after_five": after_five, "after_all": after_all})
     return cases.assign(agrees=(cases.after_five - cases.after_all).abs() <= 0.02)
 
 
 @finding_2("MC Dropout primarily captures distributional uncertainty", "generally")
 @main_figure("BALD is more than half of the predictive entropy")
 def mostly_distributional(results: Results) -> pd.DataFrame:
-    passes = results.frame("passes")
-    return passes[[*PAIR, "bald_share"]].assign(agrees=passes.bald_share > 0.5)
+    return results.frame("passes")[[*PAIR, "bald_share"]].assign(agrees=lambda passes: passes.bald_share > 0.5)
 
 
 # ---- Finding 3
@@ -311,36 +275,21 @@ def mostly_distributional(results: Results) -> pd.DataFrame:
 @finding_3("why is it often better calibrated than Ans Avg", "often")
 @main_table("P(True) has a lower ECE than Ans Avg")
 def p_true_below_ans_avg(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "p_true", "ans_avg")
-    return ece.assign(agrees=ece.p_true < ece.ans_avg)
+    return paired_errors(results, "p_true", "ans_avg").assign(agrees=lambda ece: ece.p_true < ece.ans_avg)
 
 
 @finding_3("in-situ verification achieves ECE comparable to standard P(True)", "generally")
 @in_situ_table("the ECE of P(True) in situ and by a prompt of its own differ by at most .05")
 def in_situ_comparable(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "p_true_insitu", "p_true", table="insitu_ptrue")
-    return ece.assign(agrees=(ece.p_true_insitu - ece.p_true).abs() <= 0.05 + EPSILON)
-
-
-@finding_3("it matches or improves ECE in 10 of the 15 settings", "generally")
-@in_situ_table("P(True) has no higher printed ECE in situ than by a prompt of its own")
-def in_situ_matches(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "p_true_insitu", "p_true", table="insitu_ptrue")
-    return ece.assign(agrees=ece.p_true_insitu.round(3) <= ece.p_true.round(3))
-
-
-@finding_3("", "generally", "ours")
-@in_situ_table("P(True) in situ has a lower ECE than Ans Avg")
-def in_situ_below_ans_avg(results: Results) -> pd.DataFrame:
-    ece = raw_errors_on_same_rows(results, "p_true_insitu", "ans_avg", table="insitu_ptrue")
-    return ece.assign(agrees=ece.p_true_insitu < ece.ans_avg)
+    ece = paired_errors(results, "p_true_insitu", "p_true", table="insitu_ptrue")
+    return ece.assign(agrees=(ece.p_true_insitu - ece.p_true).abs() <= 0.05 + 1e-9)
 
 
 @finding_3("reduces token-processing overhead by 88% on average across all settings", "figure")
 @in_situ_table("in situ, P(True) reads at least 85% fewer tokens", numbers=format_cases("{mean_reduction:.0f}%"))
 def token_reduction(results: Results) -> pd.DataFrame:
-    mean = pd.Series([rows_of_table(results, "insitu_ptrue", "token_reduction_pct").value.mean()])
-    return pd.DataFrame({"mean_reduction": mean, "agrees": mean >= 85})
+    mean = table_rows(results, "insitu_ptrue", "token_reduction_pct").value.mean()
+    return pd.DataFrame([{"mean_reduction": mean, "agrees": mean >= 85}])
 
 
 @finding_3("particularly relevant for long outputs", "generally")

@@ -1,67 +1,80 @@
-"""Draw `fig:main_analysis`, the behavior of the signals, from frames. Formatting only."""
+"""Draw the paper's figures, `fig:main_analysis` and `fig:calibration_analysis`, from frames. Formatting only.
 
+Reliability diagrams are after `guo2017calibration`: accuracy against mean confidence by bin. A point is a bin: its area
+grows with its number of rows, and it is hollow if it has fewer than MIN_BIN_COUNT rows. A thin line is its binomial
+interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import FigureBase
+from scipy.stats import binomtest
 
 from lib.analysis.token_statistics import right_minus_wrong
-from lib.paper.figure_style import BLUE, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, draw_band, in_paper_style
+from lib.calibrate.calibrators import METHODS
+from lib.paper import figure_style as style
+from lib.paper.cells import format_3dp
+from lib.paper.figure_style import Canvas, in_paper_style, method_styles
 
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
+MIN_BIN_COUNT = 5  # bins with fewer rows are hollow
+CURVE_LOOK: dict[str, Any] = {"markersize": 3, "linewidth": 1}
+
+# ---- fig:main_analysis
 
 
 def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw running means, zoomed to their range after the first tokens, which vary most."""
-    for correct, label, color, line in RESPONSE_STYLES:
+    for correct, label, color, line in style.RESPONSE_STYLES:
         part = curves[curves["correct"] == correct]
         if len(part):
-            label = f"{label} (n = {part['n'].iloc[0]})"
-            draw_band(ax, part, "position", color, line, label=label)
+            style.draw_band(ax, part, "position", color, line, label=f"{label} (n = {part['n'].iloc[0]})")
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
     ax.set(ylabel="mean probability so far", xlim=(0, 1), ylim=(least - 3 * room, most + room))
-    ax.legend(loc="lower right", handlelength=2.6)
+    ax.legend(loc="lower right")
 
 
 def _difference(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
-    draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
+    style.draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlim=(0, 1))
 
 
 def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
-    ends = {}
-    for term, color, line in (("predictive", BLUE, "o-"), ("conditional", ORANGE, "s--")):
+    """Draw both entropies by passes; BALD is the gap between them."""
+    for term, (color, line, marker, _) in zip(("predictive", "conditional"), style.STYLES, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        draw_band(ax, part, "passes", color, line, markersize=3, label=term)
-        ends[term] = float(part["mean"].iloc[-1])
+        style.draw_band(ax, part, "passes", color, line, marker=marker, markersize=3, label=term)
     passes = int(frame["passes"].max())
+    ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
-        ax.plot([1.07 * passes] * 2, list(ends.values()), marker="_", markersize=3.5, color="black", linewidth=0.7)
-        ax.text(1.03 * passes, sum(ends.values()) / 2, "BALD", ha="right", va="center", size=7)
+        ax.plot([1.07 * passes] * 2, ends, marker="_", markersize=3.5, color="black", linewidth=0.7)
+        ax.text(1.03 * passes, ends.mean(), "BALD", ha="right", va="center", size=7)
     if passes > STABLE_PASSES:
         ax.axvline(STABLE_PASSES, ymax=0.7, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
     ax.set_xticks(sorted({1, STABLE_PASSES, passes} & set(frame["passes"])))
     ax.set(xlabel="passes T", ylabel="entropy (nats)", ylim=(0, 1.4 * frame["high"].max() or None))
-    ax.legend(loc="upper left", handlelength=2.6)
+    ax.legend(loc="upper left")
 
 
 def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
-    places, tops = np.arange(len(frame)), frame.select_dtypes("number").to_numpy()
-    for shift, column, color, hatch in ((-0.2, "standard", BLUE, ""), (0.2, "in situ", ORANGE, "////")):
-        at = places + shift
-        ax.bar(at, frame[column], 0.38, label=column, color=color, hatch=hatch, edgecolor="black", linewidth=0.5)
-        if f"{column} low" in frame:
-            ax.vlines(at, frame[f"{column} low"], frame[f"{column} high"], color="black", linewidth=0.9, linestyle="-")
-    slant: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"}
-    crowded = sum(map(len, frame["dataset"])) > 14  # letters that fit side by side under half a column
-    ax.set_xticks(places, frame["dataset"], **slant if crowded else {})
-    ax.set(ylabel="ECE", xlim=(-0.7, len(frame) - 0.3), ylim=(0, 1.4 * tops.max() or None))
+    """Draw the ECE of both forms of P(True) by dataset, with intervals if there are any."""
+    places = np.arange(len(frame))
+    for shift, column, (color, _, _, hatch) in zip((-0.2, 0.2), ("standard", "in situ"), style.STYLES, strict=False):
+        look: dict[str, Any] = {"color": color, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
+        ax.bar(places + shift, frame[column], 0.38, label=column, **look)
+        low, high = (frame.get(f"{column} {end}", np.nan) for end in ("low", "high"))
+        ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
+    ax.set_xticks(places, frame["dataset"], rotation=20, ha="right", rotation_mode="anchor")
+    ax.set(ylabel="ECE", ylim=(0, 1.4 * frame.max(numeric_only=True).max() or None))
     ax.legend(loc="upper left", handlelength=1.6)
 
 
@@ -79,28 +92,175 @@ def main_analysis(
     `entropy_curves`; (c) `in_situ` from `ece_by_prompt`. `title` (model and dataset) is over the first panel, the
     dropout `rate` over the second.
     """
+    titles = {"a": title, "b": f"rate {rate:.2f}" if rate is not None else "", "c": ""}
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
-    both = "a" in given and given["a"][1]["correct"].nunique() == 2
-    if not given:
-        return Canvas(figsize=(WIDTH, 0.3))
-    rows = ["aa", "bc"] if len(given) == 3 else [*given]
-    if both:
-        rows.insert(1, rows[0].replace("a", "d"))
-    heights = [{"d": 0.55}.get(row[0], 1.0) for row in rows]
-    canvas = Canvas(figsize=(WIDTH, 0.15 + 1.95 * sum(heights)), layout="constrained")
-    axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights)
+    if len(given) == 1:
+        titles = dict.fromkeys(given, title)
+    if curves is not None and curves["correct"].nunique() == 2:
+        given["d"] = _difference, curves
+    rows = ["".join(letter for letter in row if letter in given) for row in ("a", "d", "bc")]
+    rows = [row.ljust(2, row[0]) for row in rows if row]
+    heights = [0.55 if row == "dd" else 1.0 for row in rows]
+    canvas = style.new_canvas(0.3 + 1.95 * sum(heights))
+    axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
     for letter, (draw, data) in given.items():
         draw(axes[letter], data)
-        words = f"({letter})" if len(given) > 1 else ""
-        if letter == min(given):
-            words = f"{words} {title}".lstrip()
-        if letter == "b" and rate is not None:
-            words = f"{words} rate {rate:.2f}".lstrip()
-        axes[letter].set_title(words)
-    if both:
-        axes["a"].set_xticklabels([])
-        _difference(axes["d"], given["a"][1])
-    if "a" in given:
-        axes["d" if both else "a"].set_xlabel("normalized token position")
+        if letter in titles:
+            axes[letter].set_title(f"({letter}) {titles[letter]}".rstrip() if len(titles) > 1 else title)
+    if "a" in axes:
+        axes["d" if "d" in axes else "a"].set_xlabel("normalized token position")
+        axes["a"].tick_params(labelbottom="d" not in axes)
+    return canvas
+
+
+# ---- reliability diagrams
+
+
+def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
+    """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
+    right = (bins["count"] * bins["accuracy"]).round().astype(int)
+    found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
+    return pd.DataFrame(found, columns=["low", "high"], index=bins.index)
+
+
+def ece_of_bins(bins: pd.DataFrame) -> float:
+    """Return the ECE of these bins."""
+    return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
+
+
+def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
+    """Draw a diagram per panel {title: bins by method}, and below it the number of rows in each bin.
+
+    Without panels, empty axes have a note.
+    """
+    axes = part.subplots(2, max(1, len(panels)), squeeze=False, height_ratios=[1.5, 0.5])
+    axes[0, 0].set(ylabel="accuracy", title="nothing was measured")
+    axes[1, 0].set(ylabel="rows")
+    for (ax, below), (title, diagrams) in zip(axes.T, panels.items(), strict=False):
+        ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
+        for place, (method, bins) in enumerate(diagrams.items()):
+            _draw_bins(ax, method, bins)
+            _draw_counts(below, method, bins, place, len(diagrams))
+        said = " \N{RIGHTWARDS ARROW} ".join(format_3dp(ece_of_bins(bins)) for bins in diagrams.values())
+        ax.text(0.03, 0.98, f"ECE {said}", size=7, va="top", transform=ax.transAxes)  # above all bins
+        ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.2), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
+        ax.set_title(title)
+        below.set(xlim=(-0.06, 1.06), xticks=[0, 0.5, 1], xlabel="confidence")
+        below.set_yticks([0, max(int(bins["count"].max()) for bins in diagrams.values())])
+
+
+def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame) -> None:
+    label, color, line, marker, _ = method_styles()[method]
+    ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
+    ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
+    ax.vlines(x, ends["low"], ends["high"], color=color, linewidth=0.7)
+    faces = ["white" if count < MIN_BIN_COUNT else color for count in bins["count"]]
+    area = 8 + 50 * bins["count"] / bins["count"].sum()
+    ax.scatter(x, y, area, facecolor=faces, edgecolor=color, linewidth=0.8, marker=marker, zorder=3)
+    ax.plot([], [], line, color=color, marker=marker, label=label, **CURVE_LOOK)  # of the legend
+
+
+def _draw_counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
+    _, color, _, _, hatch = method_styles()[method]
+    width = (bins["upper"] - bins["lower"]) * 0.84 / of
+    middle = (bins["lower"] + bins["upper"]) / 2 + (place - (of - 1) / 2) * width
+    below.bar(middle, bins["count"], width, color=color, hatch=hatch, edgecolor="black", linewidth=0.4)
+
+
+@in_paper_style
+def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Canvas:
+    """Draw a panel per method, the raw score first; `diagrams` is from `reliability_by_method`."""
+    shown = {method: METHODS[method].label if method else "Raw" for method in method_styles() if method in diagrams}
+    canvas = style.new_canvas(2.3, style.WIDTH * max(1, len(shown) / 3), title)
+    draw_reliability(canvas, {label: {method: diagrams[method]} for method, label in shown.items()})
+    return canvas
+
+
+# ---- learning curves
+
+
+def draw_learning(
+    part: FigureBase, bands: pd.DataFrame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
+) -> None:
+    """Draw ECE against the number of calibration rows: a panel {value: title} of a column, and a curve of each value of
+    the column `by`. The dotted line is the raw score."""
+    ways = zip(bands[by].unique(), style.STYLES, strict=False)
+    styles = (
+        method_styles() if by == "method" else {way: (way.replace("wrong", "incorrect"), *look) for way, look in ways}
+    )
+    axes = style.add_panels(part, len(panels), sharey=True)
+    for ax, (value, title) in zip(axes, panels.items(), strict=True):
+        shown = bands[bands[column] == value].sort_values("n")
+        for name, rows in shown.groupby(by, sort=False):
+            label, color, line, marker, _ = styles[name]
+            if name:
+                style.draw_band(ax, rows, "n", color, line, 0.2, marker=marker, label=label, **CURVE_LOOK)
+            else:
+                ax.axhline(rows["mean"].iloc[0], color=color, linestyle=line, linewidth=1, label=label)
+        rows = shown[shown["method"] != ""].drop_duplicates("n").astype({"n": int})
+        ticks = rows["n"].to_numpy()[:: -max(1, len(rows) // 2)]  # the last one is all rows
+        ax.set_xscale("log")
+        ax.set_xticks(ticks, ticks)
+        ax.minorticks_off()
+        one_class = int(rows["one_class"].sum()) if by == "method" else 0
+        ax.set_xlabel("calibration rows" + (f"\n({one_class} one-class)" if one_class else ""))
+        ax.set_title(title)
+    for ax in axes[:1]:
+        ax.set(ylabel="ECE", ylim=(0, 1.05 * bands[["high", "mean"]].max(axis=None)))
+
+
+@in_paper_style
+def learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
+    """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
+    datasets = {name: label for name, label in datasets.items() if (bands["dataset"] == name).any()}
+    canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
+    draw_learning(canvas, bands, datasets)
+    style.add_legend(canvas)
+    return canvas
+
+
+@in_paper_style
+def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
+    """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
+    canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
+    calibrated = bands[bands["method"] != ""]
+    draw_learning(
+        canvas, calibrated, {m: METHODS[m].plain for m in calibrated["method"].unique()}, "method", "sampling"
+    )
+    style.add_legend(canvas)
+    return canvas
+
+
+# ---- fig:calibration_analysis
+
+
+@in_paper_style
+def calibration_analysis(
+    bins: Mapping[str, pd.DataFrame],
+    bands: pd.DataFrame | None = None,
+    datasets: Mapping[str, str] | None = None,
+    title: str = "",
+    where: str = "",
+) -> Canvas:
+    """Draw `fig:calibration_analysis`, as far as there is data.
+
+    (a, b) Reliability of raw ("") and calibrated scores, a panel per method, from `bins` by method
+    (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
+    (`summarize_curves`), a panel for each of `datasets` {name: label} in them. `where`: the dataset of (a) and (b).
+    """
+    methods = {letter: method for letter, method in zip("abcdef", [m for m in METHODS if m in bins], strict=False)}
+    panels = {f"({letter}) {METHODS[m].plain}": {"": bins[""], m: bins[m]} for letter, m in methods.items()}
+    there = () if bands is None else set(bands["dataset"])
+    datasets = {name: label for name, label in (datasets or {}).items() if name in there}
+    heights = [2.9, 0.4 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW)][: 1 + bool(datasets)]
+    title = f"{title}; ({', '.join(methods)}) {where}" if where and methods else title
+    canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(methods) / 2), title)
+    parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+    draw_reliability(parts[0], panels)
+    if bands is not None and datasets:
+        first = next(iter(datasets))
+        datasets[first] = f"({'abcdef'[len(methods)]}) {datasets[first]}"
+        draw_learning(parts[1], bands[bands["dataset"].isin(list(datasets))], datasets)
+    style.add_legend(canvas)
     return canvas

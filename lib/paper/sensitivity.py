@@ -4,7 +4,7 @@ No model is run again, and the dropout rate remains the selected one. Claims tha
 are left out.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -12,13 +12,10 @@ import pandas as pd
 
 from lib.analysis.results import Results
 from lib.analysis.run_signals import RunSignals
-from lib.paper.claim_cases import Claim
-from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import Verdict, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import UserError
 
-SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
 CHOICES = {  # that move results and need no model, and what each decides
     "missing": "a response without an answer",
     "logprobs_from": "whose probabilities are read",
@@ -40,12 +37,6 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
         yield from ((name, value) for value in values if value != getattr(now, name))
 
 
-def describe_choice(name: str, value: Any, now: Any) -> str:
-    """Describe a choice for the reader: its meaning, the other value, and that of this run."""
-    said = {True: "yes", False: "no"} if isinstance(value, bool) else {}
-    return f"{CHOICES[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
-
-
 def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
@@ -55,35 +46,35 @@ def change_choice(signals: RunSignals, name: str, value: Any) -> RunSignals:
     return other
 
 
-def judge_errors(signals: RunSignals, labels: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
-    """Judge claims of the paper on the raw and calibrated errors of a run; `labels`: its results without frames."""
+def judge_errors(signals: RunSignals, labels: Results) -> dict[str, Verdict]:
+    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames."""
     frames = signals.raw_frames((), ("acc", "ece", "auroc")) | signals.calibration_frames()
-    return judge_all(replace(labels, frames=frames), (claim for claim in claims if claim.kind == "claim"))
+    return judge_all(replace(labels, frames=frames))
 
 
 def judge_alternatives(signals: RunSignals, labels: Results) -> pd.DataFrame:
     """Judge the claims again under every alternative choice.
 
-    Return a row for every choice and claim that can be judged here: the choice, its description (`words`), the claim's
-    quotation (`finding`) and name, its counts here and `then`, and whether the verdict `flips`.
+    Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and
+    name, its counts `here` and `then`, and whether the verdict `flips`.
     """
-    before = {name: verdict for name, verdict in judge_errors(signals, labels).items() if verdict.held is not None}
-    records: list[tuple] = []
+    before, records = list(judge_errors(signals, labels).values()), []
     for name, value in alternative_choices(signals.choices):
-        choice = f"{name}: {value}", describe_choice(name, value, getattr(signals.choices, name))
+        said, now = ({True: "yes", False: "no"}.get(one, one) for one in (value, getattr(signals.choices, name)))
+        choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
         try:
-            after = judge_errors(change_choice(signals, name, value), labels, [old.claim for old in before.values()])
+            after = list(judge_errors(change_choice(signals, name, value), labels).values())
         except UserError as error:  # such as options that are not single tokens of the model
-            records.append((*choice, str(error), "", "", "", False))
-            continue
-        for claim, new in after.items():
-            old, flips = before[claim], new.held not in (None, before[claim].held)
-            records.append((*choice, old.claim.quote, claim, old.said, new.said or new.reason, flips))
-    return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
+            after = []
+            records.append((choice, str(error), "", "", "", False))
+        for old, new in zip(before, after, strict=False):
+            if old.held is not None:
+                flips = new.held not in (None, old.held)
+                records.append((choice, old.claim.quote, old.claim.name, old.said, new.said, flips))
+    return pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])
 
 
 def list_changed_verdicts(records: pd.DataFrame) -> pd.DataFrame:
     """Return the claims whose verdict changes, for the reader, from the output of `judge_alternatives`."""
-    changed = records[records.flips].drop(columns=["choice", "name", "flips"]).rename(columns={"words": "choice"})
-    none = {"choice": "any of them", "finding": "none changes", "here": "", "then": ""}
-    return changed if len(changed) else pd.DataFrame([none])
+    changed = records.loc[records.flips, ["choice", "finding", "here", "then"]]
+    return changed if len(changed) else pd.DataFrame([{"choice": "any of them", "finding": "none changes"}])

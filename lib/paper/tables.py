@@ -19,15 +19,15 @@ from lib.calibrate.transfer import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
 from lib.paper.cells import lines, pair_lines, place, set_table
+from lib.paper.frame_labels import ALL_ESTIMATORS, estimators_shown
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
-from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
+from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})
 METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
-ALL_ESTIMATORS = ESTIMATORS | EXTRAS
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
               "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
 WITH_INTERVALS = ["skill", "auroc", "augrc"]  # raw, shown with intervals
@@ -299,9 +299,3 @@ def selective(results: Results) -> Table:
     bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "skill", *precisions]), *PAIR, "column")
     spec = " ".join(["lll", "c" * len(RAW_LABELS), "cc", "c" * len(precisions)])
     return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title)
-
-
-def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
-    """Return the estimators of a frame, the paper's first."""
-    there = set(frame["estimator"])
-    return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]

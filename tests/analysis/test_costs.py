@@ -1,5 +1,6 @@
 """What a confidence costs in tokens, and who betters whom."""
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,4 +33,5 @@ def test_who_is_bettered_by_a_loop(points, sign):
         return other != point and other[0] <= point[0] and sign * other[1] <= sign * point[1]
 
     line = {point for point in points if not any(betters(other, point) for other in points)}
-    assert beyond_figures.pareto_front(points, sign) == sorted(line)
+    front = beyond_figures.pareto_front(pd.DataFrame(points, columns=["tokens", "ece"], dtype=float), sign)
+    assert list(front.itertuples(index=False, name=None)) == sorted(line)

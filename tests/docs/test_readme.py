@@ -11,7 +11,7 @@ import pytest
 
 from docs.benchmarks import makespan
 from docs.tables.findings import counted_in_report, renewed
-from lib.paper.claims import CLAIMS
+from lib.paper.verdicts import CLAIMS
 from lib.params import load_profile
 from lib.paths import ROOT
 from workflow import cli
@@ -26,10 +26,9 @@ def test_the_findings_are_counted():
 
 
 def test_all_claims_are_counted():
-    demo, small = (counted_in_report(run, "here", list(CLAIMS)) for run in ("replay", "replay-small"))
-    held, judged = counted_in_report("replay", "paper", list(CLAIMS)).split(" of ")
-    number = sum(claim.kind == "claim" for claim in CLAIMS)
-    assert f"{number} claims. It prints numbers for {judged}, and {held} hold" in README
+    demo, small = (counted_in_report(run, "here", CLAIMS) for run in ("replay", "replay-small"))
+    held, judged = counted_in_report("replay", "paper", CLAIMS).split(" of ")
+    assert f"{len(CLAIMS)} claims. It prints numbers for {judged}, and {held} hold" in README
     assert f"On the demo {demo} hold, on the real models {small}." in README
 
 

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from lib.analysis.results import Results
-from lib.paper.claims import CLAIMS
-from lib.paper.verdicts import judge
+from lib.paper.verdicts import CLAIMS, judge
 
 MODELS, DATASETS = {"llama": "Llama-3", "qwen": "Qwen3"}, {"easy": "Easy", "hard": "Hard"}
 NAMES = {claim.name: claim for claim in CLAIMS}
@@ -218,12 +217,6 @@ BY_HAND = {  # by claim: what holds, and what turns it
         (table("insitu_ptrue", p_true_insitu=0.25, p_true=0.2), True),
         (table("insitu_ptrue", p_true_insitu=0.251, p_true=0.2), False),
         (table("insitu_ptrue", p_true_insitu=0.149, p_true=0.2), False)],
-    "InSituMatches": [
-        (table("insitu_ptrue", p_true_insitu=0.2004, p_true=0.2), True),
-        (table("insitu_ptrue", p_true_insitu=0.201, p_true=0.2), False)],
-    "InSituBelowAnsAvg": [
-        (table("insitu_ptrue", p_true_insitu=0.19, ans_avg=0.2), True),
-        (table("insitu_ptrue", p_true_insitu=0.2, ans_avg=0.2), False)],
     "TokenReduction": [(saved(80.0, 90.0), True), (saved(80.0, 89.0), False)],
     "SavingGrows": [
         (statistics("verification", saving_with_length=0.1), True),
@@ -239,12 +232,6 @@ BY_HAND = {  # by claim: what holds, and what turns it
         (calibrated(("isotonic", 0.2, 0.6), ("platt", 0.1, 0.5)), False),
         (calibrated(("isotonic", 0.1, 0.6), ("platt", 0.1, 0.5)), True),
         (calibrated(("isotonic", 0.1, 0.5), ("platt", 0.1, 0.5)), False)],
-    "PlattBelowIsotonic": [
-        (calibrated(("platt", 0.1, 0.5), ("isotonic", 0.2, 0.6), estimator="p_true"), True),
-        (calibrated(("platt", 0.2, 0.6), ("isotonic", 0.1, 0.5), estimator="p_true"), False),
-        (calibrated(("platt", 0.1, 0.6), ("isotonic", 0.1, 0.5), estimator="p_true"), True),
-        (calibrated(("platt", 0.1, 0.5), ("isotonic", 0.1, 0.5), estimator="p_true"), False),
-        (calibrated(("platt", 0.1, 0.5), ("isotonic", 0.2, 0.6)), None)],
     "IsotonicMendsCurves": [
         (errors_of_rows(1, 1, curved=0.049) | calibrated(("isotonic", 0.1, 0.5), ("platt", 0.2, 0.5)), True),
         (errors_of_rows(1, 1, curved=0.049) | calibrated(("isotonic", 0.2, 0.5), ("platt", 0.2, 0.5)), False),
@@ -277,9 +264,6 @@ BY_HAND = {  # by claim: what holds, and what turns it
     "TransferSevere": [
         (between_models(0.0, 0.201), True), (between_models(0.0, 0.2), False), (between_models(0.0, 0.9, "hard"), None),
         (between_datasets(0.9, 0.9), None)],
-    "LittleChange": [
-        (between_models(0.005, 0.3), True), (between_models(0.006, 0.0), False), (between_models(-0.006, 0.0), False),
-        (between_models(0.0, 0.0, "hard"), None), (arrows(("qwen", "easy", "llama", "easy", 0.0)), None)],
 }  # fmt: skip
 TOLD = [(name, *case) for name, cases in BY_HAND.items() for case in cases]
 

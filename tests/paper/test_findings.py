@@ -10,10 +10,9 @@ from latex import paper as paper_text
 from lib import params, store
 from lib.analysis import run_results, run_signals
 from lib.paper import comparison_with_paper, notes, numbers_of_paper, tables
-from lib.paper.claim_cases import QUANTIFIERS
-from lib.paper.claims import CLAIMS, FINDINGS
+from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
-from lib.paper.verdicts import judge_all
+from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
 
 # Counted by hand from the printed tables (exceptions among them). The figures of the paper's own claims, too: 35 of 45
 # cells, and median gains of 79% and 57%.
@@ -28,13 +27,12 @@ ON_PAPER = {
     "JointBelowAvgHard": (True, "hard 0.009, elsewhere 0.000"), "BaldBelowPTrue": (True, "10 of 15 pairs"),
     "BaldBelowPTrueHard": (True, "hard 0.173, elsewhere -0.001"), "RateMatters": (True, "15 of 15 pairs"),
     "PTrueBelowAnsAvg": (True, "12 of 15 pairs"), "InSituComparable": (True, "12 of 15 pairs"),
-    "InSituMatches": (True, "10 of 15 pairs"), "InSituBelowAnsAvg": (True, "14 of 15 pairs"),
     "TokenReduction": (True, "88%"), "IsotonicReduces": (True, "82 of 90 cells"),
     "PlattReduces": (True, "45 of 45 cells"), "IsotonicBelowTemperature": (True, "35 of 45 cells"),
-    "PlattBelowIsotonic": (True, "9 of 15 pairs"), "HighRawMends": (True, "22 of 22 cells"),
+    "HighRawMends": (True, "22 of 22 cells"),
     "EasyToHard": (True, "4 of 4 arrows"), "HardToEasy": (True, "3 of 4 arrows"),
     "ModelsOnHard": (True, "4 of 4 arrows"), "ModelsOnEasy": (True, "2 of 2 cases"),
-    "TransferSevere": (True, "largest 0.658"), "LittleChange": (True, "2 of 2 arrows"),
+    "TransferSevere": (True, "largest 0.658"),
 }  # fmt: skip
 DEMO = params.load_profile("demo")
 
@@ -57,9 +55,10 @@ def test_the_quotes_are_the_papers_below_its_own_headings(shared):
     _, _, abstract = text.partition(r"\begin{abstract}")
     abstract, _, introduction = abstract.partition(r"\section{Introduction}")
     introduction, _, rest = introduction.partition(r"\section{Related Work}")
+    rest, _, _ = rest.partition(r"\section{Conclusion}")
     said = {"Abstract": words(abstract), "Introduction": words(introduction)} | dict.fromkeys(FINDINGS, words(rest))
     for claim in CLAIMS:
-        assert claim.kind == "ours" or in_order(words(claim.quote), said[claim.group]), (claim.name, claim.quote)
+        assert in_order(words(claim.quote), said[claim.group]), (claim.name, claim.quote)
     for boxed in FINDINGS.values():
         assert " ".join(words(boxed)) in " ".join(words(rest))
 

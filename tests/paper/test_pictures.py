@@ -6,7 +6,7 @@ import pytest
 
 from lib import random_streams
 from lib.analysis import verification_statistics
-from lib.paper import reliability
+from lib.paper import beyond_figures, figures
 
 
 def bins(accuracy=(0.5, 0.75)):
@@ -20,16 +20,29 @@ def bins(accuracy=(0.5, 0.75)):
 
 def test_reliability_after_guo():
     """ECE by hand: .04 * .35 + .96 * .2 = .206."""
-    assert reliability.ece_of_bins(bins()) == pytest.approx(0.206)
-    assert reliability.ece_of_bins(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
+    assert figures.ece_of_bins(bins()) == pytest.approx(0.206)
+    assert figures.ece_of_bins(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
 
 
 def test_intervals_are_wilsons():
     """Two of four, z = 1.96: center .5, half z sqrt(n / 4 + z^2 / 4) / (n + z^2)."""
     z = 1.959964
     half = z * np.sqrt(4 * 0.25 + z**2 / 4) / (4 + z**2)
-    ends = reliability.wilson_intervals(bins()).iloc[0]
+    ends = figures.wilson_intervals(bins()).iloc[0]
     np.testing.assert_allclose(ends, [0.5 - half, 0.5 + half], atol=1e-6)
+
+
+def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
+    """As where no row has a score: nothing to label, no panel."""
+    rows = pd.DataFrame(columns=["dataset", "method", "sampling", "n", "mean", "low", "high", "one_class"])
+    tokens = pd.DataFrame({"logprob": [], "correct": []})
+    drawn = [
+        figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m", "D"),
+        figures.reliability_panels({}), figures.learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
+        beyond_figures.answer_density(tokens),
+    ]  # fmt: skip
+    assert all(figure.save("png").startswith(b"\x89PNG") for figure in drawn)
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 # ---- main figure

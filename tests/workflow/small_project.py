@@ -49,11 +49,10 @@ FILES = {  # in place of the project's own, or beside them
             code = os.environ.get("CALIBRATION_CODE")
         """,
     # what the report takes of the modules of claims
-    "lib/paper/claims.py": "FINDINGS = {}",
     "lib/paper/comparison_with_paper.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = 'not comparable: ', 0.834",
     "lib/paper/token_viewer.py": "class TokenViewer: ...",
     "lib/paper/numbers_of_paper.py": "def paper_facts(): return {'twice': []}",
-    "lib/paper/verdicts.py": "VERDICT_WORDS, QUANTIFIERS = {}, {}",
+    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, {}",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
     "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",

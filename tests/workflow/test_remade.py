@@ -64,7 +64,7 @@ LIGHT = {"02", "05", "06", "07", "08", "09"}  # notebooks that run no model
     # another estimator, calibrator, claim or table
     ("lib/score/estimators.py", "_DECLARED = (", '_DECLARED = (\n    Estimator("mine", "", "", "", "", "", len),', ""),
     ("lib/calibrate/calibrators.py", "METHODS", "METHODS_AND_MINE", ""),
-    ("lib/paper/claims.py", "FINDINGS", "FINDINGS_AND_MINE", ""),
+    ("lib/paper/verdicts.py", "FINDINGS", "FINDINGS_AND_MINE", ""),
     ("lib/paper/tables.py", "METHOD_HEADINGS", "HEADINGS", ""),
     ("lib/score/bootstrap.py", "def ", "def more_", ""),
     # what decides what a model leaves

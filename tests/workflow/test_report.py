@@ -14,9 +14,8 @@ from bs4 import BeautifulSoup
 from hostile import STRINGS
 
 from lib.paper import comparison_with_paper, tables
-from lib.paper.claims import CLAIMS
 from lib.paper.report_records import ReportRecords
-from lib.paper.verdicts import Verdict
+from lib.paper.verdicts import CLAIMS, Verdict
 from lib.paths import visible
 from workflow import cli
 from workflow.export import results_document
@@ -25,7 +24,7 @@ from workflow.report import count_changed_verdicts, format_value, link_numbers, 
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [["<m>", 0.12345], ["m", None]]}
-    claim = dict(name="One", group="Finding 1", kind="claim", counted="the ECE is low")
+    claim = dict(name="One", group="Finding 1", counted="the ECE is low")
     told = dict(quote="as it says", quantifier="all", place="tab_result_estimation", paper="holds")
     return claim | told | dict(paper_said="1 of 2 pairs", paper_rows=rows) | changed
 
@@ -38,8 +37,8 @@ def row(key="m/d/seq_avg/ece", **changed):
 
 def turn(**changed):
     """What another choice does to a claim."""
-    words = dict(choice="grader: exact", words="what counts as right (grader): exact, not numeric")
-    return words | dict(finding="f", name="One", here="1 of 2", then="2 of 2", flips=True) | changed
+    choice = {"choice": "what counts as right (grader): exact, not numeric"}
+    return choice | dict(finding="f", name="One", here="1 of 2", then="2 of 2", flips=True) | changed
 
 
 def parameters(title="by hand"):
@@ -68,7 +67,7 @@ def test_a_number_leads_to_its_row_if_it_has_one():
 
 
 def test_verdicts_that_change_are_counted_by_choice():
-    choices = [{"words": "a", "flips": "FiftySuffice"}, {"words": "a", "flips": ""}, {"words": "b", "flips": None}]
+    choices = [{"choice": "a", "flips": "FiftySuffice"}, {"choice": "a", "flips": ""}, {"choice": "b", "flips": None}]
     assert count_changed_verdicts(choices) == {"a": 1, "b": 0}
 
 
@@ -79,6 +78,12 @@ def test_no_headline_counts_what_cannot_be_compared():
     assert "<th>verdict</th>" in both and "8 numbers, compared with the paper" in both
     other = made(rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")])
     assert "This run is not the paper's (other questions)" in other
+
+
+def test_a_group_without_a_verdict_is_said_so():
+    unjudged = finding(group="Introduction", paper="cannot be judged here")
+    text = " ".join(made(rep_findings=[finding(), unjudged, unjudged]).split())
+    assert "none of 2 claims can be judged" in text and "1 of 1 claims hold" in text and "0 of 0" not in text
 
 
 COMMANDS = ["demo", "small", "paper", "pilot", "replay", "replay small", "published"]
@@ -116,7 +121,7 @@ def report(tmp_path_factory):
         rep_findings=[finding(counted=text, name=f"f{i}", paper_said=text) for i, text in by_text],
         rep_numbers=[row(f"{text}/d/x/ece", model=text, dataset=text, table=table) for text in STRINGS],
         rep_notes=[{"note": text} for text in STRINGS],
-        rep_sensitivity=[turn(words=text, flips=bool(i % 2)) for i, text in by_text],
+        rep_sensitivity=[turn(choice=text, flips=bool(i % 2)) for i, text in by_text],
     )
     outputs = {name: {"application/json": data} for name, data in found.items()}
     shown = {table: settings(), "tab_estimators": tables.estimators()}
