@@ -138,8 +138,11 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     monkeypatch.setattr(store, "find_frame", store.frame_path)
     monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
     monkeypatch.setattr(notes.run_names, "models_at_hand", lambda names: names)
-    said = notes.missing_passes_notes("lab", {"a": "Falcon-7B"}, {"b": "B"})
-    assert said == ["No dropout passes of Falcon-7B: dropout takes no effect anywhere in a FalconForCausalLM."]
+    results = synthetic.results_of(
+        result_estimation=pd.DataFrame({"model": ["a"], "dataset": "b", "value": 0.1, "reason": ""})
+    )
+    said = list(notes.explain_empty_cells("lab", results))
+    assert said == ["No dropout passes of a on b: dropout takes no effect anywhere in a FalconForCausalLM."]
 
 
 # ---- masks
