@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,12 @@ def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: 
     path = find_frame(run, kind, name)
     check_made_from(path, run, pair_names(models, datasets))
     return read_frame(path)
+
+
+def read_manifests(run: str, kind: str, pairs: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the pairs that have a frame of this kind, each with its manifest."""
+    for pair in find_pairs(run, kind, pairs):
+        yield pair, read_manifest(find_frame(run, kind, pair))
 
 
 def load_frames(

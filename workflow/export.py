@@ -21,8 +21,8 @@ import nbformat
 from nbconvert.exporters import Exporter
 
 from lib.files import write_atomically
+from lib.paper.booktabs import escape
 from lib.paper.captions import CAPTIONS, OF_PAPER
-from lib.paper.latex import escape
 from lib.paths import UserError, nearest
 from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
@@ -30,7 +30,7 @@ from workflow.pipeline import PUBLISHED
 TEXT = {"text/latex": ".tex"}
 FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
          "rep": {"application/json": ""}}  # fmt: skip
-TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "microscope", "notes", "numbers")))
+TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "tokens")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows

@@ -14,21 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.captions import CAPTIONS
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.numbers_of_paper import paper_facts
-from lib.paper.token_viewer import Microscope
+from lib.paper.token_viewer import TokenViewer
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
 from workflow.pipeline import command_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
-ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
-DECLARED = re.compile(r'<span class="mathjax_process">(.*?)</span>', re.DOTALL)  # lib.paper.latex.mathjax writes it
-FORMULA = re.compile(r"\$([^$]+)\$")
+NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -36,7 +33,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     """Return the page as HTML."""
     findings, ablation, choices, views, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
-        for name in ("findings", "ablation", "sensitivity", "microscope", "notes", "numbers")
+        for name in ("findings", "ablation", "sensitivity", "tokens", "notes", "numbers")
     )
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
@@ -66,7 +63,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         ablation=ablation,
         notes=[row["note"] for row in notes],
         number=format_value,
-        microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
+        tokens=Markup(TokenViewer(views)._repr_html_()) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)
 
@@ -121,20 +118,13 @@ def number_anchor(table: str, about: str) -> str:
 
 
 def link_numbers(name: str, table: str, ids: set[str]) -> str:
-    """Return the table's HTML with links from its numbers to their rows, and formulas as MathML.
+    """Return the table's HTML with links from its numbers to their rows."""
 
-    Only cells that declare formulas contain any: elsewhere a dollar sign is a dollar sign.
-    """
+    def link(number: re.Match) -> str:
+        target = number_anchor(name, html.unescape(number[1]))
+        return f'<a href="#{target}">{number[2]}</a>' if target in ids else number[2]
 
-    def cell(match: re.Match) -> str:
-        start, about, rest, body, end = match.groups()
-        target = number_anchor(name, html.unescape(about))
-        return f'{start}{rest}<a href="#{target}">{body}</a>{end}' if target in ids else f"{start}{rest}{body}{end}"
-
-    def formulas(match: re.Match) -> str:
-        return FORMULA.sub(lambda formula: convert(html.unescape(formula[1])), match[1])
-
-    return DECLARED.sub(formulas, ABOUT.sub(cell, table))
+    return NUMBER.sub(link, table)
 
 
 def format_value(value: Any) -> str:

@@ -9,14 +9,13 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from pandas import DataFrame as Frame
 from scipy.stats import gmean
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
-from lib.paper.beyond_paper import estimators_shown
-from lib.paper.cells import Frame
 from lib.paper.figure_style import Canvas, in_paper_style
-from lib.paper.frame_labels import label_rows
+from lib.paper.frame_labels import estimators_shown, label_rows
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 

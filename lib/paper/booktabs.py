@@ -1,4 +1,4 @@
-"""A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader.
+"""A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; the paper's macros.
 
 This module knows nothing of models or metrics. The labels of both axes determine the layout: row labels span their
 block, labels of column groups span their columns, and rules separate blocks.
@@ -6,33 +6,93 @@ block, labels of column groups span their columns, and rules separate blocks.
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby, takewhile
-from typing import Any, NamedTuple
+from itertools import groupby
 
 import pandas as pd
+from latex2mathml.converter import convert
 
-from lib.paper.latex import as_html, escape, plain, preamble
+from lib.paths import visible
 
-Keys = Mapping[tuple[int, int], str]
-TABLE = "border-collapse:collapse;white-space:nowrap;border-top:2px solid;border-bottom:2px solid"
+# ---- LaTeX
+
+# The paper's macros in labels and definitions; a document's own definitions take precedence.
+MACROS = {
+    r"\ptrue": r"p(\mathrm{True})",
+    r"\yans": r"\bm{y}^{\text{ans}}",
+    r"\yreason": r"\bm{y}^{\text{reason}}",
+}
+# The paper's commands for scores with intervals: number of arguments, and definition.
+_SCORE, _BEST = r"\ensuremath{#1_{\scriptscriptstyle[#2,#3]}}", r"\ensuremath{\mathbf{#1}_{\scriptscriptstyle[#2,#3]}}"
+COMMANDS = {
+    r"\scoreci": (3, _SCORE),
+    r"\bestscoreci": (3, _BEST),
+    r"\calci": (4, _SCORE[:-1] + r"\,(#4)}"),
+    r"\bestcalci": (4, _BEST[:-1] + r"\,\mathbf{(#4)}}"),
+    r"\isoCI": (4, _SCORE + r"\hspace{0.15em}\ensuremath{(#4)}"),
+    r"\isoBestCI": (4, _BEST + r"\hspace{0.15em}\textbf{\ensuremath{(#4)}}"),
+}
+BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
+SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+}  # fmt: skip
 
 
-class Span(NamedTuple):
-    """A cell that may span rows or columns; the positions that it covers are None. `key` names its number."""
-
-    text: str = ""
-    rows: int = 1
-    columns: int = 1
-    key: str = ""
+def escape(text: str) -> str:
+    """Escape a user's words as LaTeX text."""
+    return "".join(SPECIAL.get(c, c) for c in visible(" ".join(text.split())))
 
 
-class Line(NamedTuple):
-    """A row with the rule above it, in LaTeX."""
+def embolden(latex: str) -> str:
+    """Return a cell in bold: by its command, if it is an interval."""
+    if latex.startswith("$"):
+        return rf"$\bm{{{latex[1:-1]}}}$"
+    command = latex.partition("{")[0]
+    return BEST[command] + latex.removeprefix(command) if command in BEST else rf"\textbf{{{latex}}}"
 
-    rule: str
-    spans: list[Span | None]
+
+def preamble(body: str) -> str:
+    """Return the packages as a comment, and the macros and commands that the body uses."""
+    meanings = {name: f"{{{meaning}}}" for name, meaning in MACROS.items()}
+    meanings |= {name: f"[{count}]{{{meaning}}}" for name, (count, meaning) in COMMANDS.items()}
+    used = [rf"\providecommand{{{name}}}{meaning}%" for name, meaning in meanings.items() if name in body]
+    return "\n".join([r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}", *used, ""])
+
+
+# ---- HTML
+
+UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
+# Escaped characters, the longest first, and what marks small capitals and bold
+PIECE = re.compile("|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"]))
+FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
+NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
+COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
+
+
+def as_html(latex: str) -> str:
+    """Return a cell as HTML, its formulas as MathML: \\scoreci{.1}{.0}{.2} as .1 [.0, .2]."""
+    is_bold = latex.startswith((r"\textbf{", r"$\bm{", *BEST.values()))
+    if command := COMMAND.fullmatch(latex):
+        value, low, high, *gain = command[1][1:-1].split("}{")
+        latex = f"{value} [{low}, {high}]" + "".join(f" ({part})" for part in gain)
+    pieces = FORMULA.split(latex)  # text and formulas take turns
+    pieces[::2] = [html.escape(PIECE.sub(lambda found: UNESCAPED.get(found[0], ""), text)) for text in pieces[::2]]
+    pieces[1::2] = map(_formula_as_html, pieces[1::2])
+    return f"<b>{''.join(pieces)}</b>" if is_bold else "".join(pieces)
+
+
+def _formula_as_html(formula: str) -> str:
+    if number := NUMBER.fullmatch(formula):
+        return number[1]
+    for macro, meaning in MACROS.items():
+        formula = formula.replace(macro, meaning)
+    return convert(formula.replace(r"\bm{", r"\boldsymbol{"))
+
+
+# ---- tables
 
 
 @dataclass(frozen=True)
@@ -41,139 +101,109 @@ class Table:
 
     Attributes
     ----------
-    parts : mapping of str to DataFrame
-        Cells by caption; a single table has the caption "". Cells and labels are LaTeX. A row level without a name is
-        not shown, and rules separate its blocks. Columns have one level, or groups and their labels; a column without
-        the second label spans both rows of the head.
+    cells : DataFrame
+        Cells and labels are LaTeX. A row level without a name is not set by LaTeX, and rules separate its blocks.
+        Columns have one level, or groups and their labels; a column without the second label spans both rows of the
+        head.
+    specs : mapping of str to str
+        LaTeX's column specification by caption; of a single table the caption is "".
     numbers : DataFrame
         The numbers that the cells print, a row each: `row` and `column` of its cell, its `key`, and whatever
         `lib.paper.cells.place` returns. Text has none.
-    spec : str
-        LaTeX's column specification; by default left for labels, centered for numbers, groups set apart.
     title : str
         Printed in a row below, in LaTeX only.
     """
 
-    parts: Mapping[str, pd.DataFrame]
+    cells: pd.DataFrame
+    specs: Mapping[str, str]
     numbers: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["row", "column", "key"]), repr=False)
-    spec: str = ""
     title: str = ""
 
     @property
     def latex(self) -> str:
         """The tabular, below the packages, macros and commands that it needs."""
-        last = [*self.parts][-1]
-        tabulars = {caption: self._tabular(cells, caption == last) for caption, cells in self.parts.items()}
+        *_, last = self.specs
+        tabulars = {
+            caption: tabular(cells, self.specs[caption], self.title * (caption == last))
+            for caption, cells in self.parts(self.cells)
+        }
         text = tabulars[last]
         if last:
-            blocks = [f"{one}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for caption, one in tabulars.items()]
-            text = "\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(blocks) + "\n\\end{tabular}%\n"
+            stacked = [f"{one}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for caption, one in tabulars.items()]
+            text = "\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"
         return preamble(text) + text
 
-    def _tabular(self, cells: pd.DataFrame, is_last: bool) -> str:
-        spec = self.spec or default_spec(cells)
-        bars = [bool(bar) for _, bar in re.findall(r"([lcr])\s*(\|?)", spec)]
-        rows = [row for line in _lines(cells) for row in (line.rule, _latex_row(line.spans, bars)) if row]
-        title = rf"\multicolumn{{{len(bars)}}}{{l}}{{\textit{{{escape(self.title)}}}}} \\"
-        below = [r"\addlinespace[2pt]", title] if is_last and self.title else []
-        lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", *rows, r"\bottomrule", *below, r"\end{tabular}%", ""]
-        return "\n".join(lines)
+    def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield the caption and the columns of each part."""
+        end = 0
+        for caption, spec in self.specs.items():
+            start, end = end, end + len(re.findall("[lcr]", spec)) - len(_shown_levels(cells))
+            yield caption, cells.iloc[:, start:end]
+
+    def _repr_latex_(self) -> str:
+        return self.latex
 
     def _repr_html_(self) -> str:
-        known = self.numbers[::-1]  # the first number of a cell counts
-        keys, start, text = dict(zip(zip(known.row, known.column, strict=True), known.key, strict=True)), 0, ""
-        for caption, cells in self.parts.items():
-            rows = "".join(_html_row(line) for line in _lines(cells, keys, start))
-            text += f'<table class="mathjax_ignore" style="{TABLE}">\n{rows}</table>\n'
-            text += f"<p><b>{html.escape(caption)}</b></p>\n" if caption else ""
-            start += cells.shape[1]
+        page = self.cells.map(as_html)
+        for one in self.numbers.drop_duplicates(["row", "column"]).itertuples():
+            text = page.iat[one.row, one.column]
+            page.iat[one.row, one.column] = f'<span data-key="{html.escape(one.key)}">{text}</span>'
+        page = page.rename(index=as_html, columns=as_html)
+        page = page.rename_axis([name and as_html(name) for name in page.index.names])
+        text = ""
+        with pd.option_context("display.max_colwidth", None):
+            for caption, part in self.parts(page):
+                text += part.to_html(escape=False, border=0, classes="mathjax_ignore")
+                text += f"<p><b>{html.escape(caption)}</b></p>\n" if caption else ""
         return text
 
-    def __str__(self) -> str:
-        lines = [line for cells in self.parts.values() for line in _lines(cells)]
-        return "\n".join("  ".join(plain(span.text) if span else "" for span in line.spans) for line in lines)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/html": self._repr_html_(), "text/latex": self.latex, "text/plain": str(self)}
-
-
-def default_spec(cells: pd.DataFrame) -> str:
-    """Return LaTeX's column specification: left for each of the row levels, centered for numbers, groups set apart."""
-    groups = [list(some) for _, some in groupby(_labels(cells.columns), key=lambda label: label[:-1])]
-    return "l" * len(_names(cells)) + "".join(" " * any(some[0][1:]) + "c" * len(some) for some in groups)
+def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
+    """Return cells as a LaTeX tabular with rules, and a title below them."""
+    bars = [bool(bar) for _, bar in re.findall(r"([lcr])\s*(\|?)", spec)]
+    lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", *_head(cells, bars), *_body(cells), r"\bottomrule"]
+    if title:
+        lines += [r"\addlinespace[2pt]", rf"\multicolumn{{{len(bars)}}}{{l}}{{\textit{{{escape(title)}}}}} \\"]
+    return "\n".join([*lines, r"\end{tabular}%", ""])
 
 
-# ---- layout
+def _shown_levels(cells: pd.DataFrame) -> list[int]:
+    return [level for level, name in enumerate(cells.index.names) if name is not None]
 
 
-def _labels(index: pd.Index) -> list[tuple[str, ...]]:
-    return [label if isinstance(label, tuple) else (label,) for label in index]
-
-
-def _names(cells: pd.DataFrame) -> list[str]:
-    return [name for name in cells.index.names if name is not None]
-
-
-def _lines(cells: pd.DataFrame, keys: Keys = {}, start: int = 0) -> list[Line]:  # noqa: B006  not changed
-    """Return all rows. `keys` name the numbers by row and column, of which the first is `start`."""
-    return [*_head(_names(cells), _labels(cells.columns)), *_body(cells, keys, start)]
-
-
-def _head(names: list[str], columns: list[tuple[str, ...]]) -> list[Line]:
-    if len(columns[0]) == 1:
-        return [Line("", [*map(Span, names), *(Span(label) for (label,) in columns)])]
-    top: list[Span | None] = [Span(name, rows=2) for name in names]
-    below: list[Span | None] = [None] * len(names)
-    rules = []
-    for group, labels in groupby(columns, key=lambda label: label[0]):
-        heads = [label[1] for label in labels]
+def _head(cells: pd.DataFrame, bars: list[bool]) -> list[str]:
+    """Return the heads of the columns. `bars`: whether a column has a vertical line on its right, which cells over
+    several columns must repeat."""
+    names = [cells.index.names[level] for level in _shown_levels(cells)]
+    if cells.columns.nlevels == 1:
+        return [" & ".join([*names, *cells.columns.get_level_values(0)]) + r" \\"]
+    top, below, rules = [_multirow(2, name) for name in names], [""] * len(names), []
+    for group, labels in groupby(cells.columns, key=lambda labels: labels[0]):
+        heads = [label for _, label in labels]
+        first, last = len(below) + 1, len(below) + len(heads)
+        below += heads
         if heads == [""]:
-            top, below = [*top, Span(group, rows=2)], [*below, None]
+            top.append(_multirow(2, group))
             continue
-        rules.append(rf"\cmidrule(lr){{{len(top) + 1}-{len(top) + len(heads)}}}")
-        top += [Span(group, columns=len(heads)), *[None] * (len(heads) - 1)]
-        below += map(Span, heads)
-    return [Line("", top), Line(" ".join(rules), below)]
+        bar = "|" * bars[last - 1]
+        top.append(rf"\multicolumn{{{len(heads)}}}{{c{bar}}}{{{group}}}" if len(heads) > 1 else group)
+        rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
+    return [" & ".join(top) + r" \\", " ".join(rules), " & ".join(below) + r" \\"]
 
 
-def _body(cells: pd.DataFrame, keys: Keys, start: int) -> Iterator[Line]:
-    labels, last, before = _labels(cells.index), cells.index.nlevels - 1, None
-    shown = [level for level, name in enumerate(cells.index.names) if name is not None]
-    for row, (label, texts) in enumerate(zip(labels, cells.to_numpy(), strict=True)):
+def _body(cells: pd.DataFrame) -> Iterator[str]:
+    labels = [tuple(row) for row in cells.index.to_frame().to_numpy()]
+    shown = _shown_levels(cells)
+    width, last, before = len(shown) + cells.shape[1], cells.index.nlevels - 1, None
+    spans = Counter(label[: level + 1] for label in labels for level in range(last))
+    for label, texts in zip(labels, cells.to_numpy(), strict=True):
         new = next((level for level in range(last) if before is None or label[level] != before[level]), last)
-        rule = r"\midrule" if before is None or new == 0 else rf"\cmidrule(lr){{{new + 1}-{len(shown) + len(texts)}}}"
-        spans = [Span(label[level], _row_span(labels[row:], level)) if level >= new else None for level in shown]
-        numbers = [Span(text, key=keys.get((row, start + column), "")) for column, text in enumerate(texts)]
-        yield Line("" if before and new == last else rule, [*spans, *numbers])
+        if before is None or new < last:
+            yield r"\midrule" if before is None or new == 0 else rf"\cmidrule(lr){{{new + 1}-{width}}}"
+        heads = [_multirow(spans[label[: level + 1]], label[level]) if level >= new else "" for level in shown]
+        yield " & ".join([*heads, *texts]) + r" \\"
         before = label
 
 
-def _row_span(labels: list[tuple[str, ...]], level: int) -> int:
-    """Return the number of rows that the label of a level spans, from the first of these."""
-    if level == len(labels[0]) - 1:
-        return 1
-    return len(list(takewhile(lambda label: label[: level + 1] == labels[0][: level + 1], labels)))
-
-
-# ---- both languages
-
-
-def _latex_row(spans: list[Span | None], bars: list[bool]) -> str:
-    """Return a row. `bars`: whether a column has a vertical line on its right, which cells over several columns must
-    repeat."""
-    cells, column = [], 0
-    while column < len(spans):
-        text, rows, columns, _ = spans[column] or Span()
-        column += columns
-        text = rf"\multirow{{{rows}}}{{*}}{{{text}}}" if rows > 1 else text
-        cells.append(rf"\multicolumn{{{columns}}}{{c{'|' * bars[column - 1]}}}{{{text}}}" if columns > 1 else text)
-    return " & ".join(cells) + r" \\"
-
-
-def _html_row(line: Line) -> str:
-    cells = ""
-    for text, rows, columns, key in filter(None, line.spans):
-        about = f' data-key="{html.escape(key)}"' if key else ""
-        style = f"padding:2px 8px;text-align:{'center' if columns > 1 else 'left'}"
-        cells += f'<td rowspan="{rows}" colspan="{columns}"{about} style="{style}">{as_html(text)}</td>'
-    return f'<tr style="background:none{";border-top:1px solid" * bool(line.rule)}">{cells}</tr>\n'
+def _multirow(rows: int, text: str) -> str:
+    return rf"\multirow{{{rows}}}{{*}}{{{text}}}" if rows > 1 else text

@@ -1,6 +1,6 @@
 """Captions of the tables and figures that are exported, short and long, in the order of the paper.
 
-The table `tab_x` is made by the function `x` of `tables`, `calibration_tables` or `beyond_paper` (see `all_tables`).
+The table `tab_x` is made by the function `x` of `tables`.
 """
 
 OF_PAPER = {

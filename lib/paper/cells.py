@@ -1,119 +1,112 @@
 """The numbers of a tidy frame in the cells of a table, formatted.
 
-A row or a column of a table is a tuple of labels, in LaTeX, and the part of a number's key that it fixes.
+The rows or columns of a table are a frame, too: their labels, in LaTeX, are its index, and each column is a part of a
+number's key that they fix.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
-from typing import Any, TypeAlias
+from itertools import groupby, product
+from typing import Any
 
 import pandas as pd
 
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.paper.booktabs import Table
-from lib.paper.latex import COMMANDS, embolden, escape
-from lib.store import PAIR
+from lib.analysis.results import NUMBER_KEY, QUANTITIES
+from lib.paper.booktabs import COMMANDS, Table, embolden, escape
+from lib.score.estimators import Estimator, in_columns
 
-Frame: TypeAlias = pd.DataFrame
-Lines = list[tuple[tuple[str, ...], Mapping[str, Any]]]
 DASH = "--"  # of a missing number
-PAIR_NAMES = ("Model", "Dataset")
-ACCURACY: Lines = [(("Acc.", ""), {"estimator": "", "metric": "acc"})]
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
-PARTS = {"(a) Single-pass estimators": "single_pass", "(b) Multi-pass estimators": "multi_pass"}
+HEADINGS = {"model": "Model", "dataset": "Dataset", "rate": "Dropout rate", "bins": "Bins", "estimator": "Estimator"}
+PARTS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
 
 # ---- rows and columns
 
 
-def lines(fixed: Mapping[str, Any] = {}, **levels: Mapping[Any, str]) -> Lines:  # noqa: B006  not changed
+def lines(levels: Mapping[Any, Mapping[Any, str]], **fixed: Any) -> pd.DataFrame:
     """Return the rows (or columns) of all combinations of values, {value: label} by part of the key.
 
-    Labels of models and datasets are a user's words, others LaTeX. `fixed` is the part of the key that all share.
+    A level may fix several parts, by a tuple of their values. `fixed` is what all have in common.
     """
-    shown = [[escape(label) if level in PAIR else label for label in levels[level].values()] for level in levels]
-    keys = [dict(zip(levels, values, strict=True)) for values in product(*levels.values())]
-    return [(labels, {**key, **fixed}) for labels, key in zip(product(*shown), keys, strict=True)]
+    names = [HEADINGS.get(level) for level in levels]
+    labels = pd.MultiIndex.from_product([values.values() for values in levels.values()], names=names)
+    frame = pd.DataFrame(index=labels).assign(**fixed)
+    for level, values in zip(levels, zip(*product(*levels.values()), strict=True), strict=True):
+        frame[list(level) if isinstance(level, tuple) else level] = list(values)
+    return frame
 
 
-def pair_lines(results: Results) -> Lines:
-    """Return a row for each dataset in the block of each model."""
-    return lines(model=results.models, dataset=results.datasets)
+def pair_lines(models: Mapping[str, str], datasets: Mapping[str, str], **levels: Mapping[Any, str]) -> pd.DataFrame:
+    """Return the rows of each dataset in the block of each model, by further levels. Labels are a user's words."""
+    named = {"model": models, "dataset": datasets}
+    return lines({level: {k: escape(v) for k, v in labels.items()} for level, labels in named.items()} | levels)
+
+
+def estimators_of(frame: pd.DataFrame) -> list[Estimator]:
+    """Return the estimators of a frame that have columns, single-pass before multi-pass."""
+    return sorted(in_columns(frame["estimator"].unique()), key=lambda e: [*PARTS].index(e.group))
+
+
+def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
+    """Return LaTeX's column specifications of a table of single-pass estimators above one of the others, by caption.
+
+    `each` is for the columns of one estimator, `first` for the column before the first.
+    """
+    specs: dict[str, str] = {}
+    for part, group in groupby(shown, lambda e: e.group):
+        specs[PARTS[part]] = "ll" + ("" if specs else first) + "".join(each for _ in group)
+    return specs
 
 
 # ---- numbers
 
 
-def place(frame: Frame, rows: Lines, columns: Lines) -> Frame:
+def place(frame: pd.DataFrame, rows: pd.DataFrame, columns: pd.DataFrame) -> pd.DataFrame:
     """Return the numbers of the cells, row by row.
 
     Parameters
     ----------
     frame : DataFrame
-        A row per number: columns of NUMBER_KEY, of QUANTITIES, `reason`; those that are absent do not apply.
-    rows, columns : Lines
-        A tuple of metrics in a key shares one cell.
+        A row per number: columns of NUMBER_KEY and of QUANTITIES; those that are absent do not apply.
+    rows, columns : DataFrame
+        From `lines`. A tuple of metrics shares one cell.
 
     Returns
     -------
     DataFrame
         Columns `row` and `column` (positions), the parts of NUMBER_KEY that these fix, QUANTITIES (float, missing if
-        the frame lacks the number) and `reason`, the key in one word (`key`), the `text` to print (three decimals) and
+        the frame lacks the number), the key in one word (`key`), the `text` to print (by default three decimals) and
         `bold` (False).
     """
-    used = {*NUMBER_KEY[1:5], *(name for _, key in (*rows, *columns) for name in key)}
-    names = [name for name in NUMBER_KEY if name in used]
-    keys = [
-        {"row": i, "column": j, **row, **column}
-        for i, (_, row) in enumerate(rows)
-        for j, (_, column) in enumerate(columns)
-    ]
-    places = pd.DataFrame(keys, columns=["row", "column", *names]).explode("metric", ignore_index=True)
-    found = frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *QUANTITIES, "reason"])
+    places = rows.assign(row=range(len(rows))).merge(columns.assign(column=range(len(columns))), how="cross")
+    places = places.explode("metric", ignore_index=True)
+    names = [name for name in NUMBER_KEY if name in places]
+    found = frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *QUANTITIES])
     numbers = places.astype(found[names].dtypes).merge(found, how="left", on=names)
-    numbers[QUANTITIES] = numbers[QUANTITIES].apply(pd.to_numeric, errors="coerce").astype(float)
-    return numbers.assign(key=number_keys(numbers), text=format_values(numbers.value), bold=False)
+    numbers = numbers.astype(dict.fromkeys(QUANTITIES, float))
+    keys = ["/".join(key).rstrip("/") for key in numbers[names].astype(str).to_numpy()]  # tiny/easy/ans_avg/ece
+    return numbers.assign(key=keys, text=format_values(numbers.value), bold=False)
 
 
-def number_keys(numbers: Frame) -> list[str]:
-    """Return the key of each number within its table in one word: "tiny/easy/ans_avg/ece/isotonic"."""
-    keys = numbers.reindex(columns=NUMBER_KEY[1:]).map(format_key_part).to_numpy()
-    return ["/".join([*key[:4], *filter(None, key[4:])]) for key in keys]
-
-
-def format_key_part(part: Any) -> str:
-    """Return a part of a key: empty if it does not apply, 10 for 10.0."""
-    return "" if pd.isna(part) else part if isinstance(part, str) else f"{part:g}"
-
-
-def lowest(numbers: Frame, among: Any, *by: str) -> pd.Series:
+def lowest(numbers: pd.DataFrame, among: Any, *by: str) -> pd.Series:
     """Mark the lowest number, unrounded, `among` those with equal columns `by` (the row); ties are all marked."""
     values = numbers.value.where(among)
     return values == values.groupby([numbers[column] for column in by or ("row",)]).transform("min")
 
 
 def set_table(
-    numbers: Frame,
-    rows: Lines,
-    columns: Lines,
-    names: Sequence[str | None] = PAIR_NAMES,
-    spec: str = "",
-    title: str = "",
-    parts: Mapping[str, int] = {"": 0},  # noqa: B006  not changed
+    numbers: pd.DataFrame, rows: pd.DataFrame, columns: pd.DataFrame, spec: Any, title: str, join: Any = "".join
 ) -> Table:
     """Return the table of these numbers, from `place`, with their texts, in bold or not.
 
-    Texts of numbers in the same cell are joined. `names` are those of the row levels. `parts`: where the columns of
-    each part begin, by caption.
+    `spec` is LaTeX's column specification, or one for each part of the table by caption. `join` makes one text of the
+    numbers in a cell.
     """
     texts = numbers.text.where(~numbers.bold.astype(bool), numbers.text.map(embolden))
-    cells = texts.groupby([numbers.row, numbers.column]).agg("".join).unstack(fill_value="")
+    cells = texts.groupby([numbers.row, numbers.column]).agg(join).unstack(fill_value="")
     cells = cells.reindex(index=range(len(rows)), columns=range(len(columns)), fill_value="")
-    cells.index = pd.MultiIndex.from_tuples([labels for labels, _ in rows], names=names)
-    cells.columns = pd.MultiIndex.from_tuples([labels for labels, _ in columns])
-    ends = [*[*parts.values()][1:], len(columns)]
-    shown = {caption: cells.iloc[:, start:end] for (caption, start), end in zip(parts.items(), ends, strict=True)}
-    return Table(shown, numbers, spec, title)
+    cells = cells.set_axis(rows.index).set_axis(columns.index, axis=1)
+    return Table(cells, {"": spec} if isinstance(spec, str) else spec, numbers, title)
 
 
 # ---- formats
@@ -134,12 +127,12 @@ def format_two_digits(value: float) -> str:
     return f"{value:.{places}f}"
 
 
-def format_gains(numbers: Frame) -> pd.Series:
+def format_gains(numbers: pd.DataFrame) -> pd.Series:
     """Return the relative improvements in whole percent: +66%."""
     return format_values(numbers.relative, lambda gain: rf"{round(100 * gain):+d}\%")
 
 
-def format_intervals(numbers: Frame, command: str, form: Callable[[float], str] = "{:.3f}".format) -> pd.Series:
+def format_intervals(numbers: pd.DataFrame, command: str, form: Callable[[float], str] = "{:.3f}".format) -> pd.Series:
     """Return values with their intervals by one of the paper's commands, and relative improvements if it takes them."""
     parts = [format_values(numbers[name], form) for name in ("value", "low", "high")]
     parts += [format_gains(numbers)] * (COMMANDS[command][0] == 4)

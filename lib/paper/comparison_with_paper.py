@@ -1,30 +1,40 @@
-"""Comparison of a run with the paper: its findings, and each of its numbers.
+"""Comparison of a run with the paper: its claims, and each number of its tables.
 
 Only the paper's own models, with its sampling and its questions, can reproduce the paper. Numbers of other models are
 not compared.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from lib.analysis.results import Results
-from lib.paper.all_tables import printed_numbers
-from lib.paper.cells import format_key_part
-from lib.paper.numbers_of_paper import paper_facts
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
+from lib.paper import tables
+from lib.paper.booktabs import Table
+from lib.paper.captions import CAPTIONS, OF_PAPER
+from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.report_records import ReportRecords
 from lib.paper.verdicts import VERDICT_WORDS, Verdict
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
-DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
+TABLES: dict[str, Callable[[Results], Table]] = {
+    name: getattr(tables, name.removeprefix("tab_")) for name in CAPTIONS if name.startswith("tab_")
+}
 # Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
 EXPECTED_CAPTURE_RATE = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
-
+NOT_COMPARABLE = "not comparable: "  # how such a verdict begins
+HALF_DIGIT = 0.0005  # half of the last decimal in the paper
+WITH_BOUNDS = ["value", "low", "high"]
+PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
+COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
+VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
+# Key of a number, here and in the paper
+SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
 
 # ---- claims
 
@@ -51,15 +61,21 @@ def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None
 
 # ---- numbers
 
-NOT_COMPARABLE = "not comparable: "  # how such a verdict begins
-WITH_BOUNDS = ["value", "low", "high"]
-PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
-COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
-COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
-VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
-# Key of a number, here and in the paper
-SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
-HALF_DIGIT = 0.0005  # half of the last decimal in the paper
+
+def printed_numbers(results: Results) -> pd.DataFrame:
+    """Return the numbers that the paper's tables print.
+
+    Columns: NUMBER_KEY and QUANTITIES, labels of models and datasets (`..._label`), the `key` of each within its table
+    in one word, as in cells, and its `text`.
+    """
+    shown = {name: build(results).numbers for name, build in TABLES.items() if name in OF_PAPER}
+    numbers = pd.concat([part.assign(table=name) for name, part in shown.items() if len(part)], ignore_index=True)
+    numbers = numbers.dropna(subset="value").reindex(columns=[*NUMBER_KEY, *QUANTITIES, "key", "text"])
+    words = [name for name in NUMBER_KEY if name not in ("rate", "bins")]
+    numbers[words] = numbers[words].fillna("")
+    labels = {"model": dict(results.models), "dataset": dict(results.datasets)}
+    labels |= {f"source_{name}": known for name, known in labels.items()}
+    return numbers.assign(**{f"{name}_label": numbers[name].replace(known) for name, known in labels.items()})
 
 
 def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
@@ -69,54 +85,52 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     number is inside.
     """
     ours, printed = printed_numbers(here), printed_numbers(paper)
-    both = ours.merge(
-        printed[["table", *SHARED_KEY, *WITH_BOUNDS]], "left", ["table", *SHARED_KEY], suffixes=("", "_paper")
-    )
-    elsewhere = ours[SHARED_KEY].merge(
-        printed.dropna(subset="low").drop_duplicates(SHARED_KEY, keep="last"), "left", SHARED_KEY
-    )
-    for end in ("low", "high"):
-        both[f"{end}_paper"] = both[f"{end}_paper"].fillna(elsewhere[end]).where(both["value_paper"].notna())
-    both["difference"] = both["value"] - both["value_paper"]
+    intervals = printed.groupby(SHARED_KEY, dropna=False)[["low", "high"]].transform("last")
+    printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
+    both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
-    verdicts = [both["value_paper"].isna(), both["low_paper"].isna(), inside]
-    both["verdict"] = np.select(verdicts, ["not in the paper", "no interval printed", "inside"], "outside")
-    reasons = foreign_models(here, paper) | foreign_questions(here)
-    foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(reasons.get).bfill(axis=1).iloc[:, 0]
-    both.loc[foreign.notna(), "verdict"] = NOT_COMPARABLE + foreign
-    both.loc[foreign.notna(), [*PAPER_NUMBERS, "difference"]] = np.nan
-    variants = both[VARIANT].map(format_key_part).itertuples(index=False)
+    verdicts = {
+        "not in the paper": both["value_paper"].isna(),
+        "no interval printed": both["low_paper"].isna(),
+        "inside": inside,
+    }
+    foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(find_foreign(here, paper).get)
+    reasons = foreign.bfill(axis=1).iloc[:, 0]
+    both["verdict"] = np.select([*verdicts.values()], [*verdicts], "outside")
+    both["verdict"] = both["verdict"].where(reasons.isna(), NOT_COMPARABLE + reasons)
+    both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
     words = {
         "model": both["model_label"],
         "dataset": both["dataset_label"],
-        "variant": [" ".join(filter(None, parts)) for parts in variants],
+        "variant": [" ".join(filter(None, map(format_key_part, parts))) for parts in both[VARIANT].to_numpy()],
         "estimator": both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
+        "difference": both["value"] - both["value_paper"],
     }
-    frame = both.assign(**words).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(COMPARED_NUMBERS, float))
+    columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
+    frame = both.assign(**words)[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 
 
-def foreign_models(here: Results, paper: Results) -> dict[str, str]:
-    """Return the models of a run that differ from the paper's, or are sampled differently, with the reason."""
-    printed = {spec.label: spec for spec in paper.settings}
-    reasons = {}
+def format_key_part(part: Any) -> str:
+    """Return a part of a key: empty if it does not apply, 10 for 10.0."""
+    return "" if pd.isna(part) else part if isinstance(part, str) else f"{part:g}"
+
+
+def find_foreign(here: Results, paper: Results) -> dict[str, str]:
+    """Return why numbers of a model or dataset of a run cannot be compared with the paper's, by its name."""
+    decoding = [*DECODING_SETTINGS.values(), "system_prompt"]
+    printed, facts, reasons = {spec.label: spec for spec in paper.settings}, paper_facts(), {}
     for name, spec in zip(here.models, here.settings, strict=True):
-        if spec.source != paper_facts()["models"].get(spec.label):
+        if spec.source != facts["models"].get(spec.label):
             reasons[name] = "another model"
-        elif any(getattr(spec, setting) != getattr(printed[spec.label], setting) for setting in DECODING):
+        elif any(getattr(spec, setting) != getattr(printed[spec.label], setting) for setting in decoding):
             reasons[name] = "other decoding settings"
-    return reasons
-
-
-def foreign_questions(here: Results) -> dict[str, str]:
-    """Return the datasets of a run that differ from the paper's, or have other numbers of rows, with the reason."""
-    reasons = {}
     for name, (source, *rows) in here.questions.items():
-        printed = paper_facts()["questions"].get(here.datasets[name], {})
-        if not printed or source != printed["source"]:
+        known = facts["questions"].get(here.datasets[name], {"source": None})
+        if source != known["source"]:
             reasons[name] = "other questions"
-        elif rows != [printed["calibration"], printed["evaluation"]]:
+        elif rows != [known["calibration"], known["evaluation"]]:
             reasons[name] = "other numbers of questions"
     return reasons
 

@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 from lib.analysis.token_statistics import right_minus_wrong
 from lib.calibrate.calibrators import METHODS
 from lib.paper import figure_style as style
-from lib.paper.cells import Frame, format_3dp
+from lib.paper.cells import format_3dp
 from lib.paper.figure_style import Canvas, in_paper_style, method_styles
 
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
@@ -29,7 +29,7 @@ CURVE_LOOK: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 # ---- fig:main_analysis
 
 
-def _running_mean(ax: Axes, curves: Frame) -> None:
+def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw running means, zoomed to their range after the first tokens, which vary most."""
     for correct, label, color, line in style.RESPONSE_STYLES:
         part = curves[curves["correct"] == correct]
@@ -42,14 +42,14 @@ def _running_mean(ax: Axes, curves: Frame) -> None:
     ax.legend(loc="lower right")
 
 
-def _difference(ax: Axes, curves: Frame) -> None:
+def _difference(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
     style.draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
 
 
-def _entropies(ax: Axes, frame: Frame) -> None:
+def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, (color, line, marker, _) in zip(("predictive", "conditional"), style.STYLES, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
@@ -66,7 +66,7 @@ def _entropies(ax: Axes, frame: Frame) -> None:
     ax.legend(loc="upper left")
 
 
-def _in_situ(ax: Axes, frame: Frame) -> None:
+def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the ECE of both forms of P(True) by dataset, with intervals if there are any."""
     places = np.arange(len(frame))
     for shift, column, (color, _, _, hatch) in zip((-0.2, 0.2), ("standard", "in situ"), style.STYLES, strict=False):
@@ -81,7 +81,10 @@ def _in_situ(ax: Axes, frame: Frame) -> None:
 
 @in_paper_style
 def main_analysis(
-    curves: Frame | None = None, entropies: Frame | None = None, in_situ: Frame | None = None, title: str = ""
+    curves: pd.DataFrame | None = None,
+    entropies: pd.DataFrame | None = None,
+    in_situ: pd.DataFrame | None = None,
+    title: str = "",
 ) -> Canvas:
     """Draw `fig:main_analysis`, with the panels whose data is given and not empty.
 
@@ -109,19 +112,19 @@ def main_analysis(
 # ---- reliability diagrams
 
 
-def wilson_intervals(bins: Frame) -> Frame:
+def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
     """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
     found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
     return pd.DataFrame(found, columns=["low", "high"], index=bins.index)
 
 
-def ece_of_bins(bins: Frame) -> float:
+def ece_of_bins(bins: pd.DataFrame) -> float:
     """Return the ECE of these bins."""
     return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
 
 
-def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, Frame]]) -> None:
+def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
     """Draw a diagram per panel {title: bins by method}, and below it the number of rows in each bin.
 
     Without panels, empty axes have a note.
@@ -142,7 +145,7 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, Frame]]
         below.set_yticks([0, max(int(bins["count"].max()) for bins in diagrams.values())])
 
 
-def _draw_bins(ax: Axes, method: str, bins: Frame) -> None:
+def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame) -> None:
     label, color, line, marker, _ = method_styles()[method]
     ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
     ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
@@ -153,7 +156,7 @@ def _draw_bins(ax: Axes, method: str, bins: Frame) -> None:
     ax.plot([], [], line, color=color, marker=marker, label=label, **CURVE_LOOK)  # of the legend
 
 
-def _draw_counts(below: Axes, method: str, bins: Frame, place: int, of: int) -> None:
+def _draw_counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
     _, color, _, _, hatch = method_styles()[method]
     width = (bins["upper"] - bins["lower"]) * 0.84 / of
     middle = (bins["lower"] + bins["upper"]) / 2 + (place - (of - 1) / 2) * width
@@ -161,7 +164,7 @@ def _draw_counts(below: Axes, method: str, bins: Frame, place: int, of: int) -> 
 
 
 @in_paper_style
-def reliability_panels(diagrams: Mapping[str, Frame], title: str = "") -> Canvas:
+def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Canvas:
     """Draw a panel per method, the raw score first; `diagrams` is from `reliability_by_method`."""
     shown = {method: METHODS[method].label if method else "Raw" for method in method_styles() if method in diagrams}
     canvas = style.new_canvas(2.3, style.WIDTH * max(1, len(shown) / 3), title)
@@ -173,7 +176,7 @@ def reliability_panels(diagrams: Mapping[str, Frame], title: str = "") -> Canvas
 
 
 def draw_learning(
-    part: FigureBase, bands: Frame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
+    part: FigureBase, bands: pd.DataFrame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
 ) -> None:
     """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
     of each value of the column `by`. The dotted line is the raw score."""
@@ -203,7 +206,7 @@ def draw_learning(
 
 
 @in_paper_style
-def learning_curves(bands: Frame, datasets: Mapping[str, str], title: str = "") -> Canvas:
+def learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)
@@ -212,7 +215,7 @@ def learning_curves(bands: Frame, datasets: Mapping[str, str], title: str = "") 
 
 
 @in_paper_style
-def sampling_curves(bands: Frame, title: str = "") -> Canvas:
+def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
     draw_learning(canvas, bands, {name: method.answer_label for name, method in METHODS.items()}, "method", "sampling")
@@ -225,7 +228,10 @@ def sampling_curves(bands: Frame, title: str = "") -> Canvas:
 
 @in_paper_style
 def calibration_analysis(
-    bins: Mapping[str, Frame], bands: Frame | None = None, datasets: Mapping[str, str] | None = None, title: str = ""
+    bins: Mapping[str, pd.DataFrame],
+    bands: pd.DataFrame | None = None,
+    datasets: Mapping[str, str] | None = None,
+    title: str = "",
 ) -> Canvas:
     """Draw `fig:calibration_analysis`, as far as there is data.
 

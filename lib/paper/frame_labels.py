@@ -1,59 +1,55 @@
 """Tidy frames with the labels of the tables, for reading."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
-from lib.score.estimators import ESTIMATORS, in_declared_order
+from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
+
+Labels = Mapping[str, str] | None
 
 
-def label_rows(
-    frame: pd.DataFrame, models: Mapping[str, str] | None, datasets: Mapping[str, str] | None
-) -> pd.DataFrame:
+def label_rows(frame: pd.DataFrame, models: Labels, datasets: Labels) -> pd.DataFrame:
     """Return a tidy frame with the labels of the tables for models, datasets, estimators and methods.
 
     Categories have the order of the run, which sorting and pivoting keep. On the answer's tokens `platt` is labeled
     temperature.
     """
-    in_order = {e.name: e.plain for e in in_declared_order(ESTIMATORS.values())}
-    estimators = {"base": "base rate"} | in_order | {"ans": "answer tokens"}
+    known = {e.name: e.plain for e in in_declared_order(ESTIMATORS.values())}
+    estimators = {"base": "base rate"} | known | {"ans": "answer tokens"}
+    labels = {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets}
     frame = frame.copy()
     if "method" in frame:
+        words = {"": "raw"} | {name: how.answer_label for name, how in METHODS.items()}
+        of_margins = {name: how.label for name, how in METHODS.items() if "answers" in how.inputs}
         of_answers = ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")]
-        plain = {"": "raw"} | {name: method.answer_label for name, method in METHODS.items()}
-        named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
         is_answer = frame.get("estimator", pd.Series("ans", frame.index)).isin(of_answers)
-        words = frame["method"].replace(plain).where(is_answer, frame["method"].replace(named))
-        order = [word for word in dict.fromkeys([*plain.values(), *words]) if word in set(words)]
-        frame["method"] = pd.Categorical(words, order, ordered=True)
-    named_by = {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets}
-    for column, labels in (named_by | {"estimator": estimators}).items():
-        if column in frame and labels:
-            here = [label for name, label in labels.items() if name in set(frame[column])]
-            frame[column] = pd.Categorical(frame[column].map(dict(labels)), list(dict.fromkeys(here)), ordered=True)
+        methods = frame["method"].map(words).where(is_answer, frame["method"].map(words | of_margins))
+        frame["method"] = categorize(methods, [*words.values(), *of_margins.values()])
+    for column, names in (labels | {"estimator": estimators}).items():
+        if column in frame and names:
+            frame[column] = categorize(frame[column].map(dict(names)), names.values())
     return frame
 
 
+def categorize(values: pd.Series, order: Iterable[str]) -> pd.Categorical:
+    """Return words as categories in this order, without those that are absent."""
+    there = set(values)
+    return pd.Categorical(values, [word for word in dict.fromkeys(order) if word in there], ordered=True)
+
+
 def pivot_labeled(
-    frame: pd.DataFrame,
-    models: Mapping[str, str] | None,
-    datasets: Mapping[str, str] | None,
-    index: Sequence[str],
-    columns: Sequence[str],
-    values: Sequence[str] = ("value",),
+    frame: pd.DataFrame, models: Labels, datasets: Labels, index: Any, columns: Any, values: Any = "value"
 ) -> pd.DataFrame:
     """Return values of a tidy frame with labels, three decimals, in the order of the run."""
-    labeled = label_rows(frame, models, datasets).astype(dict.fromkeys(values, float))
-    if len(values) == 1:
-        return labeled.pivot(index=index, columns=columns, values=values[0]).round(3)
-    wide = labeled.pivot(index=index, columns=columns, values=list(values)).round(3)
-    return wide.reorder_levels([*range(1, wide.columns.nlevels), 0], axis=1)
+    wide = label_rows(frame, models, datasets).pivot(index=index, columns=columns, values=values)
+    return wide.astype(float).round(3)
 
 
-def family_labels(models: Mapping[str, str]) -> dict[str, str]:
-    """Return model labels shortened to their first letters (Llama-3.1-8B: Llama), if these are unique."""
-    labels = dict(models)
-    cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
-    return cut if len(set(cut.values())) == len(cut) > 1 else labels
+def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
+    """Return the estimators of a frame, the paper's first."""
+    there = set(frame["estimator"])
+    declared = in_declared_order(e for e in ESTIMATORS.values() if e.name in there)
+    return sorted(declared, key=lambda estimator: estimator.own)

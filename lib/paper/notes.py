@@ -1,32 +1,32 @@
 """What a reader of the tables must know, once for all of them: who wrote the responses, how many there are, and why a
 cell is empty."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 
 from lib import params, store
 from lib.analysis.results import Results
 from lib.analysis.run_results import Signals
-from lib.paper.all_tables import TABLES
+from lib.paper.frame_labels import label_rows
 from lib.paper.report_records import ReportRecords
-from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
+from lib.store import PAIR
 
-SHARES = {"unparsed": "without a parsable answer", "cut": "cut by length", "unclosed": "in thought that never closed"}
-NOT_AVAILABLE = "from a file, the model not at hand: nothing is known of P(True), passes with dropout and temperature"
+NOT_AT_HAND = "from a file, the model not at hand: nothing is known of P(True), passes with dropout and temperature"
 
 
 def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     """List the notes on a run's tables, a row each."""
-    covered = answer_coverage(signals.generations)
+    counted = answer_coverage(signals.generations)
+    rows = counted["rows"].sum()
+    unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
+    shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
     lines = [
         *describe_sources(run, results),
-        describe_shares(covered.replace({"model": dict(results.models), "dataset": dict(results.datasets)})),
+        f"{shares}, {cut:.1%} cut by length.",
         *describe_row_counts(results),
-        *missing_passes_notes(run, results.models, results.datasets),
-        *explain_empty_cells(results),
+        *explain_empty_cells(run, results),
     ]
     frame = pd.DataFrame({"note": lines})
     return ReportRecords(frame, frame)
@@ -34,69 +34,37 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
 
 def describe_sources(run: str, results: Results) -> list[str]:
     """Return a line for each model: its source and revision, and the device and precision, from its manifests."""
-    lines: dict[str, None] = {}
-    for model, label in results.models.items():
-        for _, facts in read_manifests(run, "generations", store.pair_names([model], list(results.datasets))):
-            if loaded := facts.get("loaded"):
-                revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
-                lines[f"{label}: {loaded['source']}{revision}, on {loaded['device']}, {loaded['dtype']}."] = None
-            else:
-                lines[f"{label}: {NOT_AVAILABLE}."] = None
-    return list(lines)
-
-
-def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the pairs that have a frame of this kind, each with its manifest."""
-    for pair in store.find_pairs(run, kind, pairs):
-        yield pair, store.read_manifest(store.find_frame(run, kind, pair))
-
-
-def describe_shares(coverage: pd.DataFrame) -> str:
-    """Return the shares of responses that were not read to their end, from `answer_coverage` with labels."""
-    total, parts = coverage["rows"].sum(), []
-    for column, what in SHARES.items():
-        share = (coverage[column] * coverage["rows"]).sum() / total
-        worst = coverage.loc[coverage[column].idxmax()]
-        most = f" (at most {worst[column]:.1%}, {worst['model']} on {worst['dataset']})" if share else ""
-        parts += [f"{share:.1%} {what}{most}"] if share or column != "unclosed" else []
-    return f"Of {total} responses to evaluation questions are {', '.join(parts)}."
-
-
-def describe_row_counts(results: Results) -> list[str]:
-    """Return the number of evaluation rows, and a line for each pair in which some estimators have fewer."""
-    rows = results.frames["result_estimation"].query("metric == 'ece'")
-    most = rows.groupby("dataset", sort=False).n.max().astype(int).rename(dict(results.datasets))
-    counts = (
-        [f"{most.iloc[0]} of each dataset"] if most.nunique() == 1 else [f"{n} of {name}" for name, n in most.items()]
-    )
-    lines = [f"Evaluation rows: {', '.join(counts)}."]
-    for (model, dataset), part in rows.groupby(["model", "dataset"], sort=False):
-        for n, some in part[part.n < part.n.max()].groupby("n"):
-            names = ", ".join(e.plain for e in in_columns(some.estimator))
-            pair = f"{results.models[model]} on {results.datasets[dataset]}"
-            lines.append(f"{names} on {pair}: {int(n)} of {int(part.n.max())} rows.")
-    return lines
-
-
-def missing_passes_notes(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
-    """Return a line with the pairs whose dropout passes are not made, and one for each model that can't have any."""
-    there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
-    absent = [
-        f"{models[model]} on {label}"
-        for model in params.models_at_hand(list(models))
-        for dataset, label in datasets.items()
-        if f"{model}__{dataset}" not in there
-    ]
-    lines = [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
-    for pair, facts in read_manifests(run, "dropout", sorted(there)):
-        if "missing" in facts:
-            lines.append(f"No dropout passes of {models[pair.split('__')[0]]}: {facts['missing']}.")
+    pairs, lines = store.pair_names(list(results.models), list(results.datasets)), []
+    for pair, facts in store.read_manifests(run, "generations", pairs):
+        said = NOT_AT_HAND
+        if loaded := facts.get("loaded"):
+            revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
+            said = f"{loaded['source']}{revision}, on {loaded['device']}, {loaded['dtype']}"
+        lines.append(f"{results.models[pair.split('__')[0]]}: {said}.")
     return list(dict.fromkeys(lines))
 
 
-def explain_empty_cells(results: Results) -> list[str]:
-    """Return the reasons of missing numbers, each once."""
-    shown = [build(results).numbers for build in TABLES.values()]
-    reasons = pd.concat([numbers.reason[numbers.value.isna()] for numbers in shown if len(numbers)])
-    reasons = reasons.where(reasons.notna() & (reasons != ""), "not computed")
-    return [f"--: {', '.join(reasons.unique())}."] if len(reasons) else []
+def describe_row_counts(results: Results) -> Iterator[str]:
+    """Yield the number of evaluation rows, and a line for each pair in which some estimators have fewer."""
+    rows = results.frames["result_estimation"].query("metric == 'ece'")
+    rows = label_rows(rows, results.models, results.datasets).assign(most=rows.groupby(PAIR).n.transform("max"))
+    counts = (f"{n} of {dataset}" for dataset, n in rows.groupby("dataset", observed=True).n.max().items())
+    yield f"Evaluation rows: {', '.join(counts)}."
+    fewer = rows[rows.n < rows.most].groupby([*PAIR, "n", "most"], observed=True)
+    for (model, dataset, n, most), part in fewer:
+        yield f"{', '.join(part.estimator)} on {model} on {dataset}: {n} of {most} rows."
+
+
+def explain_empty_cells(run: str, results: Results) -> Iterator[str]:
+    """Yield why a pair has no passes with dropout, and the reasons of other missing numbers, each once."""
+    models = params.models_at_hand(list(results.models))
+    pairs = store.pair_names(models, list(results.datasets))
+    made = dict(store.read_manifests(run, "dropout", pairs))
+    for pair in pairs:
+        model, dataset = pair.split("__")
+        if reason := made[pair].get("missing") if pair in made else "not made yet":
+            yield f"No dropout passes of {results.models[model]} on {results.datasets[dataset]}: {reason}."
+    told = [frame for frame in results.frames.values() if "reason" in frame]
+    reasons = pd.concat([frame.reason[frame.filter(["value", "answered"]).isna().any(axis=1)] for frame in told])
+    if said := ", ".join(filter(None, reasons.dropna().unique())):
+        yield f"--: {said}."

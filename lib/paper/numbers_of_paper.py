@@ -13,14 +13,17 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results, as_sentence
 from lib.paths import ARTIFACTS
 
 REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
+DECODING_SETTINGS = {
+    "Temperature": "temperature",
+    "Top-$p$": "top_p",
+    "Top-$k$": "top_k",
+    "Min-$p$": "min_p",
+}
 
 
 @cache
 def paper_facts() -> dict[str, Any]:
-    """Return facts from the paper's text.
-
-    They are numbers stated `twice`, the boxed `findings`, `models`, `decoding_settings` and `questions`.
-    """
+    """Return facts from the paper's text: numbers stated `twice`, the boxed `findings`, `models` and `questions`."""
     return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
 
 
@@ -33,30 +36,27 @@ def reference_numbers() -> pd.DataFrame:
     """
     names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
     raw = pd.read_csv(REFERENCE, dtype=str, keep_default_na=False).rename(columns=names)
+    numbers = raw[QUANTITIES].apply(pd.to_numeric, errors="coerce")
     parts = raw.variant.str.extract(r"^([a-z]+)(?: from (.+)/(.+))?$").fillna("")
-    frame = raw.assign(
+    settings = pd.to_numeric(raw.variant, errors="coerce")
+    frame = raw[NUMBER_KEY[:5]].assign(
         estimator=raw.estimator.replace("bald", "c_bald"),
         method=parts[0].replace("uncalibrated", ""),
         source_model=parts[1],
         source_dataset=parts[2],
-        text=raw.value,
-        bold=raw.bold == "1",
-        rate=pd.to_numeric(raw.variant.where(raw.table == "dropout_grid_search"), errors="coerce"),
-        bins=pd.to_numeric(raw.variant.where(raw.table == "bin_ablation"), errors="coerce").astype("Int64"),
+        rate=settings.where(raw.table == "dropout_grid_search"),
+        bins=settings.where(raw.table == "bin_ablation").astype("Int64"),
     )
-    numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in QUANTITIES}
-    frame = frame.assign(**numbers | {"relative": numbers["relative"] / 100}).reset_index(drop=True)
-    return frame[[*NUMBER_KEY, *QUANTITIES, "text", "bold"]]
+    return frame.join(numbers.assign(relative=numbers.relative / 100, text=raw.value))
 
 
 def published(title: str = "") -> Results:
     """Return the paper's own numbers."""
     frames = {str(name): part.assign(reason="") for name, part in reference_numbers().groupby("table", sort=False)}
-    facts = paper_facts()
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text
-        numbers = {name: float(text[heading]) for heading, name in facts["decoding_settings"].items()}
+        numbers = {name: float(text[heading]) for heading, name in DECODING_SETTINGS.items()}
         settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
     main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
     return Results(

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_tables, numbers_of_paper
-from lib.paper.all_tables import printed_numbers
+from lib.paper import numbers_of_paper, tables
+from lib.paper.comparison_with_paper import printed_numbers
 
 MEAN = SimpleNamespace(
     name="mean", label="Mean", answer_label="mean", inputs={"confidence": object}, answer_input="confidence"
@@ -36,17 +36,17 @@ def third(paper, monkeypatch):
 
 @pytest.mark.parametrize("name", CALIBRATED[:2])
 def test_columns_of_its_own(paper, third, name):
-    before, after = (getattr(calibration_tables, name)(side) for side in (paper, third))
-    assert after.spec == f"{before.spec} | ccc" and after.parts[""].shape == (15, before.parts[""].shape[1] + 3)
+    before, after = (getattr(tables, name)(side) for side in (paper, third))
+    assert after.specs[""] == f"{before.specs['']} | ccc" and after.cells.shape == (15, before.cells.shape[1] + 3)
     assert r"\multicolumn{3}{c}{Mean}" in after.latex and r"\cmidrule(lr){11-13}" in after.latex
     assert r"$\ptrue$ & \textsc{Ans Avg} & \textsc{Ans Joint} & $\ptrue$ \\" in after.latex, "heads"
     numbers = printed_numbers(third).query("table == 'tab_' + @name and method == 'mean'")
-    assert len(numbers) == after.parts[""].iloc[:, -3:].size
+    assert len(numbers) == after.cells.iloc[:, -3:].size
 
 
 def test_rows_and_columns_of_transfer(third):
-    full = calibration_tables.calibration_transfer_full(third)
-    assert r"\multirow{4}{*}{Mean}" in full.latex and full.parts[""].shape == (1 + 3 * 4, 12)
-    summary = calibration_tables.calibration_transfer_summary(third)
-    assert summary.spec == "lrrr" and "Isotonic & Platt & Mean" in summary.latex
-    assert all("--" not in cell for cell in summary.parts[""].iloc[:, -1])
+    full = tables.calibration_transfer_full(third)
+    assert r"\multirow{4}{*}{Mean}" in full.latex and full.cells.shape == (1 + 3 * 4, 12)
+    summary = tables.calibration_transfer_summary(third)
+    assert summary.specs[""] == "lrrr" and "Isotonic & Platt & Mean" in summary.latex
+    assert all("--" not in cell for cell in summary.cells.iloc[:, -1])

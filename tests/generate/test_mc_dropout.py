@@ -138,8 +138,11 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     monkeypatch.setattr(store, "find_frame", store.frame_path)
     monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
     monkeypatch.setattr(notes.params, "models_at_hand", lambda names: names)
-    said = notes.missing_passes_notes("lab", {"a": "Falcon-7B"}, {"b": "B"})
-    assert said == ["No dropout passes of Falcon-7B: dropout takes no effect anywhere in a FalconForCausalLM."]
+    results = synthetic.results_of(
+        result_estimation=pd.DataFrame({"model": ["a"], "dataset": "b", "value": 0.1, "reason": ""})
+    )
+    said = list(notes.explain_empty_cells("lab", results))
+    assert said == ["No dropout passes of a on b: dropout takes no effect anywhere in a FalconForCausalLM."]
 
 
 # ---- masks
@@ -336,8 +339,6 @@ def test_the_rate_of_lowest_ece_is_selected():
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
-    with pytest.raises(UserError, match="phi is 'top_pp'; choose one of 'clip', 'top_k', 'top_p'"):
-        confidence.scale_bald(passes, "top_pp")
     one = passes[passes.rate == 0.1]
     read = confidence.confidence_frame(responses.assign(answer=None), dropout=one, names=["c_bald"])
     assert read.confidence.tolist() == [0.0] * 4

@@ -136,7 +136,7 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
         found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
         assert set(found.verdict) == {f"not comparable: {reason}"}
     own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
-    assert comparison_with_paper.foreign_questions(replace(run, questions=own)) == {}
+    assert comparison_with_paper.find_foreign(replace(run, questions=own), paper) == {}
     limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
     found = comparison_with_paper.compare_with_paper(replace(run, questions=limited), paper).records
     found = found[found.verdict.str.startswith("not comparable") & (found.table == "tab_result_estimation")]
@@ -172,21 +172,18 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     is the label of a model without any answer."""
     signals = heads(shipped, 8, models, answers=["tiny-llama"])
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
-    label, dataset = (params.load_model_config("tiny-qwen").label, params.load_dataset_config("demo-hard").label)
     said = notes.list_notes("shipped", signals, results).records.note.tolist()
-    unread = f"50.0% without a parsable answer (at most 100.0%, {label} on {dataset})"
-    assert any(line.startswith(f"Of 16 responses to evaluation questions are {unread}") for line in said)
-    assert any(line.startswith("--: not computed") for line in said)
-    shown = str(tables.result_estimation(results))
-    assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
+    assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said
+    shown = tables.result_estimation(results).latex
+    assert ("BALD" in shown) == bool(models) and r"\ptrue" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
     assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
     verdicts = judge_all(results)
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
-    monkeypatch.setattr(store, "find_pairs", lambda *_: [f"{model}__d" for model in models])
-    monkeypatch.setattr(notes, "read_manifests", lambda run, kind, pairs: [(pair, {}) for pair in pairs])
-    labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
-    assert notes.missing_passes_notes("mine", labels, {"d": "D"}) == [
-        f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
+    made = {f"{model}__demo-hard": {} for model in models}
+    monkeypatch.setattr(notes.store, "read_manifests", lambda run, kind, pairs: made.items())
+    absent = [label for name, label in results.models.items() if name not in models]
+    why = notes.explain_empty_cells("mine", results)
+    assert [line for line in why if not line.startswith("--")] == [
+        f"No dropout passes of {label} on Demo-Hard: not made yet." for label in absent
     ]
-    assert notes.missing_passes_notes("mine", {m: m for m in models}, {"d": "D"}) == []

@@ -8,7 +8,7 @@ from synthetic import results_of
 from lib import params
 from lib.analysis import run_results
 from lib.calibrate import fitting
-from lib.paper import calibration_tables, tables
+from lib.paper import tables
 from lib.score.bootstrap import bootstrap
 from lib.score.estimators import ESTIMATORS, Estimator
 
@@ -58,7 +58,7 @@ def test_every_calibrator_is_fitted_on_it(signals):
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"
     results = bootstrap(calibrated, resamples=20).results
     results = results_of(result_isotonic=results, result_estimation_full=results)
-    isotonic = calibration_tables.result_isotonic(results).latex
+    isotonic = tables.result_isotonic(results).latex
     full = tables.result_estimation_full(results).latex
     assert all(estimator.label in isotonic for estimator in MINE)
     assert all(estimator.label in full for estimator in MINE)

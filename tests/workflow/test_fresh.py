@@ -92,7 +92,7 @@ def made(inside):
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
         ("workflow/export.py", '"results"', '"all"', "08"),
-        ("lib/paper/latex.py", "def escape", "def escaped", "08"),  # export.py imports it, and no notebook does
+        ("lib/paper/booktabs.py", "def escape", "def escaped", "08"),  # export.py imports it, and no notebook does
         ("workflow/report.html.jinja", "<main>", "<main lang>", ""),  # the report alone is made anew
         ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08"),
         ("questions.jsonl", "{}", "{} ", "01 02 08"),
