@@ -75,7 +75,7 @@ def test_what_is_missing_is_a_dash_and_the_page_says_why(monkeypatch):
     assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
     assert table.latex.count(r"\textit{") == 1 and r"\multicolumn{7}{l}{\textit{Demo models.}} \\" in table.latex
     monkeypatch.setattr(notes.store, "read_manifests", lambda run, kind, pairs: ((pair, {}) for pair in pairs))
-    monkeypatch.setattr(notes.run_names, "models_at_hand", lambda names: names)
+    monkeypatch.setattr(notes.params, "models_at_hand", lambda names: names)
     assert list(notes.explain_empty_cells("mine", some)) == ["--: one class only."]
 
 
