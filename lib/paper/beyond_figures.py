@@ -52,7 +52,6 @@ def answer_density(tokens: Frame, title: str = "") -> Canvas:
     draw_histogram(ax, tokens.assign(value=powers), np.arange(0, 8, 0.5), "tokens")
     ax.set_xticks(range(8), ["1", ".1", ".01", ".001", "1e-4", "1e-5", "1e-6", "\u22641e-7"])
     ax.set_xlabel("1 \N{MINUS SIGN} probability of the answer token (surer to the right)")
-    style.add_legend(canvas)
     return canvas
 
 
@@ -67,7 +66,6 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
     for ax, (name, label) in zip(style.add_panels(canvas, len(names), sharey=True), names.items(), strict=True):
         draw_histogram(ax, shown[shown["estimator"] == name], np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
-    style.add_legend(canvas)
     return canvas
 
 
@@ -132,7 +130,6 @@ def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
     axes[1].xaxis.set_minor_locator(NullLocator())
-    style.add_legend(canvas)
     return canvas
 
 
@@ -174,5 +171,4 @@ def risk_coverage_plot(
         ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], **({"xlabel": "share answered"} if method else {"title": label}))
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
         ax.set_ylabel(f"accuracy, {said}")
-    style.add_legend(canvas)
     return canvas

@@ -6,9 +6,7 @@ the same bytes.
 """
 
 import base64
-import hashlib
 import io
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -67,14 +65,6 @@ def draw_band(ax: Axes, rows: pd.DataFrame, x: str, color: Any, line: str, alpha
     ax.fill_between(rows[x], rows["low"], rows["high"], color=color, alpha=alpha, linewidth=0)
 
 
-def add_legend(canvas: Canvas, columns: int = 3) -> None:
-    """Add one legend below all axes, with each label once."""
-    axes = [ax.get_legend_handles_labels() for ax in canvas.axes]
-    handles = {label: handle for some in axes for handle, label in zip(*some, strict=True)}
-    if handles:
-        canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
-
-
 @dataclass(frozen=True)
 class Figure:
     """A drawn figure. A notebook's output contains its PNG.
@@ -95,7 +85,7 @@ class Figure:
         without = ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
         with paper_style(), io.BytesIO() as buffer:
             self.canvas.savefig(buffer, format=kind, metadata=dict.fromkeys(without))
-            return name_fonts_by_order(buffer.getvalue()) if kind == "pdf" else buffer.getvalue()
+            return buffer.getvalue()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
         width, height = (round(144 * float(inches)) for inches in self.canvas.get_size_inches())  # on screen
@@ -104,12 +94,13 @@ class Figure:
 
 
 def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
-    """Decorate a function that draws on a canvas: use the paper's style and return a Figure."""
+    """Decorate a function that draws on a canvas: use the paper's style, add a legend and return a Figure."""
 
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with paper_style():
             canvas = draw(*args, **kwargs)
+            add_legend(canvas)
             canvas.draw_without_rendering()
             canvas.set_layout_engine("none")  # all files have this layout
             return Figure(canvas)
@@ -122,9 +113,9 @@ def paper_style() -> Any:
     return mpl.style.context(STYLE_SHEETS)
 
 
-def name_fonts_by_order(pdf: bytes) -> bytes:
-    """Name font subsets by their order; matplotlib names them by `hash`, which differs between processes."""
-    for number, name in enumerate(dict.fromkeys(re.findall(rb"/([A-Z]{6})\+", pdf))):
-        digest = hashlib.sha256(str(number).encode()).digest()
-        pdf = pdf.replace(b"/" + name + b"+", b"/" + bytes(65 + byte % 26 for byte in digest[:6]) + b"+")
-    return pdf
+def add_legend(canvas: Canvas) -> None:
+    """Add one legend below all axes without a legend of their own, with each label once."""
+    axes = [ax.get_legend_handles_labels() for ax in canvas.axes if not ax.get_legend()]
+    handles = {label: handle for some in axes for handle, label in zip(*some, strict=True)}
+    if handles:
+        canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)

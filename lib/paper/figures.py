@@ -135,7 +135,7 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.Data
     for (ax, below), (title, diagrams) in zip(axes.T, panels.items(), strict=False):
         ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
         for place, (method, bins) in enumerate(diagrams.items()):
-            _draw_bins(ax, method, bins)
+            _draw_bins(ax, method, bins, in_legend=len(diagrams) > 1)
             _draw_counts(below, method, bins, place, len(diagrams))
         said = " \N{RIGHTWARDS ARROW} ".join(format_3dp(ece_of_bins(bins)) for bins in diagrams.values())
         ax.text(0.03, 0.98, f"ECE {said}", size=7, va="top", transform=ax.transAxes)  # above all bins
@@ -145,7 +145,7 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.Data
         below.set_yticks([0, max(int(bins["count"].max()) for bins in diagrams.values())])
 
 
-def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame) -> None:
+def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame, in_legend: bool) -> None:
     label, color, line, marker, _ = method_styles()[method]
     ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
     ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
@@ -153,7 +153,8 @@ def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame) -> None:
     faces = ["white" if count < MIN_BIN_COUNT else color for count in bins["count"]]
     area = 8 + 50 * bins["count"] / bins["count"].sum()
     ax.scatter(x, y, area, facecolor=faces, edgecolor=color, linewidth=0.8, marker=marker, zorder=3)
-    ax.plot([], [], line, color=color, marker=marker, label=label, **CURVE_LOOK)  # of the legend
+    if in_legend:
+        ax.plot([], [], line, color=color, marker=marker, label=label, **CURVE_LOOK)
 
 
 def _draw_counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
@@ -210,7 +211,6 @@ def learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)
-    style.add_legend(canvas)
     return canvas
 
 
@@ -219,7 +219,6 @@ def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
     draw_learning(canvas, bands, {name: method.answer_label for name, method in METHODS.items()}, "method", "sampling")
-    style.add_legend(canvas)
     return canvas
 
 
@@ -250,5 +249,4 @@ def calibration_analysis(
         draw_learning(parts[1], bands, datasets or {})
         for ax in parts[1].axes[:1]:
             ax.set_title(f"{letters[len(methods)]} {ax.get_title('left')}")
-    style.add_legend(canvas)
     return canvas
