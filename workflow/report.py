@@ -33,10 +33,8 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def report_page(
-    parameters: Mapping[str, Any], outputs: Mapping[str, dict], places: Mapping[str, str] | None = None
-) -> str:
-    """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
+def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
+    """Return the page as HTML."""
     findings, ablation, choices, views, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
         for name in ("findings", "ablation", "sensitivity", "microscope", "notes", "numbers")
@@ -71,7 +69,6 @@ def report_page(
         ablation=ablation,
         notes=[row["note"] for row in notes],
         number=format_value,
-        places=places or {},
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)
