@@ -37,7 +37,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     made = replace(here, frames={**here.frames, **comparison_of_runs.recompute_frames(ours, bins)})
     wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
     differing = comparison_of_runs.list_differing_numbers(table, file)
-    for line in [*matched.differences, *describe_other_passes(matched), *differing, *wrong]:
+    for line in [*matched.left_out, *describe_other_passes(matched), *differing, *wrong]:
         say(line)
     held, line = comparison_of_runs.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")

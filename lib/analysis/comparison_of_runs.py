@@ -5,6 +5,7 @@ from both runs. The remaining numbers may differ by TOLERANCE, but for those aft
 two close scores swap.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,41 +26,35 @@ LISTED_NUMBERS = 20  # at most
 class MatchedRuns:
     """The signals of both runs on the rows with identical tokens.
 
-    `n_shared` rows are in both runs, `n_diverged` of them with other tokens; `n_only_here` and `n_only_there` are in
-    one run alone. `differences` has a line for each thing that was left out.
+    `outcomes` counts the rows of either run: same, diverged (other tokens), only here, only shipped. `left_out` has a
+    line for all else that is left out on both sides.
     """
 
     ours: Signals
     theirs: Signals
-    n_shared: int
-    n_diverged: int
-    n_only_here: int
-    n_only_there: int
-    differences: Sequence[str]
+    outcomes: Counter[str]
+    left_out: Sequence[str]
 
 
 def match_rows(ours: Signals, theirs: Signals) -> MatchedRuns:
     """Match the rows of both runs. Raise UserError if no response is identical."""
-    rows = ours.generations.merge(theirs.generations[[*KEYS, "token_ids"]], on=KEYS, suffixes=("", "_theirs"))
-    same = [np.array_equal(*tokens) for tokens in zip(rows.token_ids, rows.token_ids_theirs, strict=True)]
-    kept = rows.loc[np.array(same, dtype=bool), KEYS]
-    if kept.empty:
+    here, shipped = (side.generations[[*KEYS, "token_ids"]] for side in (ours, theirs))
+    rows = here.merge(shipped, on=KEYS, how="outer", suffixes=("", "_shipped"), indicator="outcome")
+    same = np.array([np.array_equal(*tokens) for tokens in zip(rows.token_ids, rows.token_ids_shipped, strict=True)])
+    outcome = rows.outcome.astype(str).replace(
+        {"both": "diverged", "left_only": "only here", "right_only": "only shipped"}
+    )
+    if not same.any():
         raise UserError("no response in common with what is shipped: these are other models or questions")
-    diverged, differences = len(rows) - len(kept), list_differing_rates(ours, theirs)
-    if diverged:
-        differences = [f"{diverged} of {len(rows)} responses diverged: left out on both sides", *differences]
     return MatchedRuns(
-        ours=select_rows(ours, kept, theirs.dropout),
-        theirs=select_rows(theirs, kept, ours.dropout),
-        n_shared=len(rows),
-        n_diverged=diverged,
-        n_only_here=len(ours.generations) - len(rows),
-        n_only_there=len(theirs.generations) - len(rows),
-        differences=differences,
+        ours=select_rows(ours, theirs.dropout, rows.loc[same, KEYS]),
+        theirs=select_rows(theirs, ours.dropout, rows.loc[same, KEYS]),
+        outcomes=Counter(outcome.mask(same, "same")),
+        left_out=list_differing_rates(ours, theirs),
     )
 
 
-def select_rows(side: Signals, keys: pd.DataFrame, other_passes: pd.DataFrame) -> Signals:
+def select_rows(side: Signals, other_passes: pd.DataFrame, keys: pd.DataFrame) -> Signals:
     """Return the signals of these rows, and the passes that the other run has, too, and uses in the same way."""
     generations, verification, dropout = (
         frame.merge(keys, on=KEYS) for frame in (side.generations, side.verification, side.dropout)
@@ -124,18 +119,19 @@ def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequenc
 
     `wrong`: tables of the run that its signals do not reproduce.
     """
-    total, diverged = matched.n_shared, matched.n_diverged
-    if diverged > (1 - LEAST_MATCHED) * total:
-        return False, f"NOT the same: {diverged} of {total} responses diverged"
-    if matched.n_only_here or matched.n_only_there:
-        alone = f"{matched.n_only_here} responses are here alone, {matched.n_only_there} are shipped alone"
-        return False, f"NOT the same: {alone}"
-    if wrong:
-        return False, f"NOT the same: {len(wrong)} of the run's tables are not what its signals give"
-    if not table.within.all():
-        beyond = (~table.within).sum()
-        return False, f"NOT the same: {beyond} of {len(table)} numbers differ by more than {TOLERANCE}"
+    count = matched.outcomes
+    shared, why = count["same"] + count["diverged"], ""
+    if count["diverged"] > (1 - LEAST_MATCHED) * shared:
+        why = f"{count['diverged']} of {shared} responses diverged"
+    elif count["only here"] or count["only shipped"]:
+        why = f"{count['only here']} responses are only here, {count['only shipped']} only shipped"
+    elif wrong:
+        why = f"{len(wrong)} of the run's tables are not what its signals give"
+    elif not table.within.all():
+        why = f"{(~table.within).sum()} of {len(table)} numbers differ by more than {TOLERANCE}"
+    if why:
+        return False, f"NOT the same: {why}"
     printed, jumped = table.prints_differently.sum(), (table.difference > TOLERANCE).sum()
     how = f"{printed} print differently" if printed else "all print alike"
     how += f" ({jumped} differ by more than {TOLERANCE}, after isotonic regression)" if jumped else ""
-    return True, f"the same: {len(table)} numbers, {how}; {total - diverged} of {total} responses alike"
+    return True, f"the same: {len(table)} numbers, {how}; {count['same']} of {shared} responses alike"
