@@ -152,7 +152,7 @@ def rows_at_once(size: Size, work: Work, device: Device) -> int:
     """Return the rows of a batch; for vLLM, as many as have caches that fit in memory with the weights."""
     if not work.served:
         return work.batch
-    from lib.generate.vllm_engine import GPU_SHARE
+    from lib.generate.generation import GPU_SHARE
 
     row = size.cell * (work.prompt + work.tokens / 2)
     room = (GPU_SHARE if device.cuda else 1) * device.memory - size.weights * device.bytes

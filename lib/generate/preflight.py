@@ -12,10 +12,9 @@ from typing import Any
 
 from transformers import logging
 
-from lib.generate import architecture_trial, generation, imported_responses, models, p_true, pretrained, seeded_dropout
-from lib.generate.imported_responses import ImportedResponses
+from lib.generate import architecture_trial, generation, models, p_true, pretrained, seeded_dropout
 from lib.generate.models import LanguageModel
-from lib.params import Generation, Model
+from lib.params import Model
 from lib.paths import MissingSignal, UserError, first_line
 from lib.tasks import answers, prompts
 
@@ -142,15 +141,6 @@ class Preflight:
         else:
             remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
             yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
-
-    def check_lengths(self, imported: ImportedResponses) -> Iterator[Line]:
-        """Report the imported responses that do not fit in the model's context with prompt and query."""
-        asked = (self.lm, imported.dataset, imported.examples, Generation.of(self.values))
-        too_long = imported_responses.find_too_long(self.lm, imported.responses, generation.build_requests(*asked))
-        if too_long:
-            of = f"{len(too_long)} of the responses to {imported.dataset}, the first to '{too_long[0]}'"
-            fit = f"do not fit its context of {self.lm.context} with prompt and query"
-            yield "note", f"{of}, {fit}: they are not scored, and become rows without an answer"
 
     def find_longest_prompt(self) -> tuple[int, str]:
         """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
