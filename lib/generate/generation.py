@@ -64,26 +64,22 @@ def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[i
 
 
 def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation) -> list[Request]:
-    """Return a request for each example. Raise UserError if a prompt leaves no space for a response."""
+    """Return a request for each example, of `max_new_tokens`, or of fewer where the context ends first.
+
+    Raise UserError if a prompt leaves no space for a response.
+    """
     texts = [solving_prompt(lm, example.question, settings.demonstration) for example in examples]
     ids = [encode(lm, text) for text in texts]
     few = settings.demonstration == "few"  # only then is it worth encoding the beginning once
     shared = len(os.path.commonprefix([shared_prompt_ids(lm, "few"), *ids])) if few else 0
-    seeds = [stream_seed(settings.seed, lm.name, dataset, example.example_id) for example in examples]
-    limits = [count_new_tokens(lm, *asked, settings) for asked in zip(examples, ids, strict=True)]
-    return [Request(*asked, shared) for asked in zip(examples, texts, ids, seeds, limits, strict=True)]
-
-
-def count_new_tokens(lm: LanguageModel, example: Example, prompt: list[int], settings: Generation) -> int:
-    """Return the number of new tokens for a prompt: `max_new_tokens`, or fewer if the context ends first.
-
-    Raise UserError if no token is left.
-    """
-    room = p_true.room_for_response(lm, prompt)
-    if room < 1:
-        where = f"the prompt of example {example.example_id} ({len(prompt)} tokens)"
-        raise UserError(f"model '{lm.name}': {where} leaves no room for a response in its context of {lm.context}")
-    return min(settings.max_new_tokens, room)
+    requests = []
+    for example, text, prompt in zip(examples, texts, ids, strict=True):
+        if (room := p_true.room_for_response(lm, prompt)) < 1:
+            where = f"model '{lm.name}': the prompt of example {example.example_id} ({len(prompt)} tokens)"
+            raise UserError(f"{where} leaves no room for a response in its context of {lm.context}")
+        seed = stream_seed(settings.seed, lm.name, dataset, example.example_id)
+        requests.append(Request(example, text, prompt, seed, min(settings.max_new_tokens, room), shared))
+    return requests
 
 
 def can_ask(lm: LanguageModel, examples: Sequence[Example], settings: Generation) -> bool:
@@ -117,10 +113,10 @@ def draw_with_vllm(lm: LanguageModel, requests: Sequence[Request], folder: Path)
     drawn, orders, log = (folder / name for name in ("drawn.jsonl", "requests.json", "vllm.log"))
     orders.write_text(json.dumps(build_orders(lm, requests)), encoding="utf-8")
     print(f"vLLM draws the responses that {relative_path(drawn)} lacks; {log.name} beside it says how far it is")
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = {**ENVIRONMENT, **os.environ, "PYTHONPATH": ""}
     command = [python, str(WORKER), str(orders), str(drawn)]
     with log.open("wb") as said:
-        worker = subprocess.Popen(command, stdout=said, stderr=said, env=ENVIRONMENT | own, start_new_session=True)
+        worker = subprocess.Popen(command, stdout=said, stderr=said, env=told, start_new_session=True)
         try:
             code = worker.wait()
         finally:  # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory

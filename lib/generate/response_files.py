@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from lib.parameter_types import Strict, validate
@@ -31,8 +30,7 @@ ENDINGS = {
     "unfinished": "none|unfinished|abort|cancel|error|time|other|insufficient",
     "lost": "failed|content_?filter|safety|recitation|refusal|blocklist|prohibited|spii|tool|function|malformed",
 }
-# below the least probability of float32, log-probabilities are a server's marks: -100, -9999
-LEAST = float(np.log(np.finfo(np.float32).tiny))
+LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
 CUT = "end before their tokens, at a stop string: the tokens after it do not count"
