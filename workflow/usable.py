@@ -42,13 +42,12 @@ def find_unusable(run: Run, names: list[str]) -> list[str]:
 def check_usable(run: Run, name: str, texts: dict[str, list[str]]) -> Generator[Line, None, Any]:
     """Yield the lines of a model. Return its preflight if its weights are available."""
     spec = params.load_model_config(name)
-    imported = (yield from check_responses(run, spec)) if spec.responses else []
+    if spec.responses:
+        yield from check_responses(run, spec)
     if not spec.at_hand:
         return None
     preflight = load_preflight(run, name, texts)
     yield from preflight.check()
-    for responses in imported:
-        yield from preflight.check_lengths(responses)
     yield from check_processor(run, preflight.lm.model)
     yield from check_gpu(run, preflight.lm)
     return preflight
@@ -107,21 +106,15 @@ def load_questions(run: Run) -> dict[str, list[str]]:
     return found
 
 
-def check_responses(run: Run, spec: params.Model) -> Generator[Line, None, list[Any]]:
-    """Report how many of the run's questions a model's response files answer, and which fields are used. Return the
-    responses to each dataset."""
-    from lib.generate import imported_responses
+def check_responses(run: Run, spec: params.Model) -> Iterator[Line]:
+    """Report how many of the run's questions a model's response files answer, and which fields are used."""
+    from lib.generate.imported_responses import ImportedResponses
 
-    read = []
     for name in run.values["datasets"]:
-        examples = select_examples(run, name)
-        found = imported_responses.ImportedResponses.read(spec, name, examples)
-        told = sum(bool(found.responses[example.example_id].logprobs) for example in examples)
+        found = ImportedResponses.read(spec, name, select_examples(run, name))
         said, *missed = found.describe_coverage()
-        yield "ok", f"{said}, {told} with log-probabilities"
+        yield "ok", f"{said}, {sum(bool(one.logprobs) for one in found.responses.values())} with log-probabilities"
         yield from (("note", text) for text in missed)
-        read.append(found)
-    return read
 
 
 def check_processor(run: Run, network: Any) -> Iterator[Line]:

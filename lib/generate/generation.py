@@ -1,11 +1,15 @@
 """Responses of a model to questions: one row each, with the probability of every token (columns: lib.stored_columns).
 
-An engine returns token ids: transformers, vLLM in a separate environment, or a file of existing responses. One
-teacher-forced pass over these tokens (lib.generate.teacher_forcing) computes all other columns.
+An engine returns token ids: transformers, or a file of existing responses, which vLLM may write in an environment of
+its own. One teacher-forced pass over these tokens (lib.generate.teacher_forcing) computes all other columns.
 """
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,23 +17,30 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
+import torch
 from jinja2 import TemplateError
 
 from lib.generate import p_true
 from lib.generate.imported_responses import FileEngine
-from lib.generate.models import LanguageModel, apply_chat_template, encode
-from lib.generate.response_files import Response
+from lib.generate.models import LanguageModel, apply_chat_template, encode, local_folder
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.teacher_forcing import response_row, score_responses
-from lib.generate.vllm_engine import VLLMEngine
 from lib.models_and_datasets import Model
 from lib.params import Demonstration, Engine, Generation, load_dataset_config
-from lib.paths import UserError, nearest
+from lib.paths import ROOT, UserError, nearest, relative_path
 from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example
 
-ResponseEngine = TransformersEngine | VLLMEngine | FileEngine  # each returns token ids for requests
+ResponseEngine = TransformersEngine | FileEngine  # each returns token ids for requests
+WORKER = Path(__file__).with_name("vllm_worker.py")
+GPU_SHARE = 0.6  # maximum share of a GPU's memory for vLLM: the scoring model needs the rest
+GPU_SPARE = 1.5e9  # bytes of the free memory that vLLM leaves
+CPU_CACHE = 4 * 2**30  # bytes of vLLM's cache on a CPU, where it would use nearly all memory
+ROWS_AT_ONCE = 256  # more would outgrow a large GPU's cache, and vLLM would recompute them
+# no module of ours shadows vLLM's, and the paths of its sockets are short
+ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1", "VLLM_RPC_BASE_PATH": "/tmp"}
 
 # ---- requests
 
@@ -53,76 +64,125 @@ def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[i
 
 
 def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation) -> list[Request]:
-    """Return a request for each example. Raise UserError if a prompt leaves no space for a response."""
+    """Return a request for each example, of `max_new_tokens`, or of fewer where the context ends first.
+
+    Raise UserError if a prompt leaves no space for a response.
+    """
     texts = [solving_prompt(lm, example.question, settings.demonstration) for example in examples]
     ids = [encode(lm, text) for text in texts]
     few = settings.demonstration == "few"  # only then is it worth encoding the beginning once
     shared = len(os.path.commonprefix([shared_prompt_ids(lm, "few"), *ids])) if few else 0
-    seeds = [stream_seed(settings.seed, lm.name, dataset, example.example_id) for example in examples]
-    limits = [count_new_tokens(lm, *asked, settings) for asked in zip(examples, ids, strict=True)]
-    return [Request(*asked, shared) for asked in zip(examples, texts, ids, seeds, limits, strict=True)]
+    requests = []
+    for example, text, prompt in zip(examples, texts, ids, strict=True):
+        if (room := p_true.room_for_response(lm, prompt)) < 1:
+            where = f"model '{lm.name}': the prompt of example {example.example_id} ({len(prompt)} tokens)"
+            raise UserError(f"{where} leaves no room for a response in its context of {lm.context}")
+        seed = stream_seed(settings.seed, lm.name, dataset, example.example_id)
+        requests.append(Request(example, text, prompt, seed, min(settings.max_new_tokens, room), shared))
+    return requests
 
 
-def count_new_tokens(lm: LanguageModel, example: Example, prompt: list[int], settings: Generation) -> int:
-    """Return the number of new tokens for a prompt: `max_new_tokens`, or fewer if the context ends first.
+def can_ask(lm: LanguageModel, examples: Sequence[Example], settings: Generation) -> bool:
+    """Whether the model's template can render the prompts, and its context holds them with a response."""
+    try:
+        return bool(build_requests(lm, "", examples, settings))
+    except (UserError, TemplateError):  # a template may not support assistant turns
+        return False
 
-    Prompt, response and in-situ query must fit in the context. Raise UserError if no token is left.
+
+# ---- responses of vLLM, in its own environment
+
+
+def draw_with_vllm(lm: LanguageModel, requests: Sequence[Request], folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file with a response to each request, of which vLLM draws the missing ones, and facts about vLLM.
+
+    Parameters
+    ----------
+    folder : of the file, and of vLLM's log
+
+    Raises
+    ------
+    UserError
+        There is no vLLM, or it fails: the first of its errors.
     """
-    if lm.context is None:
-        return settings.max_new_tokens
-    left = lm.context - len(prompt) - len(p_true.query_ids(lm))
-    if left < 1:
-        raise UserError(
-            f"model '{lm.name}': the prompt of example {example.example_id} ({len(prompt)} tokens) leaves no room for "
-            f"a response in its context of {lm.context}"
-        )
-    return min(settings.max_new_tokens, left)
+    python = os.environ.get("VLLM_PYTHON") or str(ROOT / ".venv-vllm" / "bin" / "python")
+    if not Path(python).exists():
+        made = "./run_all.sh makes it, or name a Python that has vLLM in VLLM_PYTHON; or write `engine: transformers`"
+        raise UserError(f"`engine: vllm` draws in .venv-vllm, which is not there: {made}")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn, orders, log = (folder / name for name in ("drawn.jsonl", "requests.json", "vllm.log"))
+    orders.write_text(json.dumps(build_orders(lm, requests)), encoding="utf-8")
+    print(f"vLLM draws the responses that {relative_path(drawn)} lacks; {log.name} beside it says how far it is")
+    told = {**ENVIRONMENT, **os.environ, "PYTHONPATH": ""}
+    command = [python, str(WORKER), str(orders), str(drawn)]
+    with log.open("wb") as said:
+        worker = subprocess.Popen(command, stdout=said, stderr=said, env=told, start_new_session=True)
+        try:
+            code = worker.wait()
+        finally:  # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory
+            with suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+    if code:
+        cause = find_root_cause(log.read_text(encoding="utf-8", errors="replace"))
+        raise UserError(f"vLLM ended with {code}: {cause:.300}")
+    facts = {"engine": "vllm", "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0")}
+    return drawn, facts | json.loads((folder / "vllm.json").read_text())
 
 
-def supported_demonstrations(
-    lm: LanguageModel, examples: Sequence[Example], settings: Generation, demonstrations: Sequence[Demonstration]
-) -> list[Demonstration]:
-    """Return the demonstrations that the model's template can render and that leave space for a response in its
-    context."""
-    found = []
-    for demonstration in demonstrations:
-        with suppress(UserError, TemplateError):  # a template may not support assistant turns
-            build_requests(lm, "", examples, settings.model_copy(update={"demonstration": demonstration}))
-            found.append(demonstration)
-    return found
+def build_orders(lm: LanguageModel, requests: Sequence[Request]) -> dict[str, Any]:
+    """Return the worker's input."""
+    spec, longest = lm.spec, max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
+    source = {"model": str(local_folder(spec) or spec.source), "revision": spec.revision, "trust_remote_code": False}
+    engine = {"dtype": lm.facts["dtype"], "max_model_len": longest, "max_num_seqs": ROWS_AT_ONCE, "seed": 0}
+    sampling = {name: getattr(spec, name) for name in ("temperature", "top_p", "min_p")}
+    return {
+        "engine": source | engine | {"generation_config": "vllm"} | memory_budget(lm.device, longest),
+        "sampling": sampling | {"top_k": max(spec.top_k, 0), "stop_token_ids": lm.eos},
+        "requests": [[one.example.example_id, one.prompt_ids, one.seed, one.max_new_tokens] for one in requests],
+    }
+
+
+def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
+    """Return vLLM's memory options.
+
+    On a GPU: its share, within the memory that the loaded model leaves free, else vLLM refuses to start. On a CPU: its
+    cache and the tokens per step, as vLLM can't split the prompt of a seeded request.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return {"gpu_memory_utilization": round(max(0.05, min(GPU_SHARE, (free - GPU_SPARE) / total)), 3)}
+    cache = min(CPU_CACHE, psutil.virtual_memory().available // 4)
+    return {"kv_cache_memory_bytes": cache, "max_num_batched_tokens": max(longest, 16384), "enforce_eager": True}
+
+
+def find_root_cause(log: str) -> str:
+    """Return the first error in an engine's log, from which later ones follow; else its last line."""
+    named = re.search(r"\b\w*(?:Error|Exception): .+", log)
+    return named.group() if named else (log.strip().splitlines() or ["no word"])[-1]
 
 
 # ---- responses
 
 
 def choose_engine(
-    lm: LanguageModel,
-    dataset: str,
-    settings: Generation,
-    engine: Engine,
-    examples: Sequence[Example],
-    scratch: Path,
-    from_file: bool = True,
+    lm: LanguageModel, dataset: str, settings: Generation, engine: Engine, examples: Sequence[Example], scratch: Path
 ) -> ResponseEngine:
     """Return the engine for a pair's responses: the response file that the model's config names, else `engine`.
 
-    Parameters
-    ----------
-    examples : all examples of the run, because vLLM samples them together
-    scratch : folder for unfinished work
-    from_file : False if the prompt differs from the one behind the response file
+    vLLM samples all `examples` of the run together, into a file in the folder `scratch`.
     """
-    if from_file and lm.spec.responses:
-        return FileEngine(lm, dataset, examples, build_requests(lm, dataset, examples, settings))
-    if engine == "vllm":
-        return VLLMEngine(lm, build_requests(lm, dataset, examples, settings), scratch)
-    return TransformersEngine(lm, settings.max_batch_tokens)
-
-
-def given_responses(engine: ResponseEngine) -> Mapping[str, Response]:
-    """Return the responses of a file by example_id, wherever they stand in it; none of an engine that samples."""
-    given = engine.responses if isinstance(engine, FileEngine) else {}
-    return {name: replace(response, where="") for name, response in given.items()}
+    if lm.spec.responses:
+        return FileEngine(lm, dataset, examples)
+    if engine == "transformers":
+        return TransformersEngine(lm, settings.max_batch_tokens)
+    path, facts = draw_with_vllm(lm, build_requests(lm, dataset, examples, settings), scratch)
+    drawn = FileEngine(
+        replace(lm, spec=lm.spec.model_copy(update={"responses": relative_path(path)})), dataset, examples
+    )
+    drawn.facts |= facts
+    return drawn
 
 
 def generate_responses(
@@ -150,20 +210,13 @@ def generate_responses(
     return pd.DataFrame(rows)
 
 
-def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame, settings: Generation) -> int:
-    """Return how many responses of a generations frame were cut by the context, before `max_new_tokens`.
+def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame) -> int:
+    """Return how many responses of a generations frame were cut because they fill the context, with prompt and query.
 
-    With prompt and query they fill it. A shorter one was cut by the server that it was imported from.
+    The server of imported ones may have cut others.
     """
-    length = frame.token_ids.map(len)
-    full = frame.prompt_tokens + length + len(p_true.query_ids(lm)) >= (lm.context or np.inf)
-    return int(((frame.finish_reason == "length") & (length < settings.max_new_tokens) & full).sum())
-
-
-def in_dataset_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.DataFrame:
-    """Return a frame's rows in the order of `examples`."""
-    places = {example.example_id: place for place, example in enumerate(examples)}
-    return frame.sort_values("example_id", key=lambda names: names.map(places), ignore_index=True)
+    filled = frame.prompt_tokens + frame.token_ids.map(len) + len(p_true.query_ids(lm))
+    return int(((frame.finish_reason == "length") & (filled >= (lm.context or np.inf))).sum())
 
 
 # ---- texts
@@ -204,17 +257,11 @@ def restore_texts(
     """Return a generations frame with its questions, prompts and texts.
 
     If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions from the dataset and
-    the texts from the token ids.
-
-    Raises
-    ------
-    UserError
-        The dataset lacks a row, or 01b imported the responses.
+    the texts from the token ids. Raise UserError if the dataset lacks a row, or 01b imported the responses.
     """
     if "demonstration" not in parameters:
         raise UserError(
-            f"the responses to '{dataset}' were imported, without the prompt that led to them: run "
-            f"01_generate for model '{lm.name}' first"
+            f"responses to '{dataset}' were imported, without prompts: run 01_generate for model '{lm.name}'"
         )
     if parameters.get("save_texts", True):
         return generations
@@ -222,9 +269,7 @@ def restore_texts(
     if absent := sorted(set(generations.example_id) - known.keys()):
         raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], known)}")
     asked = [known[name] for name in generations.example_id]
+    prompted = [solving_prompt(lm, question, parameters["demonstration"]) for question in asked]
     bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in generations.itertuples()]
-    return generations.assign(
-        question=asked,
-        prompt=[solving_prompt(lm, question, parameters["demonstration"]) for question in asked],
-        text=["".join(answers.token_texts(lm.tokenizer, body)) for body in bodies],
-    )
+    texts = ["".join(answers.token_texts(lm.tokenizer, body)) for body in bodies]
+    return generations.assign(question=asked, prompt=prompted, text=texts)

@@ -6,9 +6,7 @@ question without a response then becomes a row without an answer. Its only token
 every confidence is at its minimum.
 """
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +15,7 @@ import pandas as pd
 
 from lib.generate import p_true
 from lib.generate.models import LanguageModel, encode
-from lib.generate.response_files import LOST, RESERVATIONS, Response, read_response_file
+from lib.generate.response_files import Response, read_response_file
 from lib.generate.sampling import Request
 from lib.generate.teacher_forcing import Scores, response_row
 from lib.models_and_datasets import Model
@@ -48,72 +46,51 @@ class ImportedResponses:
         if (path := spec.responses_to(dataset)) is None:
             raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
         where, given = relative_path(path), read_response_file(path, dataset)
-        imported = cls(spec, dataset, examples, {name: Response(name) for name, *_ in examples} | given)
-        count, asked = len(examples), [imported.responses[name] for name, *_ in examples]
-        if asked and all(response.empty for response in asked):
-            first, there = asked[0].example_id, [name for name, response in given.items() if not response.empty]
-            hint = f"; {nearest(first, there)}" if there else imported.describe_reasons()
-            raise UserError(f"{where} has no response to {count} of {count} questions, the first '{first}'{hint}")
-        if silent := [] if spec.at_hand else [one for one in asked if not (one.empty or one.pieces)]:
+        asked = {name: given.get(name, Response(name)) for name, *_ in examples}
+        there, count = [one for one in asked.values() if not one.empty], len(asked)
+        if asked and not there:
+            others = nearest(first := next(iter(asked)), [name for name in given if not given[name].empty])
+            raise UserError(f"{where} has no response to {count} of {count} questions, the first '{first}'; {others}")
+        if silent := [] if spec.at_hand else [one.example_id for one in there if not one.pieces]:
+            of = f"{len(silent)} of {count} responses, the first to '{silent[0]}', have no `logprobs`"
             raise UserError(
-                f"{silent[0].where}: {len(silent)} of {count} responses, the first to '{silent[0].example_id}', have "
-                "no `logprobs`, and the model's file names no `source` that could say them: leave such lines out"
+                f"{where}: {of}, and the model's file names no `source` that could say them: leave them out"
             )
-        closed = any(one.thought or CLOSING_TAG in one.text for one in given.values())
-        if spec.thinking and not closed and any(one.text and one.finish_reason == "stop" for one in given.values()):
-            raise UserError(
-                f"{where}: no response holds `{CLOSING_TAG}`, so no answer would be found; remove `thinking: true` "
-                "from the model's file, or log the thinking, too"
-            )
-        return imported
+        closed = any(one.thought for one in there)
+        if spec.thinking and not closed and any(one.text and one.finish_reason == "stop" for one in there):
+            remedy = "remove `thinking: true` from the model's file, or log the thinking, too"
+            raise UserError(f"{where}: no response holds `{CLOSING_TAG}`, so no answer would be found; {remedy}")
+        return cls(spec, dataset, examples, asked)
 
-    @property
-    def unanswered(self) -> list[str]:
-        """The run's questions that become rows without an answer."""
-        return [name for name, *_ in self.examples if self.responses[name].empty]
-
-    def describe_reasons(self) -> str:
-        """Describe why questions have no response, in parentheses; empty if nothing is known."""
-        reasons = Counter(self.responses[name].ending for name in self.unanswered)
-        told = ", ".join(f"{reasons[reason]} {reason}" for reason in LOST if reasons[reason])
-        return f" ({told})" if told else ""
-
-    def find_reservations(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Return the example_ids of the responses with each of RESERVATIONS."""
+    def find_remarks(self) -> dict[str, list[str]]:
+        """Return what is unusual about responses, with their example_ids."""
         found: dict[str, list[str]] = {}
-        for name in names:
-            response = self.responses[name]
-            on = runs_on(response.text, self.spec.thinking or response.thought)
-            for kind in [*response.reservations, *["running on"] * on]:
-                if kind != "sentinels" or not self.spec.at_hand:  # a model says its own log-probabilities
-                    found.setdefault(kind, []).append(name)
+        for name, one in self.responses.items():
+            missing = ["are missing: rows without an answer, which count as wrong"] * one.empty
+            on = runs_on(one.text, self.spec.thinking or one.thought)
+            more = ["run on after an answer: the last line with `####` and a number counts"] * on
+            for remark in [*missing, *one.remarks, *more]:
+                found.setdefault(remark, []).append(name)
         return found
-
-    def describe_coverage(self) -> list[str]:
-        """Describe how many questions the file answers, and how others and unusual responses are treated."""
-        without, said = self.unanswered, f"the {len(self.examples)} questions of {self.dataset}"
-        answered = f"{len(self.examples) - len(without)} of {said}" if without else said
-        lines = [f"{public_path(str(self.spec.responses).format(dataset=self.dataset))} answers {answered}"]
-        if without:
-            first = f"{len(without)} without a response{self.describe_reasons()}, the first '{without[0]}'"
-            lines.append(f"{first}: rows without an answer, which count as wrong")
-        for kind, names in self.find_reservations(name for name, *_ in self.examples).items():
-            of = f"{len(names)} of {len(self.examples) - len(without)} responses, the first to '{names[0]}'"
-            lines.append(f"{of}, {RESERVATIONS[kind]}")
-        texts = [self.responses[name].text for name, *_ in self.examples]
-        if any(texts) and not any(find_answer(text) for text in texts):
-            lines.append(f"no response holds an answer, a number after `{MARK}`: are these texts what the model wrote?")
-        return lines
 
     @property
     def facts(self) -> dict[str, Any]:
         """The manifest's facts about the source of the responses."""
-        lost = Counter(response.ending for response in self.responses.values() if response.empty)
-        facts: dict[str, Any] = {"engine": "file", "responses": len(self.responses) - lost.total()}
-        facts |= {} if self.spec.at_hand else {"model at hand": False}
-        facts |= {"unanswered": lost.total()} if lost else {}
-        facts |= {reason: lost[reason] for reason in LOST if lost[reason]}
-        return facts | {kind: len(names) for kind, names in self.find_reservations(self.responses).items()}
+        facts = {"engine": "file", "responses": sum(not one.empty for one in self.responses.values())}
+        counts = {remark: len(names) for remark, names in self.find_remarks().items()}
+        return facts | ({} if self.spec.at_hand else {"model at hand": False}) | counts
+
+    def describe_coverage(self) -> list[str]:
+        """Describe how many questions the file answers, and how others and unusual responses are treated."""
+        count, asked = self.facts["responses"], f"the {len(self.examples)} questions of {self.dataset}"
+        answered = asked if count == len(self.examples) else f"{count} of {asked}"
+        lines = [f"{public_path(str(self.spec.responses).format(dataset=self.dataset))} answers {answered}"]
+        for remark, names in self.find_remarks().items():
+            lines.append(f"{len(names)} of {len(self.examples)} responses, the first to '{names[0]}', {remark}")
+        texts = [one.text for one in self.responses.values()]
+        if any(texts) and not any(map(find_answer, texts)):
+            lines.append(f"no response holds an answer, a number after `{MARK}`: are these texts what the model wrote?")
+        return lines
 
     def to_frame(self, model: str, save_texts: bool = True) -> pd.DataFrame:
         """Return a generations frame without logits, for a model that is unavailable, in the order of the examples."""
@@ -122,39 +99,51 @@ class ImportedResponses:
         return pd.DataFrame([keys | row for row in rows])
 
 
+def imported_row(spec: Model, example: Example, response: Response, save_texts: bool) -> dict[str, Any]:
+    """Return one row of that frame. An end token of probability 0 replaces a missing response.
+
+    A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
+    """
+    logprobs = np.clip(response.logprobs or [IMPOSSIBLE], np.finfo(np.float32).min, 0).astype(np.float32)
+    thinking = spec.thinking or response.thought
+    scores: Scores = {
+        "located": locate_answer(response.pieces, thinking),
+        "token_logprobs": logprobs,
+        "token_logprobs_sampling": logprobs,
+        "finish_reason": response.finish_reason if response.pieces else "stop",
+        "eos": len(logprobs) - len(response.pieces),
+        **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
+    }
+    return response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, thinking, save_texts)
+
+
 # ---- with the model
 
 
 class FileEngine:
-    """An engine that takes the responses from a model's file instead of sampling.
+    """An engine that takes the responses from a model's file instead of sampling."""
 
-    A response that does not fit in the model's context is not scored: its row has an end token alone, as that of a
-    question without a response. `facts` count these among `requests`.
-    """
-
-    def __init__(self, lm: LanguageModel, dataset: str, examples: Sequence[Example], requests: Sequence[Request] = ()):
+    def __init__(self, lm: LanguageModel, dataset: str, examples: Sequence[Example]):
         self.lm, imported = lm, ImportedResponses.read(lm.spec, dataset, examples)
         self.responses, self.facts = imported.responses, imported.facts
-        if too_long := find_too_long(lm, self.responses, requests):
-            self.facts["longer than the context"] = len(too_long)
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Return the token ids of the response to each request, including its end token."""
-        too_long = find_too_long(self.lm, self.responses, requests)
-        names = [request.example.example_id for request in requests]
-        return [
-            self.lm.eos[:1] if name in too_long else response_token_ids(self.lm, self.responses[name]) for name in names
-        ]
+        """Return the token ids of the response to each request, with its end token.
 
-
-def find_too_long(lm: LanguageModel, responses: Mapping[str, Response], requests: Sequence[Request]) -> list[str]:
-    """Return the example_ids of the responses that do not fit in the context, with prompt and in-situ query."""
-    room, found = (lm.context or math.inf) - len(p_true.query_ids(lm)), []
-    for request in requests:
-        ids = response_token_ids(lm, responses[request.example.example_id])
-        if len(request.prompt_ids) + len(ids) - (ids[-1] in lm.eos) > room:
-            found.append(request.example.example_id)
-    return found
+        A response is cut where it would fill the context, with prompt and query.
+        """
+        sampled, cut = [], []
+        for request in requests:
+            ids = response_token_ids(self.lm, self.responses[request.example.example_id])
+            room = p_true.room_for_response(self.lm, request.prompt_ids)
+            if len(ids) - (ids[-1] in self.lm.eos) > room:
+                cut.append(request.example.example_id)
+                ids = ids[:room]
+            sampled.append(ids)
+        if cut:
+            of = f"{len(cut)} of {len(requests)} responses, the first to '{cut[0]}'"
+            print(f"{of}, do not fit the context of {self.lm.context} with prompt and query: they are cut there")
+        return sampled
 
 
 def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
@@ -163,12 +152,10 @@ def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
     Its end tokens and padding become one end token. A complete response without an end token gets one. Raise UserError
     for an id outside the vocabulary.
     """
-    ids, last = list(response.token_ids or encode(lm, response.text)), lm.vocab_size - 1
-    if wrong := [token for token in ids if not 0 <= token <= last]:
-        raise UserError(
-            f"the response to '{response.example_id}' holds the token id {wrong[0]}, and the vocabulary of model "
-            f"'{lm.name}' ends at {last}: drawn by another model?"
-        )
+    ids = list(response.token_ids or encode(lm, response.text))
+    if wrong := [token for token in ids if not 0 <= token < lm.vocab_size]:
+        size = f"the vocabulary of model '{lm.name}' ends at {lm.vocab_size - 1}: drawn by another model?"
+        raise UserError(f"the response to '{response.example_id}' holds the token id {wrong[0]}, and {size}")
     body = len(ids)
     while body and ids[body - 1] in {*lm.eos, lm.tokenizer.pad_token_id}:
         body -= 1
@@ -176,24 +163,3 @@ def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
     if not (ends or body) or response.finish_reason == "stop":
         ends.append(lm.eos[0])
     return ids[:body] + ends[:1]
-
-
-# ---- without the model
-
-
-def imported_row(spec: Model, example: Example, response: Response, save_texts: bool = True) -> dict[str, Any]:
-    """Return one row of that frame. An end token of probability 0 replaces a missing response.
-
-    A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
-    """
-    logprobs = np.clip(response.logprobs or [IMPOSSIBLE], np.finfo(np.float32).min, 0).astype(np.float32)
-    ended, thinking = response.ended or not response.pieces, spec.thinking or response.thought
-    scores: Scores = {
-        "located": locate_answer(response.pieces[: len(logprobs) - ended], thinking),
-        "token_logprobs": logprobs,
-        "token_logprobs_sampling": logprobs,
-        "finish_reason": response.finish_reason if response.pieces else "stop",
-        "eos": int(ended),
-        **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
-    }
-    return response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, thinking, save_texts)

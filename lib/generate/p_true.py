@@ -5,6 +5,7 @@ model's own trajectory directly after its last token, so only the query has to b
 spelling of the options and the log-partition. lib.score decides later which spellings count.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -83,6 +84,11 @@ def query_ids(lm: LanguageModel) -> list[int]:
     """Return the token ids of the query after a response, without the space that Metaspace puts before every text."""
     ids = encode(lm, prompts.QUERY)
     return ids[1:] if lm.tokenizer.convert_ids_to_tokens(ids[0]) == "\u2581" else ids
+
+
+def room_for_response(lm: LanguageModel, prompt_ids: Sequence[int]) -> int:
+    """Return how many tokens a response may have, as the context must hold prompt, response and query."""
+    return (lm.context or sys.maxsize) - len(prompt_ids) - len(query_ids(lm))
 
 
 def trajectory_ids(lm: LanguageModel, row: Any) -> list[int]:

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, logging
 
-from lib.generate import generation, imported_responses, models, p_true, seeded_dropout
-from lib.generate.imported_responses import ImportedResponses
+from lib.generate import generation, models, p_true, seeded_dropout
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
-from lib.params import Generation, Model
+from lib.params import Model
 from lib.paths import MissingSignal, UserError, first_line
 from lib.tasks import answers, prompts
 from lib.tasks.datasets import Example
@@ -147,21 +146,11 @@ class Preflight:
 
     def find_longest_prompt(self) -> tuple[int, str]:
         """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
-        longest = {name: max(asked, key=self.count_question) for name, asked in self.questions.items()}
-        found = [(self.count_tokens(question), f"of {name}") for name, question in longest.items()]
+        found = []
+        for dataset, questions in self.questions.items():
+            lengths = [len(ids) for ids in self.lm.tokenizer(list(questions), add_special_tokens=False).input_ids]
+            found.append((self.count_tokens(questions[lengths.index(max(lengths))]), f"of {dataset}"))
         return max(found, default=(self.estimate_prompt(), "estimated"))
-
-    def count_question(self, question: str) -> int:
-        return len(models.encode(self.lm, question))
-
-    def check_lengths(self, imported: ImportedResponses) -> Iterator[Line]:
-        """Report the imported responses that do not fit in the model's context with prompt and query."""
-        asked = (self.lm, imported.dataset, imported.examples, Generation.of(self.values))
-        too_long = imported_responses.find_too_long(self.lm, imported.responses, generation.build_requests(*asked))
-        if too_long:
-            of = f"{len(too_long)} of the responses to {imported.dataset}, the first to '{too_long[0]}'"
-            fit = f"do not fit its context of {self.lm.context} with prompt and query"
-            yield "note", f"{of}, {fit}: they are not scored, and become rows without an answer"
 
     def check_kind(self) -> Iterator[Line]:
         """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""

@@ -46,6 +46,7 @@ class TransformersEngine:
     def __init__(self, lm: LanguageModel, max_batch_tokens: int):
         self.lm, self.max_batch_tokens = lm, max_batch_tokens  # prompt and response tokens of a batch
         self.facts: dict[str, Any] = {"engine": "transformers"}
+        self.responses: dict[str, Any] = {}  # no question has one yet
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the token ids of a response to each request, including its end token."""

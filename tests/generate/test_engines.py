@@ -18,7 +18,7 @@ import torch
 from architectures import SETTINGS, assert_alike, examples
 from clone import until
 
-from lib.generate import generation, vllm_engine
+from lib.generate import generation
 from lib.params import Generation
 from lib.paths import ROOT, UserError
 
@@ -54,7 +54,8 @@ def test_what_one_run_wrote_is_another_runs_file(llama, here, tmp_path):
     engine = file_engine(llama, path)
     found = respond(llama, engine)
     assert_alike(found[:5], here[:5])
-    assert engine.facts == {"engine": "file", "responses": 5, "unanswered": 1}
+    missing = "are missing: rows without an answer, which count as wrong"
+    assert engine.facts == {"engine": "file", "responses": 5, missing: 1}
     assert found.text[5] == "" and found.answer.isna()[5] and len(found.token_ids[5]) == 1
 
 
@@ -105,19 +106,17 @@ STUB = """
             self.drawn += 1
             name, prompt, sampling = self.waiting.pop()
             ids = [5 + sampling["seed"] % 40 + len(prompt) % 2, sampling["stop_token_ids"][0]]
-            going = Object(request_id=name, finished=False)
-            return [going, Object(request_id=name, finished=True, outputs=[Object(token_ids=ids)])]
-    SamplingParams = dict
+            ids, reason = (ids, "stop") if self.drawn % 2 else (ids[:1], "length")
+            going, one = Object(request_id=name, finished=False), Object(token_ids=ids, finish_reason=reason)
+            return [going, Object(request_id=name, finished=True, outputs=[one])]
+    SamplingParams, __version__ = dict, "9.9"
 """
 
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
     """A Python with a module in vLLM's place, which draws nonsense or ends in the way that STUB says."""
-    about, python = tmp_path / "vllm-9.9.dist-info", tmp_path / "python"
-    about.mkdir()
-    (about / "METADATA").write_text("Name: vllm\nVersion: 9.9\n")
-    (about / "top_level.txt").write_text("vllm\n")
+    python = tmp_path / "python"
     (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
     refused = '[ -z "$PYTHONPATH" ] || exit 3'
     python.write_text(f'#!/bin/sh\n{refused}\nPYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"\n')
@@ -131,31 +130,36 @@ def vllm(lm, folder):
     return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, folder)
 
 
-def test_all_are_drawn_at_once_and_rescored_in_shards(llama, stub, tmp_path):
+def test_all_are_drawn_at_once_into_a_file_and_rescored_in_shards(llama, stub, tmp_path):
     """Paths of sockets are short, and no module of this project stands where vLLM's are imported from."""
     engine = vllm(llama, tmp_path / "shards")
     frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
     assert "sockets in /tmp \n6 responses drawn" in (tmp_path / "shards" / "vllm.log").read_text()
     asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
     drawn = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]] for one in asked]
+    drawn[::2] = [ids[:1] for ids in drawn[::2]]  # those that the stand-in cuts
     assert frame.example_id.tolist() == NAMES and [*map(list, frame.token_ids)] == drawn
-    assert engine.facts["engine"] == "vllm" and engine.facts["version"] == "9.9"
+    assert frame.finish_reason.tolist() == ["length", "stop"] * 3
+    assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
     orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
     assert orders["sampling"]["temperature"] == llama.spec.temperature
+    again = respond(llama, file_engine(llama, tmp_path / "shards" / "drawn.jsonl"))
+    assert [*map(list, again.token_ids)] == drawn, "as any file of responses"
 
 
 def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(llama, stub, tmp_path):
     """The first of its errors, from which others follow; half a line, as of a worker that was killed, is not kept."""
     stub("memory")
-    engine, drawn = vllm(llama, tmp_path / "shards"), tmp_path / "shards" / "drawn.jsonl"
+    drawn, log = tmp_path / "shards" / "drawn.jsonl", tmp_path / "shards" / "vllm.log"
     with pytest.raises(UserError, match="^vLLM ended with 1: ValueError: too little memory$"):
-        respond(llama, engine)
+        vllm(llama, tmp_path / "shards")
     with drawn.open("a") as file:
         file.write('{"example_id": "half a li')
     stub("")
-    assert len(respond(llama, engine)) == 6
-    assert "\n2 responses drawn" in (tmp_path / "shards" / "vllm.log").read_text()
+    assert len(respond(llama, vllm(llama, tmp_path / "shards"))) == 6
+    assert "\n2 responses drawn" in log.read_text()
     assert sorted(json.loads(line)["example_id"] for line in drawn.read_text().splitlines()) == sorted(NAMES)
+    assert vllm(llama, tmp_path / "shards").facts["version"] == "9.9" and log.read_text() == "", "vLLM does not start"
 
 
 @pytest.mark.slow
@@ -165,9 +169,9 @@ def test_a_worker_ends_with_the_job_that_started_it(stub, tmp_path):
     requests, answers = tmp_path / "requests.json", tmp_path / "drawn.jsonl"
     waiting = [(f"e{i}", [i, 5], i, 3) for i in range(40)]
     requests.write_text(json.dumps({"engine": {}, "sampling": {"stop_token_ids": [2]}, "requests": waiting}))
-    command = [str(tmp_path / "python"), str(vllm_engine.WORKER), str(requests), str(answers)]
+    command = [str(tmp_path / "python"), str(generation.WORKER), str(requests), str(answers)]
     code = f"import subprocess; subprocess.run({command!r}, start_new_session=True)"
-    job = subprocess.Popen([sys.executable, "-c", code], env=os.environ | vllm_engine.ENVIRONMENT)
+    job = subprocess.Popen([sys.executable, "-c", code], env=os.environ | generation.ENVIRONMENT)
     until(lambda: answers.exists() and answers.read_text().count("\n") > 1)
     job.kill()
     job.wait()
@@ -181,10 +185,9 @@ def test_a_worker_ends_with_the_job_that_started_it(stub, tmp_path):
 def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path, monkeypatch):
     """Its engine would keep the GPU's memory."""
     stub("killed")
-    engine = vllm(llama, tmp_path / "shards")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with pytest.raises(UserError, match="^vLLM ended with -9: sockets in /tmp"):
-        respond(llama, engine)
+        vllm(llama, tmp_path / "shards")
     core = Path("/proc") / (tmp_path / "core").read_text()
     until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
 
@@ -197,12 +200,15 @@ def test_vllm_takes_its_share_of_what_is_free(monkeypatch, device, free, total, 
     """It refuses to start where less is free than its share of the whole: a loaded model lies there, too."""
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, total))
     monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=int(free)))
-    found = vllm_engine.memory_budget(torch.device(device), 99)
+    found = generation.memory_budget(torch.device(device), 99)
     assert {name: found[name] for name in budget} == pytest.approx(budget, abs=1e-3)
 
 
 def test_no_environment_is_one_line(llama, monkeypatch, tmp_path):
-    for python, said in ((tmp_path / "none", "or write `engine: transformers`"), (sys.executable, "has no vLLM")):
+    for python, said in (
+        (tmp_path / "none", "or write `engine: transformers`"),
+        (sys.executable, "No module named 'vllm'"),
+    ):
         monkeypatch.setenv("VLLM_PYTHON", str(python))
         with pytest.raises(UserError, match=said):
             vllm(llama, tmp_path)

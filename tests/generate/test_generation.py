@@ -188,8 +188,7 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
         assert row.finish_reason == ("stop" if len(uncut.token_ids) <= room and uncut.eos else "length")
     cut = (whole.token_ids.map(len) > left).sum()
     shorter = frame.assign(token_ids=frame.token_ids.map(lambda ids: ids[:-1]))  # as a server may have cut them
-    assert cut > 0 and [generation.count_cut_by_context(lm, each, SETTINGS) for each in (frame, shorter)] == [cut, 0]
-    assert generation.count_cut_by_context(lm, frame, SETTINGS.model_copy(update={"max_new_tokens": 25})) == 0
+    assert cut > 0 and [generation.count_cut_by_context(lm, each) for each in (frame, shorter)] == [cut, 0]
     assert max(len(p_true.trajectory_ids(lm, row)) + query for row in frame.itertuples()) == context
 
 
@@ -206,13 +205,18 @@ def test_the_context_of_learned_positions_has_a_name_of_its_own():
 def test_beginnings_that_a_model_cannot_take_are_left_out(lm, monkeypatch):
     """The ablation asks a model in the ways that it can be asked: by its context, and by its template."""
     ways, asked = ["one", "few", "none"], examples("demo-hard", 3)
-    assert generation.supported_demonstrations(lm, asked, SETTINGS, ways) == ways
+    settings = {way: SETTINGS.model_copy(update={"demonstration": way}) for way in ways}
+
+    def can_ask():
+        return [way for way in ways if generation.can_ask(lm, asked, settings[way])]
+
+    assert can_ask() == ways
     longest = max(len(models.encode(lm, generation.solving_prompt(lm, e.question, "one"))) for e in asked)
     query = len(p_true.query_ids(lm))
     for left, held in ((1, ["one", "none"]), (0, ["none"])):
         monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest + query + left)
-        assert generation.supported_demonstrations(lm, asked, SETTINGS, ways) == held
+        assert can_ask() == held
     monkeypatch.undo()
     once = "{% for m in messages if m.role == 'assistant' %}{{ raise_exception('one turn') }}{% endfor %}"
     monkeypatch.setattr(lm.tokenizer, "chat_template", once + lm.tokenizer.chat_template)
-    assert generation.supported_demonstrations(lm, asked, SETTINGS, ways) == ["one", "none"]
+    assert can_ask() == ["one", "none"]

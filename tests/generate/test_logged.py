@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from lib import params, store
 from lib.analysis.results import Results
 from lib.calibrate import fitting, sample_efficiency
-from lib.generate import generation, imported_responses, p_true, preflight, response_files
+from lib.generate import generation, imported_responses, p_true, response_files
 from lib.paper.verdicts import CLAIMS, judge
 from lib.params import EvaluationChoices, Model
 from lib.paths import ROOT, SHIPPED, UserError
@@ -60,12 +60,15 @@ def beside(**fields):
     return [LOGGED, {"example_id": "b"} | fields]
 
 
-TEXT_ALONE = "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`.*: leave such lines out"
+TEXT_ALONE = "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`.*: leave them out"
 REFUSED = [
     ([LOGGED | {"example_id": "c"}], "no response to 2 of 2 questions, the first 'a'"),
-    ([{"example_id": "a", "finish_reason": "failed"}], r"no response to 2 of 2 questions, the first 'a' \(1 failed\)"),
+    (
+        [{"example_id": "a", "finish_reason": "failed"}],
+        "no response to 2 of 2 questions, the first 'a'; there is: nothing",
+    ),
     ([LOGGED, LOGGED], "line 2: 'a' has been answered before"),
-    (beside(text="#### 17"), f"line 2: {TEXT_ALONE}"),
+    (beside(text="#### 17"), TEXT_ALONE),
     (beside(text="#### 17", logprobs=None), TEXT_ALONE),
     (beside(text="#### 17", logprobs={"content": []}), TEXT_ALONE),
     (beside(token_ids=[5]), TEXT_ALONE),
@@ -77,33 +80,33 @@ def test_a_file_that_answers_nothing_or_twice_or_needs_the_model_is_refused(tmp_
     with pytest.raises(UserError, match=said):
         read(tmp_path, *lines)
     if said.endswith(TEXT_ALONE):
-        assert len(read(tmp_path, *lines, source="demo/models/tiny-llama").unanswered) == 0
+        assert read(tmp_path, *lines, source="demo/models/tiny-llama").facts["responses"] == 2
 
 
 def batch(**answer):
     return {"custom_id": "b", "example_id": None, "error": None, "response": answer}
 
 
-EMPTY = {  # a line of b; why it has no response
-    "of another dataset": ({"dataset": "demo-hard", "text": "7"}, ""),
-    "null": ({"logprobs": None}, ""),
-    "no content": ({"logprobs": {"content": []}, "finish_reason": "length"}, ""),
-    "an empty text": ({"text": "", "logprobs": None}, ""),
-    "withheld": ({"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"}, "withheld"),
-    "a tool": ({"finish_reason": "tool_calls", "logprobs": entries(ANSWERED)}, "tool call"),
-    "failed": (batch(status_code=500, body={"error": {"message": "overloaded"}}), "failed"),
+MISSING = "are missing: rows without an answer, which count as wrong"
+EMPTY = {  # a line of b; whether it tells why there is no response
+    "of another dataset": ({"dataset": "demo-hard", "text": "7"}, False),
+    "null": ({"logprobs": None}, False),
+    "no content": ({"logprobs": {"content": []}, "finish_reason": "length"}, False),
+    "an empty text": ({"text": "", "logprobs": None}, False),
+    "withheld": ({"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"}, True),
+    "a tool": ({"finish_reason": "tool_calls", "logprobs": entries(ANSWERED)}, True),
+    "failed": (batch(status_code=500, body={"error": {"message": "overloaded"}}), True),
 }
 
 
-@pytest.mark.parametrize("line, reason", EMPTY.values(), ids=EMPTY.keys())
-def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line, reason):
-    found = read(tmp_path, LOGGED, {"example_id": "b"} | line)
-    answered, lost = found.describe_coverage()
+@pytest.mark.parametrize("line, told", EMPTY.values(), ids=EMPTY.keys())
+def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line, told):
+    found, why = read(tmp_path, LOGGED, {"example_id": "b"} | line), [response_files.LOST] * told
+    answered, *lost = found.describe_coverage()
     assert "1 of the 2 questions of demo-easy" in answered
-    why = f" (1 {reason})" if reason else ""
-    assert f"1 without a response{why}, the first 'b': rows without an answer" in lost
-    counted = {reason: 1} if reason else {}
-    assert found.facts == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1} | counted
+    assert lost == [f"1 of 2 responses, the first to 'b', {reason}" for reason in [MISSING, *why]]
+    counted = dict.fromkeys([MISSING, *why], 1)
+    assert found.facts == {"engine": "file", "responses": 1, "model at hand": False} | counted
     kept = store.read_frame(store.write_frame(found.to_frame("m"), tmp_path / "generations" / "m__demo-easy.parquet"))
     scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
     assert sorted(scores.estimator["b"]) == sorted(SINGLE)
@@ -113,11 +116,11 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
 
 CUT = entries([*ANSWERED, ("\n\nQ", -1)])
 COUNTED = [
-    ({"logprobs": entries([*ANSWERED[:-1], ("7", -9999)])}, "sentinels", "below -87, a server's mark"),
-    ({"logprobs": entries([*ANSWERED[:-1], ("7", -100.0)])}, "sentinels", "below -87, a server's mark"),
-    ({"logprobs": entries([*ANSWERED[:-1], ("7", -1.7e308)])}, "sentinels", "below -87, a server's mark"),
-    ({"logprobs": entries(ANSWERED), "finish_reason": None}, "unfinished", "count as cut by length"),
-    ({"logprobs": CUT, "text": TEXT}, "cut at a stop string", "the tokens after it do not count"),
+    ({"logprobs": entries([*ANSWERED[:-1], ("7", -9999)])}, response_files.MARKED, "below -87, a server's mark"),
+    ({"logprobs": entries([*ANSWERED[:-1], ("7", -100.0)])}, response_files.MARKED, "below -87, a server's mark"),
+    ({"logprobs": entries([*ANSWERED[:-1], ("7", -1.7e308)])}, response_files.MARKED, "below -87, a server's mark"),
+    ({"logprobs": entries(ANSWERED), "finish_reason": None}, response_files.UNFINISHED, "count as cut by length"),
+    ({"logprobs": CUT, "text": TEXT}, response_files.CUT, "the tokens after it do not count"),
 ]
 
 
@@ -125,14 +128,12 @@ COUNTED = [
 def test_a_response_that_is_read_with_a_reservation_is_counted_and_said(tmp_path, line, kind, said):
     found = read(tmp_path, LOGGED, {"example_id": "b"} | line)
     _, told = found.describe_coverage()
-    assert told.startswith("1 of 2 responses, the first to 'b', ") and said in told
+    assert told == f"1 of 2 responses, the first to 'b', {kind}" and said in told
     assert found.facts[kind] == 1 and found.facts["responses"] == 2
     frame = found.to_frame("m")
     assert frame.answer.tolist() == ["17", "17"] and np.isfinite(frame.token_logprobs[1]).all()
     plain = read(tmp_path, LOGGED, LOGGED | {"example_id": "b"})
     assert len(plain.describe_coverage()) == 1 and kind not in plain.facts
-    if kind == "sentinels":  # a model says its own
-        assert kind not in read(tmp_path, LOGGED, {"example_id": "b"} | line, source="demo/models/tiny-llama").facts
 
 
 def test_a_file_without_any_answer_is_said(tmp_path):
@@ -191,25 +192,23 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "gpt2"])  # rotary positions, and learned ones, which end
-def test_a_response_longer_than_the_context_is_not_scored(tmp_path, monkeypatch, name):
-    """With prompt and query, one token more than fits; the same without that token is scored."""
+def test_a_response_longer_than_the_context_is_cut_there(tmp_path, monkeypatch, capsys, name):
+    """With prompt and query, one token more than fits; the same without that token is scored whole."""
     lm, asked = architectures.load(name), examples("demo-easy", 2)
     requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
     room = lm.context - len(requests[0].prompt_ids) - len(p_true.query_ids(lm))
     for more in 0, 1:
-        lines = [{"token_ids": [5] * (room + more), "finish_reason": "length"}, {"text": "#### 7"}]
+        lines = [{"token_ids": [5] * (room + more)}, {"text": "#### 7"}]
         lines = [line | {"example_id": one.example_id} for line, one in zip(lines, asked, strict=True)]
         monkeypatch.setattr(lm, "spec", lm.spec.model_copy(update={"responses": str(write(tmp_path, *lines))}))
-        engine = generation.choose_engine(lm, "demo-easy", SETTINGS, "transformers", asked, lambda: tmp_path)
-        assert engine.facts == {"engine": "file", "responses": 2} | ({"longer than the context": 1} if more else {})
+        engine = generation.choose_engine(lm, "demo-easy", SETTINGS, "transformers", asked, tmp_path)
+        assert engine.facts == {"engine": "file", "responses": 2}
         frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
-        assert frame.token_ids.map(len).tolist()[0] == (1 if more else room) and frame.answer[1] == "7"
-        assert frame.finish_reason.tolist() == ["stop" if more else "length", "stop"]
-        look = preflight.Preflight(lm, SETTINGS.model_dump(), {})
-        found = list(look.check_lengths(imported_responses.ImportedResponses.read(lm.spec, "demo-easy", asked)))
-        assert [text.split(", do")[0] for _, text in found] == (
-            [f"1 of the responses to demo-easy, the first to '{asked[0].example_id}'"] if more else []
-        )
+        assert frame.token_ids.map(len).tolist()[0] == room + 1 - more and frame.answer[1] == "7"
+        assert frame.finish_reason.tolist() == ["length" if more else "stop", "stop"]
+        assert generation.count_cut_by_context(lm, frame) == more
+        said = f"1 of 2 responses, the first to '{asked[0].example_id}', do not fit the context"
+        assert (said in capsys.readouterr().out) == bool(more)
 
 
 @pytest.mark.parametrize("finish_reason, ends", [("stop", 1), ("length", 0)])
