@@ -15,10 +15,9 @@ import torch
 from transformers import Cache
 
 from lib import store, stored_columns
-from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import map_by_length
-from lib.generate.models import LanguageModel
+from lib.generate.models import LanguageModel, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout
@@ -45,7 +44,7 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
     result is empty if the prompt does not contain the question.
     """
     before, question, _ = row.prompt.rpartition(row.question or row.prompt)
-    return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)])) if question else ()
+    return tuple(os.path.commonprefix([encode(lm, before), list(ids)])) if question else ()
 
 
 @lru_cache(maxsize=1)  # consecutive rows share it
@@ -59,7 +58,7 @@ def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     """Return the token ids that a pass over a generations row reads, and how many of the last ones predict the
     answer."""
     start, end = answers.answer_span(row)
-    return tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
+    return tuple(encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
 
 
 @torch.inference_mode()
@@ -86,7 +85,7 @@ def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> 
     at_once = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(at_once):
         logits = torch.stack(map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'"))
-        models.check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
+        check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
         yield logits
 
 

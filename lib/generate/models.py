@@ -68,7 +68,9 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     """
     named = {"gguf_file": Path(spec.gguf).name} if spec.gguf else {"revision": spec.revision}
     with loading_errors(f"model '{name}' ({spec.source}): "):
-        check_gpu_is_seen()
+        if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
+            seen = f"this job holds a GPU, but PyTorch {torch.__version__} sees none"
+            raise UserError(f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it")
         source = find_source(spec)
         config, tokenizer = read_config(source, **named), read_tokenizer(source, **named)
         outline = outline_network(config)
@@ -222,11 +224,10 @@ def closing_token(tokenizer: Any) -> int | None:
 
 
 def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
-    file = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
     return {
         "source": public_path(spec.source),
         "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
-        **file,
+        **spec.model_dump(include={"gguf", "sha256"}, exclude_none=True),
         "architecture": type(model).__name__,
         "parameters": model.num_parameters(),
         "device": torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu",
@@ -255,14 +256,6 @@ def loading_dtype(spec: Model, network: Any) -> torch.dtype:
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
     return torch.bfloat16 if runs_on_gpu(network) else torch.float32
-
-
-def check_gpu_is_seen() -> None:
-    """Raise UserError if the job has a GPU, by UUID, but PyTorch sees none: it would run on the CPU."""
-    held = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if held.startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
-        seen = f"this job holds {held}, but PyTorch {torch.__version__} sees no GPU"
-        raise UserError(f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it")
 
 
 # ---- logits and texts

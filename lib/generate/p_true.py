@@ -26,7 +26,7 @@ from lib.tasks import answers, prompts
 OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
 IN_SITU_COLUMNS = [*(column.name for column in stored_columns.IN_SITU_FIELDS), "in_situ_seconds"]  # that 01 measures
-OptionLogits = dict[str, Any]  # logits of the spellings, logz, seconds
+OptionLogits = dict[str, Any]  # logits of the spellings, and logz; seconds where they are measured
 
 # ---- the options
 
@@ -121,13 +121,10 @@ def encode_and_ask(
     max_batch_tokens : tokens of a batch
     """
 
-    def ask(batch: list[list[int]]) -> list[OptionLogits]:  # each has its share of the seconds
-        started = seconds_when_idle(lm)
+    def ask(batch: list[list[int]]) -> list[OptionLogits]:
         padded = pad_sequence(list(map(torch.tensor, batch)), batch_first=True).to(lm.device)
         last = torch.tensor([[len(row) - 1] for row in batch]).to(lm.device)
-        found = option_logits(lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0])
-        seconds = (seconds_when_idle(lm) - started) / len(batch)
-        return [verdict | {"seconds": seconds} for verdict in found]
+        return option_logits(lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0])
 
     return map_by_length(ask, sequences, list(map(len, sequences)), max_batch_tokens, f"model '{lm.name}'")
 
@@ -173,7 +170,9 @@ def verify_responses(
     """
     texts = [standard_prompt(lm, *text) for text in zip(frame.question, frame.text, strict=True)]
     ids = [encode(lm, text) for text in texts]
+    started = seconds_when_idle(lm)
     verdicts = encode_and_ask(lm, ids, max_batch_tokens)
+    seconds = seconds_when_idle(lm) - started
     check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())
     asked = frame[store.KEYS].assign(
         spellings=[list(option_tokens(lm))] * len(frame),
@@ -181,5 +180,5 @@ def verify_responses(
         standard_tokens=list(map(len, ids)),
         in_situ_tokens=len(query_ids(lm)),
     )
-    standard = pd.DataFrame(verdicts, frame.index).add_prefix("standard_")
+    standard = pd.DataFrame(verdicts, frame.index).assign(seconds=seconds / len(frame)).add_prefix("standard_")
     return pd.concat([asked, standard, frame[IN_SITU_COLUMNS]], axis=1)

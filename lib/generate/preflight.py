@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, logging
+from transformers import AutoModelForCausalLM, logging
 
 from lib.generate import generation, models, p_true, seeded_dropout
 from lib.generate.models import LanguageModel
@@ -77,7 +77,6 @@ class Preflight:
         """Yield a line for each check of what the notebooks need. Raise UserError if an error rules out further
         checks."""
         yield from self.check_prompt()
-        yield from self.check_options()
         yield from self.check_context()
         yield from self.check_kind()
 
@@ -99,7 +98,8 @@ class Preflight:
         return self.count_tokens(prompts.EXAMPLE) + QUESTION_TOKENS
 
     def check_prompt(self) -> Iterator[Line]:
-        """Check that the template writes what it is given and nothing that changes, in tokens of the network."""
+        """Check that the template writes what it is given and nothing that changes, in tokens of the network; and that
+        the options of P(True) are tokens that can be compared."""
         lm, text = self.lm, self.render_prompt()
         ids = models.encode(lm, text)
         begins = "one beginning-of-sequence token" if ids[:1] == [lm.tokenizer.bos_token_id] else "none of its own"
@@ -114,19 +114,8 @@ class Preflight:
             yield "wrong", "its template opens a thinking block: write `thinking: true`"
         if (last := max(ids, default=0)) >= lm.vocab_size:
             yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
-        pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
-        yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
-
-    def check_options(self) -> Iterator[Line]:
-        """List the option tokens and those that count: a form counts only if both options have it."""
-        spellings, asked = p_true.option_tokens(self.lm), self.values["options"]
-        yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
-        count, counted = (
-            len(prompts.balance_spellings(spellings, asked)[0]),
-            prompts.describe_spellings(spellings, asked),
-        )
-        seen = "how much probability they hold stands under tab:insitu_ptrue"
-        yield "ok", f"P(True) counts {count} spelling(s) of each option, {counted}; {seen}"
+        counted = prompts.describe_spellings(p_true.option_tokens(lm), self.values["options"])
+        yield "ok", f"P(True) counts {counted}"
 
     def check_context(self) -> Iterator[Line]:
         """Check that the longest prompt, the longest response and the in-situ query fit in the model's context."""
@@ -174,34 +163,26 @@ class Preflight:
 # ---- networks of the same kind
 
 
-def shrink_config(config: Any) -> None:
-    """Reduce a configuration to few layers, neurons, experts and tokens, with every type of layer that it has.
+def random_twin(lm: LanguageModel) -> LanguageModel:
+    """Return a model of the same kind with random weights and few layers, but every type of layer that it has.
 
-    The width of the residual stream stays, since other sizes depend on it in ways of each kind.
+    It has fewer neurons, experts and tokens. The width of the residual stream stays, since other sizes depend on it in
+    ways of each kind. Weights are larger than usual, so that no layer goes unseen. Raises what the network's own code
+    raises.
     """
-    layers, own = config.num_hidden_layers, vars(config)
-    types = getattr(config, "layer_types", None) or [""]
+    config = copy.deepcopy(lm.model.config)
+    layers, types, own = config.num_hidden_layers, getattr(config, "layer_types", None) or [""], vars(config)
     few = min(layers, max(2, 1 + max(map(types.index, types))))
     own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
     own.update({name: min(own[name], most) for name, most in LARGEST.items() if isinstance(own.get(name), int)})
     config.num_hidden_layers = few
     config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
-
-
-def random_twin(lm: LanguageModel) -> LanguageModel:
-    """Return a model of the same kind, with few layers and random weights.
-
-    Weights are larger than usual, so that no layer goes unseen. Raises what the network's own code raises.
-    """
-    config = copy.deepcopy(lm.model.config)
-    shrink_config(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     layers = [layer for layer in network.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding))]
     for weight in {layer.weight for layer in layers}:  # once if it is tied
         weight.data.mul_(4)
-    network.generation_config = GenerationConfig()
     network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
     return replace(lm, model=network)
 

@@ -50,48 +50,46 @@ class TransformersEngine:
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the token ids of a response to each request, including its end token."""
-        sampled: dict[int, list[int]] = {}
-        # prompts with one limit share a batch, so that truncation is independent of the other rows
-        for limit in sorted({request.max_new_tokens for request in requests}, reverse=True):
-            places = [i for i, request in enumerate(requests) if request.max_new_tokens == limit]
-            asked, lengths = [requests[i] for i in places], [len(requests[i].prompt_ids) + limit for i in places]
-            work, what = partial(sample_batch, self.lm), f"model '{self.lm.name}'"
-            sampled |= zip(places, map_by_length(work, asked, lengths, self.max_batch_tokens, what), strict=True)
-        return [sampled[i] for i in range(len(requests))]
+        lengths = [len(request.prompt_ids) + request.max_new_tokens for request in requests]
+        work, what = partial(sample_batch, self.lm), f"model '{self.lm.name}'"
+        return map_by_length(work, requests, lengths, self.max_batch_tokens, what)
 
 
 @torch.inference_mode()
 def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[int]]:
-    """Return the token ids of a response to each request of a batch with one `max_new_tokens`.
+    """Return the token ids of a response to each request of a batch.
 
-    Padding is on the left, after the shared prefix if the cache keeps all tokens. Once half of the rows have ended, the
-    others go on without them.
+    Padding is on the left, after the shared prefix if the cache keeps all tokens. The rows that have ended leave the
+    batch once they are half of it, and at a row's limit, beyond which there may be no position.
     """
     prefix = requests[0].prompt_ids[: requests[0].shared_tokens if keeps_all_tokens(lm) else 0]
-    rest = [torch.tensor(one.prompt_ids[len(prefix) :]) for one in requests]
+    rest, limits = [one.prompt_ids[len(prefix) :] for one in requests], [one.max_new_tokens for one in requests]
     new = pad_left(rest, lm.eos[0]).to(lm.device)  # any token is padding where the mask is 0
-    mask = pad(pad_left(list(map(torch.ones_like, rest)), 0), (len(prefix), 0), value=1).to(lm.device)
-    cache, steps = repeat_row(encode_prefix(lm, prefix), len(requests)), requests[0].max_new_tokens
-    uniforms, ends = uniform_numbers([one.seed for one in requests], steps).to(lm.device), torch.tensor(lm.eos)
-    rows = torch.arange(len(requests), device=lm.device)
-    ended, largest, tokens = rows < 0, torch.zeros_like(uniforms[:, 0]), torch.full_like(uniforms, lm.eos[0]).long()
+    mask = pad(pad_left([[1] * len(ids) for ids in rest], 0), (len(prefix), 0), value=1).to(lm.device)
+    cache = repeat_row(encode_prefix(lm, prefix), len(requests))
+    ends, last = torch.tensor(lm.eos, device=lm.device), torch.tensor(limits, device=lm.device)
+    uniforms = uniform_numbers([one.seed for one in requests], max(limits)).to(lm.device)
+    tokens = torch.full_like(uniforms, lm.eos[0], dtype=torch.long)
+    largest = torch.zeros_like(uniforms[:, 0])  # sums of each row's largest logits: not finite once one is not
+    rows = torch.arange(len(requests), device=lm.device)  # that are left
+    ended, step = torch.zeros_like(rows, dtype=torch.bool), 0
     with rounded_logits_on_cpu(lm.model):
-        for step in range(steps):
+        while len(rows):
             places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -new.shape[1] :]
             read = lm.model(new, attention_mask=mask, position_ids=places, past_key_values=cache, logits_to_keep=1)
             logits = read.logits[:, -1].to(lm.device, torch.float32)
-            largest[rows] += logits.amax(-1)  # not finite once one is not; of padding, some kernels make NaN
+            largest[rows] += logits.amax(-1)  # of padding, which sees no key, some kernels make NaN
             drawn = sample_inverse_cdf(warp_logits(logits, lm.spec), uniforms[rows, step])
-            tokens[rows, step], new, mask = drawn, drawn[:, None], pad(mask, (0, 1), value=1)
-            ended = ended | torch.isin(drawn, ends.to(lm.device))
-            if 2 * ended.sum() >= len(rows):
-                going: Any = (~ended).nonzero()[:, 0]
-                rows, new, mask, ended = rows[going], new[going], mask[going], ended[going]
-                cache.reorder_cache(going)
-            if not len(rows):
-                break
+            tokens[rows, step] = drawn
+            new, mask, step = drawn[:, None], pad(mask, (0, 1), value=1), step + 1
+            at_limit = last[rows] == step
+            ended = ended | at_limit | torch.isin(drawn, ends)
+            if (2 * ended.sum() >= len(rows)) | at_limit.any():
+                left: Any = (~ended).nonzero()[:, 0]
+                rows, new, mask, ended = rows[left], new[left], mask[left], ended[left]
+                cache.reorder_cache(left)
     check_finite_logits(lm, largest.tolist(), [one.example.example_id for one in requests])
-    return [truncate_at_eos(row, lm.eos) for row in tokens.tolist()]
+    return [truncate_at_eos(row[:limit], lm.eos) for row, limit in zip(tokens.tolist(), limits, strict=True)]
 
 
 def uniform_numbers(seeds: Sequence[int], steps: int) -> torch.Tensor:
@@ -147,8 +145,8 @@ def truncate_at_eos(row: list[int], eos: Sequence[int]) -> list[int]:
 # ---- rows of tokens, and caches of what they begin with
 
 
-def pad_left(rows: list[torch.Tensor], value: int) -> torch.Tensor:
-    return pad_sequence(rows, batch_first=True, padding_value=value, padding_side="left")
+def pad_left(rows: Sequence[list[int]], value: int) -> torch.Tensor:
+    return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value, padding_side="left")
 
 
 @torch.inference_mode()

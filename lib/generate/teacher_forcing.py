@@ -13,7 +13,7 @@ import torch
 from transformers import Cache
 
 from lib.generate import p_true
-from lib.generate.batching import retry_in_halves_on_oom
+from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, check_finite_logits
 from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
 from lib.models_and_datasets import Model
@@ -73,8 +73,8 @@ def score_responses(
     def score(pairs: list[tuple[Request, list[int]]]) -> list[Scores]:
         return [score_response(lm, prefix, settings, *pair) for pair in pairs]
 
-    pairs = zip(requests, responses, strict=True)
-    return [scores for pair in pairs for scores in retry_in_halves_on_oom(score, [pair], f"model '{lm.name}'")]
+    pairs = list(zip(requests, responses, strict=True))
+    return map_by_length(score, pairs, [1] * len(pairs), 1, f"model '{lm.name}'")  # one at a time
 
 
 @torch.inference_mode()

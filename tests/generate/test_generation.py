@@ -198,8 +198,14 @@ def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
         respond(lm, 1, "demo-hard")
 
 
-def test_the_context_of_learned_positions_has_a_name_of_its_own():
-    assert architectures.random("gpt2", n_positions=77).context == 77
+def test_no_row_goes_on_beyond_learned_positions():
+    """Which are as many as the context; other rows of the batch may have more room."""
+    lm = architectures.random("gpt2", n_positions=190)
+    assert lm.context == 190
+    lm = dataclasses.replace(lm, eos=[815])
+    frame = respond(lm, 8, "demo-hard")
+    full = frame.prompt_tokens + frame.token_ids.map(len) + len(p_true.query_ids(lm))
+    assert frame.token_ids.map(len).nunique() > 2 and (full[frame.finish_reason == "length"] == 190).sum() > 4
 
 
 def test_beginnings_that_a_model_cannot_take_are_left_out(lm, monkeypatch):

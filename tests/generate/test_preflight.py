@@ -1,11 +1,13 @@
 """Kinds of models tried on random networks: those with a state besides keys and values, and those without dropout."""
 
+import dataclasses
+
 import pytest
 import torch
 from architectures import CONFIGS, REFUSED, STATEFUL, random
 
 from lib import params
-from lib.generate import preflight, sampling
+from lib.generate import models, preflight, sampling
 
 
 def lines(name):
@@ -33,12 +35,13 @@ def test_one_without_dropout_runs_with_empty_cells():
 
 
 def test_a_large_network_is_tried_with_every_type_of_layer():
-    config = random("qwen3-next").model.config
-    few = type(config)(**config.to_dict() | {"num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000,
-                                             "intermediate_size": 5000, "layer_types": None})  # fmt: skip
-    preflight.shrink_config(few)
+    lm = random("qwen3-next")
+    large = type(lm.model.config)(**lm.model.config.to_dict() | {
+        "num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000, "intermediate_size": 5000,
+        "layer_types": None})  # fmt: skip
+    few = preflight.random_twin(dataclasses.replace(lm, model=models.outline_network(large))).model.config
     assert few.layer_types == [*["linear_attention"] * 3, "full_attention"] and few.num_hidden_layers == 4
-    assert (few.num_experts, few.vocab_size, few.intermediate_size) == (4, 512, 64)
+    assert (few.num_experts, few.vocab_size, few.intermediate_size, large.num_experts) == (4, 512, 64, 512)
 
 
 @pytest.mark.parametrize("name", STATEFUL)
