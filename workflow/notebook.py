@@ -42,7 +42,7 @@ class Failure(Exception):
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if keys.is_local(job) else {}
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if keys.is_local(job) or job.run.slurm else {}
     return {
         **threads,
         **offline,
