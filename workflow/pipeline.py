@@ -70,12 +70,13 @@ class Run:
 
     @property
     def notebooks(self) -> list[Notebook]:
-        """The notebooks of this run. A replay runs no model; `published` only builds tables of the paper's numbers."""
-        rows = rules.needed(self.wanted) if self.wanted else list(rules.NOTEBOOKS)
+        """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
+        paper's numbers."""
+        rows = rules.needed(self.wanted) if self.wanted else [*rules.NOTEBOOKS, rules.REPORT]
         if self.replayed:
             return [row for row in rows if not row.of_pair]
         if self.name == PUBLISHED:
-            return [row for row in rows if row.exports]
+            return [row for row in rows if row.exports or row.module]
         return rows
 
     @cached_property
@@ -144,6 +145,9 @@ class Job:
 
     @property
     def executed(self) -> str:
+        """The executed notebook, or the page of a module."""
+        if self.notebook.module:
+            return f"{self.run.figures}/{self.name}.html"
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
     @property

@@ -17,7 +17,7 @@ from workflow import check, cli, extras, finding, fresh, hub, locks, slurm, usab
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
-from workflow.render import import_early, renew_report, typeset
+from workflow.render import typeset
 from workflow.schedule import Schedule, start_fork_server
 from workflow.slurm import Submission
 
@@ -126,8 +126,6 @@ def make(args: Namespace, run: Run) -> int:
         board = Board(run.job(job.name) for job in jobs)
         machine = Submission(run, board, taken) if run.slurm else Schedule(run, board, scratch)
         code = execute(run, todo, machine) if todo else 0
-        if not any(job.notebook.exports for job in board.unfinished):  # unless 08 failed
-            renew_report(run)
         if code:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
@@ -190,8 +188,6 @@ def execute(run: Run, todo: list[fresh.Verdict], machine: Schedule | Submission)
     hub.save_revisions(run)
     if run.slurm:
         run.save()
-    if any(job.notebook.exports for job in board.jobs):
-        import_early()
     machine.run_jobs()
     for _, text in reversed(board.failures):  # the first failure last
         print_error(text)

@@ -27,12 +27,13 @@ from workflow.fingerprint import digest
 from workflow.locks import run_program, short_tempdir
 from workflow.pipeline import Job, Run
 from workflow.progress import Board, describe_system_error
-from workflow.rules import NOTEBOOKS
+from workflow.rules import NOTEBOOKS, REPORT
 
 POLL_SECONDS = 5  # between two calls of squeue
 VISIBLE_SECONDS = 120  # until one node's files must be visible on another
 CANCEL_SECONDS = 60  # until canceled jobs must have ended
 LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
+ROWS = (*NOTEBOOKS, REPORT)
 OURS = ("array", "chdir", "dependency", "job-name", "kill-on-invalid-dep", "open-mode", "output", "parsable", "requeue",
         "signal", "test-only", "wrap")  # fmt: skip
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
@@ -43,7 +44,7 @@ ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL
 
 def read_options(path: Path) -> dict[str, dict]:
     """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
-    content, names = read_yaml(path, path.name), ["all", *(row.name for row in NOTEBOOKS)]
+    content, names = read_yaml(path, path.name), ["all", *(row.name for row in ROWS)]
     content = content if isinstance(content, dict) else {"all": content}
     for name, options in content.items():
         if name not in names:
@@ -53,7 +54,7 @@ def read_options(path: Path) -> dict[str, dict]:
         for option, value in options.items():
             if option in OURS or not isinstance(value, (str, int)):
                 raise UserError(f"{path.name}: '{option}' of {name} can't be set to {value!r}")
-    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in NOTEBOOKS}
+    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in ROWS}
 
 
 def requests_gpu(options: dict) -> bool:

@@ -72,7 +72,7 @@ def test_a_job_asks_the_hub_for_nothing_that_is_local_or_was_fetched(model, on_c
 def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
     monkeypatch.setattr(slurm, "VISIBLE_SECONDS", 0)
     complete(run_of())
-    first, second, _ = run_of().jobs
+    first, second, *_ = run_of().jobs
     slurm.wait_for_inputs(second)
     (inside.root / first.outputs[0]).write_text("half")
     with pytest.raises(UserError, match="do all nodes share the project's folder"):
@@ -103,7 +103,7 @@ def answers(monkeypatch):
 
 
 def test_what_the_cluster_refuses_is_one_line(answers):
-    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in NOTEBOOKS})
+    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in slurm.ROWS})
     slurm.check(run)
     assert len(answers.asked) == 1, "all ask for the same"
     answers.said["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
@@ -113,7 +113,7 @@ def test_what_the_cluster_refuses_is_one_line(answers):
 
 def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cancelled(inside, answers):
     run = run_of(models=["tiny", "other"])
-    first, second, third, _ = run.jobs
+    first, second, third, *_ = run.jobs
     for job in (first, second):
         (inside.root / job.events).parent.mkdir(parents=True, exist_ok=True)
     slurm.append_event(first, "start", key=records.record_key(slurm.keys.key_parts(first)))

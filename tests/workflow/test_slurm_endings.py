@@ -52,7 +52,7 @@ def last_line(process: subprocess.Popen, code: int) -> str:
 def finish(project: Project, words: list[str], slurm) -> str:
     (project.root / "notebooks/go").touch()
     code, said = project.run(*words, **slurm.environment)
-    assert code == 0 and "demo: 3 of 3 jobs ran, 0 up to date" in said, said
+    assert code == 0 and "demo: 4 of 4 jobs ran, 0 up to date" in said, said
     return said
 
 
@@ -75,7 +75,7 @@ def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_w
     process, job = begin()
     process.kill()
     process.wait()
-    assert job in slurm.jobs() and len(slurm.jobs()) == 3
+    assert job in slurm.jobs() and len(slurm.jobs()) == 4
     assert "01_generate" in finish(project, words, slurm)
     history = slurm.says("squeue", "-h", "-t", "all", "-o", "%A %j %Z").splitlines()
     generating = [line.split()[0] for line in history if "01_generate" in line and str(project.root) in line]
@@ -112,7 +112,7 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(proje
     assert any("back into the queue" in line for line in lines)
     (project.root / "notebooks/go").touch()
     said, _ = process.communicate(timeout=400)
-    assert process.returncode == 0 and "3 of 3 jobs ran" in said, said
+    assert process.returncode == 0 and "4 of 4 jobs ran" in said, said
 
     with_cell(project, "01_generate", "import time\ntime.sleep(300)")
     last = last_line(project.start(*words, **slurm.environment), 1)
