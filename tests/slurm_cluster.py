@@ -16,22 +16,9 @@ import clone
 import pytest
 import yaml
 
-from lib.paths import UserError
-from workflow import extras
-from workflow.rules import NOTEBOOKS
-
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 NODES = ("one", "two")
-LONGER = "self.next_seconds_between_status_checks + 10,"  # by which the plugin looks less and less often
-FILE = {
-    "executor": "slurm",
-    "jobs": 4,
-    "restart-times": 0,
-    "latency-wait": 30,
-    "groups": {row.name: "light" for row in NOTEBOOKS if not row.of_pair},
-    "slurm-init-seconds-before-status-checks": 2,
-    "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000},
-}
+FILE = {"all": {"partition": "work", "time": 30, "mem": 1000}}
 CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -72,36 +59,12 @@ def cluster(folder: Path) -> Iterator["Cluster"]:
         found.stop()
 
 
-def profile(folder: Path, **values: object) -> str:
-    """A project's profile for this cluster; the plugin is put beside it, which every project would fetch anew."""
-    plugin("slurm", folder)
-    path = folder / "profiles" / "tests"
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "config.yaml").write_text(yaml.safe_dump(FILE | values, sort_keys=False))
+def options(folder: Path, **of_all: object) -> str:
+    """A file of a project for --slurm on this cluster."""
+    path = folder / "clusters" / "tests.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({"all": FILE["all"] | of_all}))
     return str(path)
-
-
-def plugin(executor: str, folder: Path) -> None:
-    """Snakemake's plugin in a project, from where this one has it; the test is skipped where it can't be had. SLURM's
-    goes on looking every two seconds there, for the jobs of tests end soon."""
-    try:
-        extras.install_plugin(executor, print)
-        place = extras.plugin_folder(executor)
-    except UserError as problem:
-        pytest.skip(str(problem))
-    if (folder / place.name).exists():
-        return
-    shutil.copytree(place, folder / place.name)
-    if executor == "slurm":
-        module = folder / place.name / "snakemake_executor_plugin_slurm" / "__init__.py"
-        text = module.read_text()
-        assert text.count(LONGER) == 1
-        module.write_text(text.replace(LONGER, LONGER.replace("10", "0")))
-
-
-def ahead(folder: Path) -> dict[str, str]:
-    """PATH with a folder before all others."""
-    return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 def free_ports(count: int) -> list[int]:
@@ -123,11 +86,7 @@ class Cluster:
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
         (folder / "munge.key").write_bytes(secrets.token_bytes(128))
         (folder / "munge.key").chmod(0o600)
-        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), **ahead(folder / "bin")}
-        (folder / "bin").mkdir()
-        srun = folder / "bin" / "srun"  # the plugin hides SLURM_CONF from it, for a cluster has /etc/slurm/slurm.conf
-        srun.write_text(f"#!/bin/sh\nSLURM_CONF='{folder}/slurm.conf' exec {shutil.which('srun')} \"$@\"\n")
-        srun.chmod(0o755)
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"]}
 
     def start(self) -> None:
         place = self.folder

@@ -15,7 +15,7 @@ from lib.generate import models
 from lib.paths import ROOT
 from workflow import cli, run
 from workflow.export import export, export_for_report
-from workflow.render import renew_report
+from workflow.report import write_report
 
 
 def walk(profile: str) -> None:
@@ -23,10 +23,11 @@ def walk(profile: str) -> None:
     load = models.load_language_model
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     os.chdir(ROOT / "notebooks")
-    for job in sorted(plan.jobs, key=lambda job: (not job.notebook.of_pair, job.model, job.dataset)):
+    jobs = [job for job in plan.jobs if not job.notebook.module]
+    for job in sorted(jobs, key=lambda job: (not job.notebook.of_pair, job.model, job.dataset)):
         play_to_export(job) if job.notebook.exports else play_cells(job.notebook, job.parameters)
         print(job.name, flush=True)
-    renew_report(plan)
+    write_report(ROOT / plan.folder / "exported", ROOT / plan.figures / "report.html")
 
 
 def play_to_export(job) -> None:

@@ -18,7 +18,8 @@ def jobs_of(words: list[str]) -> list[tuple[str, str, dict]]:
     """Name, notebook and parameters of each job of a run, upstream first."""
     from workflow import cli, run
 
-    return [(job.name, job.notebook.path, job.parameters) for job in run.plan(cli.check(words)).jobs]
+    jobs = run.plan(cli.check(words)).jobs
+    return [(job.name, job.notebook.path, job.parameters) for job in jobs if not job.notebook.module]
 
 
 def play(path: str, values: dict) -> list[str]:

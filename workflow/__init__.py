@@ -16,6 +16,7 @@ fingerprint     checksums of files and code
 files           JSON files
 schedule        run the jobs in order, on the cores and GPUs of this machine
 preload         the processes that jobs and kernels are forked from
+slurm           run the jobs on a SLURM cluster
 notebook        run one job
 locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models

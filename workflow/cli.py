@@ -43,7 +43,7 @@ OPTIONS = {  # how argparse reads them
     "--data-dir": {"type": data_folder},
     "--cores": {"type": whole_number},
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
-    "--profile": {"dest": "cluster"},
+    "--slurm": {},
 }
 TAKES = {  # the arguments of each verb
     MAKE: ("profile", *OPTIONS),
@@ -72,7 +72,7 @@ HELP = """\
   --data-dir DIR  read the original dataset files from DIR (or DATA_FOLDER)
   --force 01      rerun notebook 01 and everything downstream
   --cores N       cores to use (default: all); --cpu: run large models on CPU
-  --profile DIR   submit the jobs, see profiles/slurm
+  --slurm FILE    submit the jobs to SLURM, see clusters/slurm.yaml
   --dry-run       list the jobs that are out of date, and run none
 Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: add a file and use its name. A run writes to
@@ -118,7 +118,7 @@ def build_parser() -> Parser:
     for verb, taken in TAKES.items():
         one = verbs.add_parser(verb, add_help=False, allow_abbrev=False)
         one.set_defaults(profile=DEFAULT, models=[], add_models=[], datasets=[], add_datasets=[], force=[])
-        one.set_defaults(data_dir=None, cores=None, cluster=None, cpu=False, dry_run=False)
+        one.set_defaults(data_dir=None, cores=None, slurm=None, cpu=False, dry_run=False)
         for word in taken:
             one.add_argument(word, **OPTIONS.get(word, {"nargs": "?"}))  # the profile may be left out
     return parser
@@ -136,6 +136,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise WordError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
     args, args.surplus = build_parser().parse_known_args([verb, *words])
     for option in (word.split("=")[0] for word in args.surplus if word.startswith("-")):
+        if option == "--profile":
+            raise WordError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
         raise WordError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
     args.finding, args.rest, args.run = finding, rest, args.profile
     if verb in ("replay", "published"):
@@ -175,22 +177,20 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
                 raise WordError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", notebook_number(word), notebook_numbers(root)) for word in args.force]
-    if args.cluster is not None:
-        args.cluster = profile_folder(args.cluster, root)
-    if args.cluster and args.cores:
-        raise WordError("--cores does not go with --profile: set `set-threads` and `cpus_per_task` in its config.yaml")
+    if args.slurm is not None:
+        args.slurm = cluster_file(args.slurm, root)
+    if args.slurm and args.cores:
+        raise WordError("--cores does not go with --slurm: set `cpus-per-task` in its file")
     return args
 
 
-def profile_folder(word: str, root: Path) -> str:
-    """Return the Snakemake profile of --profile, relative to the user's directory or the project."""
+def cluster_file(word: str, root: Path) -> str:
+    """Return the file of --slurm, relative to the user's directory or the project."""
     for folder in (os.environ.get("CALLED_FROM", ""), root):
         place = Path(folder, os.path.expanduser(word)).resolve()
-        if (place / "config.yaml").is_file():
+        if place.is_file():
             return str(place)
-    there = [f"profiles/{path.parent.name}" for path in sorted(root.glob("profiles/*/config.yaml"))]
-    choose("folder of --profile", word, there)
-    return word
+    return choose("file of --slurm", word, [f"clusters/{path.name}" for path in sorted(root.glob("clusters/*.yaml"))])
 
 
 def printable(text: str, most: int = 280) -> str:

@@ -12,7 +12,6 @@ read later: an executed notebook may be opened and saved by its reader.
 """
 
 import base64
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -55,13 +54,6 @@ def outputs_for_report(nb: nbformat.NotebookNode) -> dict[str, dict]:
         target: {mime: value for mime, value in data.items() if mime in IN_REPORT}
         for _, target, data in marked_outputs(nb)
     }
-
-
-def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
-    """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files of a run."""
-    exported = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    outputs = {target: data for one in exported.values() for target, data in one["outputs"].items()}
-    return exported.get("08_tables", {}).get("parameters", {}), outputs
 
 
 def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
@@ -127,7 +119,7 @@ class PaperExporter(Exporter):
         return ".tex"
 
     def from_notebook_node(self, nb, resources=None, **kw):
-        from workflow.report import report_page  # slow to import; a run writes its report only after 09
+        from workflow.report import read_exported, report_page  # slow to import
 
         nb, resources = super().from_notebook_node(nb, resources, **kw)
         files = exported_files(nb)

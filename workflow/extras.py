@@ -73,7 +73,7 @@ def why_no_vllm(run: Run) -> str:
             "`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or set "
             "VLLM_PYTHON to a Python with vLLM's CPU build"
         )
-    if not run.cluster and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+    if not run.slurm and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         lacks = "`engine: vllm` compiles kernels, and no C compiler is found here"
         return f"{lacks}: install gcc and g++, or write `engine: transformers`"
     if is_installed(VENV, "vllm"):

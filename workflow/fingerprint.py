@@ -74,13 +74,18 @@ def is_parameters(cell: dict) -> bool:
 
 
 def code_cells(path: str) -> list[str]:
-    """Return the sources of the code cells, without the parameters cell, whose values are replaced."""
+    """Return the sources of the code cells, without the parameters cell, whose values are replaced; of a module, its
+    source."""
+    if path.endswith(".py"):
+        return [(ROOT / path).read_text(encoding="utf-8")]
     code = [cell for cell in read_cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
     return ["".join(cell["source"]) for cell in code]
 
 
 def declared_parameters(path: str) -> list[str]:
     """Return the names assigned in the one cell tagged `parameters`, which may contain only `name = literal` lines."""
+    if path.endswith(".py"):
+        return []
     tagged = [cell for cell in read_cells(path) if is_parameters(cell)]
     if len(tagged) != 1:
         raise UserError(f"{path} needs exactly one cell tagged 'parameters', it has {len(tagged)}")

@@ -95,7 +95,8 @@ def code_digests(job: Job) -> Parts:
     """Return digests of the notebook's code cells and of every module that they or the export import."""
     cells = code_cells(job.notebook.path)
     named = job.notebook.decided_by + (EXPORT if job.notebook.reports else ())
-    modules = import_closure([*cells, *map(source_of, named)], leave_out=SHOWING if job.notebook.heavy else ())
+    sources = [source_of(place) for place in named if not place.endswith(".jinja")]
+    modules = import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.heavy else ())
     digests = digest_files(modules.union(named))
     digests[job.notebook.path] = digest(*(normalize_source(cell, cell=True) for cell in cells))
     return {f"code {path}": value for path, value in digests.items()}

@@ -17,10 +17,7 @@ from workflow.pipeline import Run
 
 @contextmanager
 def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
-    """Hold the run's lock and yield its scratch folder. Raise UserError while another process holds the lock.
-
-    What a killed run left unfinished is removed: no other process writes files of this run now.
-    """
+    """Hold the run's lock and yield its scratch folder. Raise UserError while another process holds the lock."""
     folder, holder = ROOT / run.folder, ROOT / run.folder / ".running"
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -29,7 +26,6 @@ def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
         raise UserError(f"run '{run.name}' is running already, in process {holder.read_text()}") from None
     with lock:
         holder.write_text(str(os.getpid()))
-        remove_partial_files(run)
         scratch, before = new_scratch_folder(run), tempfile.tempdir
         tempfile.tempdir = str(scratch)
         try:
@@ -41,7 +37,7 @@ def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
 
 
 def remove_partial_files(run: Run) -> None:
-    """Remove the files that a killed run was writing (lib.paths.write_atomically)."""
+    """Remove the files that a killed run was writing (lib.files.write_atomically). The caller has the run's lock."""
     for folder in (run.folder, run.figures):
         for path in list((ROOT / folder).rglob(".*.partial")):
             path.unlink()

@@ -42,7 +42,7 @@ class Failure(Exception):
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if keys.is_local(job) else {}
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if keys.is_local(job) or job.run.slurm else {}
     return {
         **threads,
         **offline,
@@ -217,9 +217,24 @@ def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
 
 
 def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> float:
-    """Execute a job's notebook, export what it shows, and write the record. Return the seconds that it took."""
+    """Execute a job's notebook, export what it shows, and write the record. Return the seconds that it took. The job
+    without a notebook writes the report."""
     began = time.monotonic()
     hub.pin_revisions(job.run)
+    if job.notebook.module:
+        from workflow.report import write_report  # slow to import, as what exports
+
+        write_report(ROOT / job.run.folder / "exported", ROOT / job.executed)
+        exported = []
+    else:
+        exported = export_outputs(job, execute_in_kernel(job, parts, scratch, tell))
+    seconds = time.monotonic() - began
+    records.write_record(job, parts, job.outputs + job.loose + exported, seconds)
+    return seconds
+
+
+def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> "NotebookNode":
+    """Execute the notebook in a kernel with an environment of its own."""
     if can_fork_kernel(job):
         preload.fork_kernels()
     os.environ.update(kernel_environment(job, scratch, parts))
@@ -227,18 +242,18 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     # show figures inline, run no start-up file of the user, and find no other kernel spec
     for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
         os.environ.pop(name, None)
-    nb = execute(job, scratch, tell)
-    outputs = job.outputs + job.loose
-    if job.notebook.reports:
-        from workflow import export
+    return execute(job, scratch, tell)
 
-        export.export_for_report(nb, ROOT / job.exported)
-        outputs.append(job.exported)
-        if job.notebook.exports:
-            outputs += [f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)]
-    seconds = time.monotonic() - began
-    records.write_record(job, parts, outputs, seconds)
-    return seconds
+
+def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
+    """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
+    if not job.notebook.reports:
+        return []
+    from workflow import export
+
+    export.export_for_report(nb, ROOT / job.exported)
+    names = export.export(nb, ROOT / job.run.figures) if job.notebook.exports else []
+    return [f"{job.run.figures}/{name}" for name in names]
 
 
 @contextmanager

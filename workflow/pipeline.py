@@ -4,12 +4,14 @@ A run (a profile plus the command-line options) turns the rows of the table of n
 dataset), or one for all pairs.
 """
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 from lib.paths import ROOT, UserError, nearest
 from workflow import rules
+from workflow.files import write_json
 from workflow.fingerprint import code_cells, declared_parameters, import_closure
 from workflow.rules import Notebook
 
@@ -33,8 +35,8 @@ class Run:
     (lib.models_and_datasets.SMALL), on one thread: it is the fastest, and its results do not
     depend on the machine's cores. They are known once jobs start.
     `spread`: models whose layers are spread over all GPUs.
-    `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus_by_notebook` is
-    what the profile requests for a job, `gpus` the largest of these, and each job counts the cores of its node."""
+    `slurm`: sbatch's options by notebook, empty for a run on this machine. On a cluster `gpus_by_notebook` tells which
+    jobs request a GPU, and each job counts the cores of its node."""
 
     name: str
     values: dict = field(hash=False)
@@ -44,7 +46,7 @@ class Run:
     absent: tuple[str, ...] = field(default=(), hash=False)
     thinking: tuple[str, ...] = field(default=(), hash=False)
     small: tuple[str, ...] = field(default=(), hash=False)
-    cluster: str = ""
+    slurm: dict = field(default_factory=dict, hash=False)
     spread: tuple[str, ...] = field(default=(), hash=False)
     gpus_by_notebook: dict = field(default_factory=dict, hash=False)
 
@@ -68,12 +70,13 @@ class Run:
 
     @property
     def notebooks(self) -> list[Notebook]:
-        """The notebooks of this run. A replay runs no model; `published` only builds tables of the paper's numbers."""
-        rows = rules.needed(self.wanted) if self.wanted else list(rules.NOTEBOOKS)
+        """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
+        paper's numbers."""
+        rows = rules.needed(self.wanted) if self.wanted else [*rules.NOTEBOOKS, rules.REPORT]
         if self.replayed:
             return [row for row in rows if not row.of_pair]
         if self.name == PUBLISHED:
-            return [row for row in rows if row.exports]
+            return [row for row in rows if row.exports or row.module]
         return rows
 
     @cached_property
@@ -95,6 +98,15 @@ class Run:
             for above in job.upstream:
                 chains[above.name] = max(chains[above.name], chains[job.name])
         return chains
+
+    def save(self) -> None:
+        """Write the run for its jobs on other machines."""
+        write_json(ROOT / self.folder / "run.json", asdict(self))
+
+    @staticmethod
+    def load(name: str) -> "Run":
+        values = json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
+        return Run(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
     def job(self, name: str) -> "Job":
         return {job.name: job for job in self.jobs}[name]
@@ -127,7 +139,15 @@ class Job:
         return f"{self.run.folder}/logs/{self.name}.log"
 
     @property
+    def events(self) -> str:
+        """The file in which it reports its events from a node of a cluster."""
+        return f"{self.run.folder}/jobs/.{self.name}.events"
+
+    @property
     def executed(self) -> str:
+        """The executed notebook, or the page of a module."""
+        if self.notebook.module:
+            return f"{self.run.figures}/{self.name}.html"
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
     @property
@@ -140,7 +160,7 @@ class Job:
         """Its share of the cores; one for a small model."""
         if not self.notebook.heavy or self.model in self.run.small:
             return 1
-        if self.run.cluster:
+        if self.run.slurm:
             return self.run.cores
         side_by_side = self.run.gpus or sum(job.notebook == self.notebook for job in self.run.jobs)
         return max(1, self.run.cores // side_by_side)

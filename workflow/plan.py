@@ -4,10 +4,11 @@ import os
 import re
 from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 
 from lib import params
 from lib.paths import UserError
-from workflow import finding, gpus, keys
+from workflow import finding, gpus, keys, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, Run
 from workflow.progress import say
 from workflow.reference_data import check_shipped_files, shipped_datasets
@@ -29,9 +30,12 @@ def plan(args: Namespace) -> Run:
         thinking=tuple(name for name, spec in specs.items() if spec.thinking),
         spread=tuple(name for name, spec in specs.items() if spec.gpus == "all"),
     )
-    if args.cluster:
-        raise UserError("--profile: no cluster can be used at the moment")
-    run = replace(run, gpus=len(gpus.list_gpus()))
+    if args.slurm:
+        options = slurm.read_options(Path(args.slurm))
+        requested = {row.name: int(slurm.requests_gpu(options[row.name])) for row in run.notebooks if row.heavy}
+        run = replace(run, cores=1, gpus=max(requested.values(), default=0), slurm=options, gpus_by_notebook=requested)
+    else:
+        run = replace(run, gpus=len(gpus.list_gpus()))
     for job in run.jobs:
         job.check()
     return run

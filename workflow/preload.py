@@ -20,9 +20,9 @@ VARIABLE = "CALIBRATION_PRELOAD"  # the modules to import, separated by spaces; 
 JUPYTER = """papermill nbclient nbformat jupyter_client.ioloop ipykernel.kernelapp ipykernel.ipkernel
     IPython.core.completerlib matplotlib_inline.config psutil pydantic yaml filelock"""
 # What the notebooks import, without and with a model. A job imports what is missing here by itself, only later.
-LIGHT = """pandas pyarrow.parquet jinja2 nbconvert.exporters tokenizers.decoders seaborn matplotlib.figure
-    matplotlib.style scipy.stats scipy.optimize scipy.interpolate sklearn.isotonic sklearn.linear_model
-    sklearn.preprocessing huggingface_hub.file_download"""
+LIGHT = """pandas pyarrow.parquet jinja2 latex2mathml.converter nbconvert.exporters tokenizers.decoders seaborn
+    matplotlib.figure matplotlib.style scipy.stats scipy.optimize scipy.interpolate sklearn.isotonic
+    sklearn.linear_model sklearn.preprocessing huggingface_hub.file_download"""
 HEAVY = """torch.utils.flop_counter transformers.masking_utils transformers.generation.utils
     transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto
     transformers.models.llama.modeling_llama transformers.models.qwen3.modeling_qwen3"""

@@ -45,10 +45,6 @@ class Board:
         self.ran = 0
         self.width = max((len(job.title) for job in self.jobs), default=0)
 
-    @property
-    def unfinished(self) -> set[Job]:
-        return set(self.jobs) - self.ended
-
     def show(self, job: Job, event: str, text: str = "started", seconds: float = 0, code: int = 1) -> None:
         """Print the line of an event: start, progress, kept, end or fail."""
         if event == "fail":

@@ -7,6 +7,7 @@ contains no date, and its template escapes all text of users.
 import base64
 import hashlib
 import html
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from lib.files import write_atomically
 from lib.paper.captions import CAPTIONS
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.numbers_of_paper import paper_facts
@@ -66,6 +68,19 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         tokens=Markup(TokenViewer(views)._repr_html_()) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)
+
+
+def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
+    """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files of a run."""
+    exported = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    outputs = {target: data for one in exported.values() for target, data in one["outputs"].items()}
+    return exported.get("08_tables", {}).get("parameters", {}), outputs
+
+
+def write_report(exported: Path, path: Path) -> None:
+    """Write the report of what the notebooks of a run export."""
+    page = report_page(*read_exported(exported))
+    write_atomically(path, lambda scratch: scratch.write_text(page, encoding="utf-8"))
 
 
 def script_digest(template: str) -> str:

@@ -15,7 +15,8 @@ class Notebook:
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
     `data`: files of the project that it reads.
-    `exports`: produces what goes into the paper (workflow/export.py). `reports`: shows something in the report.
+    `exports`: produces what goes into the paper (workflow/export.py).
+    `module`: a module that is run in place of a notebook; it writes the report.
     `may_lack`: a replay works without its outputs.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
     `decided_by`: modules or functions (`module.py:function`) of lib/score that affect a heavy notebook's outputs.
@@ -30,7 +31,7 @@ class Notebook:
     writes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     exports: bool = False
-    reports: bool = False
+    module: str = ""
     may_lack: bool = False
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
@@ -52,7 +53,12 @@ class Notebook:
 
     @property
     def path(self) -> str:
-        return f"notebooks/{self.name}.ipynb"
+        return self.module or f"notebooks/{self.name}.ipynb"
+
+    @property
+    def reports(self) -> bool:
+        """Whether the report shows something of it."""
+        return any(path.startswith("exported/") for path in self.writes)
 
 
 RATE = (  # the code of lib/score that chooses the dropout rate
@@ -88,12 +94,15 @@ NOTEBOOKS = (
              writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=RESPONSES, data=PAPER, takes=READ,
              writes=("calibration/transfer.parquet",)),
-    Notebook("09_beyond", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed"), reports=True,
-             folders=("calibrators",),
-             writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet")),
-    Notebook("08_tables", exports=True, reports=True, takes=(*SHOWN, "resamples"), data=PAPER,
-             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "09_beyond")),
+    Notebook("09_beyond", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed"), folders=("calibrators",),
+             writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet",
+                     "exported/09_beyond.json")),
+    Notebook("08_tables", exports=True, writes=("exported/08_tables.json",), takes=(*SHOWN, "resamples"), data=PAPER,
+             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
+                    "09_beyond/selective")),
 )  # fmt: skip
+REPORT = Notebook("report", module="workflow/report.py", reads=("08_tables/exported", "09_beyond/exported"), data=PAPER,
+                  decided_by=("workflow/report.html.jinja",))  # fmt: skip
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:

@@ -10,16 +10,16 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, extras, finding, fresh, hub, locks, usable, weights
+from workflow import check, cli, extras, finding, fresh, hub, locks, slurm, usable, weights
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
-from workflow.render import import_early, renew_report, typeset
+from workflow.render import typeset
 from workflow.schedule import Schedule, start_fork_server
+from workflow.slurm import Submission
 
 
 def silence_stdout() -> None:
@@ -101,6 +101,8 @@ def list_jobs(run: Run, force: list[str]) -> int:
 def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
     started = time.monotonic()
+    if run.slurm:
+        slurm.check(run)
     if args.dry_run:
         return list_jobs(run, args.force)
     with locks.run_lock(run) as scratch:
@@ -111,16 +113,19 @@ def make(args: Namespace, run: Run) -> int:
         jobs = [verdict.job for verdict in todo]
         if models_of(jobs):
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
-        start_fork_server(run, jobs, scratch)
+        if not run.slurm:
+            start_fork_server(run, jobs, scratch)
         if jobs and not prepare_models(run, jobs):
             return 2
+        taken = slurm.take_on(run, jobs) if run.slurm else {}
+        if not taken:  # no process writes files of this run now
+            locks.remove_partial_files(run)
         fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
         run = usable.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
-        code = execute(run, todo, board, scratch) if todo else 0
-        if not any(job.notebook.exports for job in board.unfinished):  # unless 08 failed
-            renew_report(run)
+        machine = Submission(run, board, taken) if run.slurm else Schedule(run, board, scratch)
+        code = execute(run, todo, machine) if todo else 0
         if code:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
@@ -173,16 +178,17 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], machine: Schedule | Submission) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
-    at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
+    board = machine.board
+    at_once = "SLURM" if run.slurm else f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     conditional = sum(verdict.state == "waits" for verdict in todo)
     others = f", and {conditional} if their inputs change" if conditional else ""
     say(f"{run.name}: {len(todo) - conditional} of {len(run.jobs)} jobs to do on {at_once}{others}")
     hub.save_revisions(run)
-    if any(job.notebook.exports for job in board.jobs):
-        import_early()
-    Schedule(run, board, scratch).run_jobs()
+    if run.slurm:
+        run.save()
+    machine.run_jobs()
     for _, text in reversed(board.failures):  # the first failure last
         print_error(text)
     codes = {code for code, _ in board.failures}

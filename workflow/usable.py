@@ -123,12 +123,12 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
 
     weights = network.num_parameters()
     bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_by_notebook.get(row.name, run.gpus)]
-    there = not bare if run.cluster else torch.cuda.is_available()  # on a cluster, the profile requests the GPUs
+    there = not bare if run.slurm else torch.cuda.is_available()  # on a cluster, each job requests its own
     if weights <= LARGE or run.values.get("cpu") or there:
         return
     seen = f"PyTorch ({torch.__version__}) sees no GPU here"
-    if run.cluster:
-        seen = f"the cluster's profile requests no GPU for {', '.join(bare)}"
+    if run.slurm:
+        seen = f"the file of --slurm requests no GPU for {', '.join(bare)}"
     remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
     yield "wrong", f"{weights / 1e9:.2g} billion parameters, and {seen}: {remedy}"
 
@@ -142,7 +142,7 @@ def check_gpu(run: Run, lm: Any) -> Iterator[Line]:
         yield "wrong", f"vLLM {why}: write `engine: transformers` in the profile"
     if lm.spec.gpus == "all":
         return
-    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus and not run.cluster else []
+    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus and not run.slurm else []
     size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize
     if memory and size > MOST_OF_GPU * max(memory) and models.runs_on_gpu(lm.model):
         text = f"its weights ({size / 1e9:.2g} GB) do not fit a GPU of {max(memory) / 1e9:.2g} GB"

@@ -58,13 +58,19 @@ FILES = {  # in place of the project's own, or beside them
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",
     "params/datasets/easy.yaml": "label: Easy\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n",
     "artifacts/paper.yaml": "twice: []\n",
+    "artifacts/reference.csv": "",
     "weights/tiny/model.safetensors": "weights",
     "questions.jsonl": "{}\n",
 }
 ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
-    {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True, "reports": True},
+    {
+        "name": "08_tables",
+        "reads": ("01_generate", "02_single_pass"),
+        "exports": True,
+        "writes": ("exported/08_tables.json",),
+    },
 ]
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",

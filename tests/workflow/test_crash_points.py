@@ -92,7 +92,7 @@ def test_bringing_back(both, monkeypatch, number):
 
 def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
     """In the job itself, which waited for what it reads: it may be tried again at once."""
-    before, (first, second, _) = left(made.root), run_of(seed=1).jobs
+    before, (first, second, *_) = left(made.root), run_of(seed=1).jobs
     finish(run_of(seed=1), [verdict for verdict in walk(run_of(seed=1)) if verdict.job == first])
     for when in kills(made.root, monkeypatch, lambda: fresh.decide_at_start(second)):
         if "going on" not in when:
@@ -115,7 +115,7 @@ def test_remaking(made, monkeypatch):  # noqa: F811
     for when in kills(made.root, monkeypatch, act):
         begun = fresh.rejected_results(run_of()) != set()
         assert shard.exists() or begun, when
-        assert numbers(run_of()) == ("01 02 08" if begun else ""), when
+        assert numbers(run_of()) == ("01 02 08 report" if begun else ""), when
         assert shard.exists() != begun or not (made.root / first.record).exists(), when
         for old in made.root.rglob(f"*/demo/{first.outputs[0].split('/', 2)[2]}"):
             assert old.read_text() == before[first.outputs[0]], when

@@ -36,7 +36,7 @@ def finish(run: Run, verdicts) -> None:
     for job in (verdict.job for verdict in verdicts if verdict.needs_run):
         if fresh.decide_at_start(job):
             continue
-        outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
+        outputs = job.outputs + ([f"{run.figures}/tab_x.tex"] if job.notebook.exports else [])
         found = keys.key_parts(job)
         for path in [*records.with_manifests(outputs), job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
@@ -80,25 +80,30 @@ def made(inside):
     [
         ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
         ("notebooks/02_single_pass.ipynb", "# 02_single_pass", "# Another title", ""),
-        ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08"),
-        ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
-        ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
-        ("lib/gamma.html.jinja", "<p>", "<b>", "02 08"),  # the template of a module
-        ("lib/worker.py", "delta", "beta", "02 08"),  # a script that a module starts
-        ("lib/delta.py", "", "more = 1", "02 08"),  # and what that imports
-        ("lib/paper/show.py", "join", "upper", "02 08"),  # 01 shows by it, and writes nothing of it
-        ("lib/paper/unit.py", "letters", "signs", "02 08"),  # nor of this
-        ("lib/epsilon.py", '" ".join', '"-".join', "01 02 08"),  # of no room that only shows
-        ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
-        ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
-        ("workflow/export.py", '"results"', '"all"', "08"),
-        ("lib/paper/booktabs.py", "def escape", "def escaped", "08"),  # export.py imports it, and no notebook does
-        ("workflow/report.html.jinja", "<main>", "<main lang>", ""),  # the report alone is made anew
-        ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08"),
-        ("questions.jsonl", "{}", "{} ", "01 02 08"),
-        ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08"),
+        ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08 report"),
+        ("lib/beta.py", '" ".join', '"-".join', "01 02 08 report"),  # imported by alpha only
+        ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08 report"),
+        ("lib/gamma.html.jinja", "<p>", "<b>", "02 08 report"),  # the template of a module
+        ("lib/worker.py", "delta", "beta", "02 08 report"),  # a script that a module starts
+        ("lib/delta.py", "", "more = 1", "02 08 report"),  # and what that imports
+        ("lib/paper/show.py", "join", "upper", "02 08 report"),  # 01 shows by it, and writes nothing of it
+        ("lib/paper/unit.py", "letters", "signs", "02 08 report"),  # nor of this
+        ("lib/epsilon.py", '" ".join', '"-".join', "01 02 08 report"),  # of no room that only shows
+        ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08 report"),
+        ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08 report"),
+        ("workflow/export.py", '"results"', '"all"', "08 report"),
+        (
+            "lib/paper/booktabs.py",
+            "def escape",
+            "def escaped",
+            "08 report",
+        ),  # export.py imports it, and no notebook does
+        ("workflow/report.html.jinja", "<main>", "<main lang>", "report"),  # the report alone is made anew
+        ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08 report"),
+        ("questions.jsonl", "{}", "{} ", "01 02 08 report"),
+        ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08 report"),
         ("params/models/other.yaml", "source:", "temperature: 0.5\nsource:", ""),
-        ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08"),  # 01 prints no label
+        ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08 report"),  # 01 prints no label
     ],
 )
 def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
@@ -126,11 +131,11 @@ def published(inside):
 @pytest.mark.parametrize(
     "path, old, new, remade",
     [
-        (QUESTIONS, ONE, OTHER, "01 02 08"),
-        (QUESTIONS, "files:", "revision: other\nfiles:", "01 02 08"),
+        (QUESTIONS, ONE, OTHER, "01 02 08 report"),
+        (QUESTIONS, "files:", "revision: other\nfiles:", "01 02 08 report"),
         (WEIGHTS, "revision: abc", "revision: other", ""),
         (WEIGHTS, "source: someone/tiny", "source: weights/tiny", ""),
-        (WEIGHTS, ONE, OTHER, "01 02 08"),
+        (WEIGHTS, ONE, OTHER, "01 02 08 report"),
     ],
 )
 def test_published_questions_and_a_gguf_file_are_known_by_their_sums(published, path, old, new, remade):
@@ -153,7 +158,7 @@ def test_a_malformed_record_counts_as_absent(made, text):
         path.write_text(text)
     assert numbers(run_of()) == ""
     (made.root / f"artifacts/demo/jobs/01_generate__{PAIR}.json").write_text(text)
-    assert numbers(run_of()) == "01 02 08"
+    assert numbers(run_of()) == "01 02 08 report"
 
 
 def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
@@ -166,7 +171,7 @@ def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
 def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made):
     run = run_of(models=["tiny", "other"])
     complete(run)
-    first, second, third, _ = run.jobs
+    first, second, third, *_ = run.jobs
     shutil.copy(made.root / second.record, made.root / first.record)
     theirs = (made.root / second.outputs[0]).stat()
     complete(run)
@@ -190,7 +195,9 @@ def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
         if damage == "deleted":
             path.unlink()
         first = {"generations": "01", "confidence": "02"}.get(path.parent.name, path.name[:2])
-        remade = {"01": "01 02 08", "02": "02 08", "08": "08", "ta": "08"}[first]
+        remade = {"01": "01 02 08 report", "02": "02 08 report", "08": "08 report", "ta": "08 report", "re": "report"}[
+            first
+        ]
         saved = path.suffix == ".ipynb" and damage != "deleted"
         assert numbers(run_of()) == ("" if saved else remade), name
         complete(run_of())
@@ -204,7 +211,7 @@ def test_stale_outputs_are_moved_and_come_back(made):
     assert not (made.root / "artifacts/demo/stale" / key).exists(), "nothing is left where it lay"
     fresh.decide_at_start(run_of(seed=1).jobs[0])
     (made.root / f"artifacts/demo/stale/{key}/artifacts/demo/generations/{PAIR}.parquet").write_text("damaged")
-    assert numbers(run_of()) == "01 02 08"
+    assert numbers(run_of()) == "01 02 08 report"
 
 
 def test_a_notebook_that_its_reader_saved_does_not_come_back(made):
@@ -212,7 +219,7 @@ def test_a_notebook_that_its_reader_saved_does_not_come_back(made):
     (made.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
     assert numbers(run_of()) == ""
     complete(run_of(bins=11))
-    assert states(run_of()) == {"01": "fresh", "02": "changed", "08": "waits"}
+    assert states(run_of()) == {"01": "fresh", "02": "changed", "08": "waits", "report": "waits"}
 
 
 def test_seconds_and_memory_say_nothing_that_matters(inside):
@@ -231,8 +238,8 @@ def test_remake_makes_anew_and_keeps_the_old(made):
     pieces = [made.root / f"artifacts/demo/shards/01_generate__{PAIR}{more}-abc" for more in ("", "__tuning", "2")]
     for folder in pieces:
         folder.mkdir(parents=True)
-    assert numbers(run_of(), remake=["02"]) == "02 08" and pieces[0].exists()
-    assert numbers(run_of(), remake=["01"]) == "01 02 08"
+    assert numbers(run_of(), remake=["02"]) == "02 08 report" and pieces[0].exists()
+    assert numbers(run_of(), remake=["01"]) == "01 02 08 report"
     assert [folder.exists() for folder in pieces] == [False, False, True]
     before = left(made.root)
     complete(run_of())
@@ -261,13 +268,13 @@ def test_a_remake_that_was_stopped_is_gone_on_with(made):
     complete(run)
     second = run.jobs[1]
     walked = walk(run, remake)
-    assert [verdict.state for verdict in walked] == ["forced", "forced", "waits", "waits"]
+    assert [verdict.state for verdict in walked] == ["forced", "forced", "waits", "waits", "waits"]
     finish(run, walked[:1])
     fresh.decide_at_start(second)
     piece = made.root / f"artifacts/demo/shards/{second.name}-abc/00000-0.parquet"
     write(piece, "rows")
     for words in ([], remake, []):
-        assert [verdict.state for verdict in walk(run, words)] == ["fresh", "new", "waits", "waits"]
+        assert [verdict.state for verdict in walk(run, words)] == ["fresh", "new", "waits", "waits", "waits"]
         assert piece.exists()
     complete(run)
     assert numbers(run) == ""
@@ -289,7 +296,7 @@ def test_code_changes_keep(made):
     assert (first.state, first.why) == ("kept", "code lib/alpha.py")
     assert {verdict.state for verdict in others} == {"fresh"}
     made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
-    assert numbers(run_of(**keep)) == "02 08", "of heavy notebooks only"
+    assert numbers(run_of(**keep)) == "02 08 report", "of heavy notebooks only"
 
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
@@ -298,7 +305,7 @@ def test_replay_reads_shipped_signals_and_runs_no_model(inside):
         walk(run)
     for text in ("signals", "others"):
         write(shipped, text)
-        assert numbers(run) == "02 08"
+        assert numbers(run) == "02 08 report"
         complete(run)
         assert numbers(run) == "" and shipped.read_text() == text
     with pytest.raises(UserError, match="does not run notebook 01"):

@@ -66,6 +66,6 @@ def test_a_full_disk(project):
         assert (disk / f"demo/jobs/01_generate__{PAIR}.json").exists()
         (disk / "filling").unlink()
         with_cell(project, "02_single_pass", "pass")
-        assert "2 of 3 jobs ran, 1 up to date" in run(project).stdout
+        assert "3 of 4 jobs ran, 1 up to date" in run(project).stdout
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -1,0 +1,126 @@
+"""What of a cluster needs none: the file of --slurm, what SLURM is asked, what the run hears."""
+
+import re
+from argparse import Namespace
+from dataclasses import replace
+
+import pytest
+from small_project import ROOT, write
+from test_fresh import complete, run_of
+
+from lib import params
+from lib.paths import UserError
+from workflow import notebook, records, slurm
+from workflow.pipeline import Run
+from workflow.rules import NOTEBOOKS
+
+DEMO = params.load_profile("demo").model_dump(mode="json")
+
+
+def options(folder, text) -> dict:
+    write(folder / "mine.yaml", text)
+    return slurm.read_options(folder / "mine.yaml")
+
+
+def test_the_shipped_file_asks_for_a_gpu_where_a_model_runs():
+    found = slurm.read_options(ROOT / "clusters/slurm.yaml")
+    assert {row.name for row in NOTEBOOKS if slurm.requests_gpu(found[row.name])} == {
+        row.name for row in NOTEBOOKS if row.heavy
+    }
+
+
+def test_a_notebook_asks_for_its_own_before_what_all_ask_for(tmp_path):
+    found = options(tmp_path, "all: {time: 10, exclusive: true}\n01_generate: {time: 20, gres: gpu:a100:1}")
+    assert found["01_generate"] == {"time": 20, "exclusive": True, "gres": "gpu:a100:1"}
+    assert slurm.sbatch_words(found["02_single_pass"]) == ["--time=10", "--exclusive"]
+    assert slurm.requests_gpu(found["01_generate"]) and not slurm.requests_gpu(found["02_single_pass"])
+
+
+@pytest.mark.parametrize("text, line", [
+    ("[all, 2]", "mine.yaml: all must name options of sbatch and their values"),
+    ("01_generat: {gpus: 1}", "mine.yaml names '01_generat', not a notebook: did you mean '01_generate'?"),
+    ("01_generate: 3", "mine.yaml: 01_generate must name options of sbatch and their values"),
+    ("all: {job-name: x}", "mine.yaml: 'job-name' of all can't be set to 'x'"),
+    ("all: {partition: [a, b]}", "mine.yaml: 'partition' of all can't be set to ['a', 'b']"),
+    ("all: {time: 1}\nall: {time: 2}", "the key 'all' again"),
+])  # fmt: skip
+def test_a_mistake_in_the_file_is_one_line(tmp_path, text, line):
+    with pytest.raises(UserError, match=re.escape(line)):
+        options(tmp_path, text)
+
+
+def test_a_gpu_is_for_the_notebooks_that_ask_for_one():
+    asked = {"01_generate": 1, "03_ptrue_insitu": 0, "08_tables": 1}
+    found = {job.notebook.name: job.gpus for job in Run("demo", DEMO, gpus=1, gpus_by_notebook=asked).jobs}
+    assert (found["01_generate"], found["03_ptrue_insitu"], found["08_tables"]) == (1, 0, 0)
+
+
+def test_a_run_reaches_its_nodes_whole(inside):
+    run = replace(run_of(), slurm={"01_generate": {"time": 1}}, small=("tiny",), absent=("other",))
+    run.save()
+    assert Run.load("demo") == run and hash(Run.load("demo")) == hash(run)
+
+
+@pytest.mark.parametrize("model, on_cluster, offline", [
+    ("tiny-llama", False, True), ("llama-3.2-3b", True, True), ("llama-3.2-3b", False, False),
+])  # fmt: skip
+def test_a_job_asks_the_hub_for_nothing_that_is_local_or_was_fetched(model, on_cluster, offline):
+    job = Run("demo", DEMO | {"models": [model]}, slurm={"01_generate": {}} if on_cluster else {}).jobs[0]
+    assert ("HF_HUB_OFFLINE" in notebook.fixed_environment(job)) == offline
+
+
+def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
+    monkeypatch.setattr(slurm, "VISIBLE_SECONDS", 0)
+    complete(run_of())
+    first, second, *_ = run_of().jobs
+    slurm.wait_for_inputs(second)
+    (inside.root / first.outputs[0]).write_text("half")
+    with pytest.raises(UserError, match="do all nodes share the project's folder"):
+        slurm.wait_for_inputs(second)
+
+
+def test_the_last_line_of_the_events_may_be_incomplete(inside):
+    (job, *_) = run_of().jobs
+    (inside.root / job.events).parent.mkdir(parents=True)
+    slurm.append_event(job, "start", key="k")
+    slurm.append_event(job, "progress", text="shard 1/2")
+    with (inside.root / job.events).open("a") as file:
+        file.write('{"event": "en')
+    assert [event["event"] for event in slurm.read_events(job)] == ["start", "progress"]
+    assert slurm.index_of_start(job) == 0
+
+
+# ---- what SLURM is asked
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the programs of a SLURM say, by their names."""
+    found = Namespace(said={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, "")}, asked=[])
+    monkeypatch.setattr(slurm, "run_program", lambda *words, **env: found.asked.append(words) or found.said[words[0]])
+    monkeypatch.setattr(slurm, "CANCEL_SECONDS", 0)
+    return found
+
+
+def test_what_the_cluster_refuses_is_one_line(answers):
+    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in slurm.ROWS})
+    slurm.check(run)
+    assert len(answers.asked) == 1, "all ask for the same"
+    answers.said["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
+    with pytest.raises(UserError, match="^SLURM refuses the jobs of 01_generate: Invalid account$"):
+        slurm.check(run)
+
+
+def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cancelled(inside, answers):
+    run = run_of(models=["tiny", "other"])
+    first, second, third, *_ = run.jobs
+    for job in (first, second):
+        (inside.root / job.events).parent.mkdir(parents=True, exist_ok=True)
+    slurm.append_event(first, "start", key=records.record_key(slurm.keys.key_parts(first)))
+    slurm.append_event(second, "start", key="of other code")
+    name = slurm.name_prefix(run)
+    queue = [f"7 RUNNING {name}{first.name}", f"8 RUNNING {name}{second.name}", f"9 PENDING {name}{third.name}"]
+    queue += [f"10 COMPLETED {name}{third.name}", "11 RUNNING another", f"12 RUNNING {name[:-1]}2_{first.name}"]
+    answers.said["squeue"] = (0, "\n".join(queue))
+    assert slurm.take_on(run, list(run.jobs)) == {first.name: "7"}
+    assert ("scancel", "8", "9") in answers.asked

@@ -1,0 +1,309 @@
+"""A run on a SLURM cluster: each job is submitted with its dependencies, and SLURM schedules.
+
+    ./run_all.sh paper --slurm clusters/slurm.yaml
+
+The run follows its jobs by squeue, and by the events that they append to artifacts/<run>/jobs/.<job>.events. On its
+node a job is `python -m workflow.slurm RUN JOB`. At its time limit it goes back into the queue, and later goes on at
+its last shard. Jobs outlive a run that is killed: the next start takes them on if what they make is still wanted.
+"""
+
+import getpass
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from lib.files import read_yaml
+from lib.paths import ROOT, UserError, nearest
+from workflow import fresh, hub, keys, notebook, records
+from workflow.fingerprint import digest
+from workflow.locks import run_program, short_tempdir
+from workflow.pipeline import Job, Run
+from workflow.progress import Board, describe_system_error
+from workflow.rules import NOTEBOOKS, REPORT
+
+POLL_SECONDS = 5  # between two calls of squeue
+VISIBLE_SECONDS = 120  # until one node's files must be visible on another
+CANCEL_SECONDS = 60  # until canceled jobs must have ended
+LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
+ROWS = (*NOTEBOOKS, REPORT)
+OURS = ("array", "chdir", "dependency", "job-name", "kill-on-invalid-dep", "open-mode", "output", "parsable", "requeue",
+        "signal", "test-only", "wrap")  # fmt: skip
+ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+
+
+# ---- the file of --slurm ---------------------------------------------------------------------------------------
+
+
+def read_options(path: Path) -> dict[str, dict]:
+    """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
+    content, names = read_yaml(path, path.name), ["all", *(row.name for row in ROWS)]
+    content = content if isinstance(content, dict) else {"all": content}
+    for name, options in content.items():
+        if name not in names:
+            raise UserError(f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}")
+        if not isinstance(options, dict):
+            raise UserError(f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`")
+        for option, value in options.items():
+            if option in OURS or not isinstance(value, (str, int)):
+                raise UserError(f"{path.name}: '{option}' of {name} can't be set to {value!r}")
+    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in ROWS}
+
+
+def requests_gpu(options: dict) -> bool:
+    return any(str(value) != "0" for name, value in options.items() if name.startswith("gpus") or "gpu" in str(value))
+
+
+def sbatch_words(options: dict) -> list[str]:
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+
+
+def check(run: Run) -> None:
+    """Raise UserError if SLURM would refuse the jobs of a notebook, for example for an unknown partition."""
+    known: dict[str, str] = {}
+    for row in run.notebooks:
+        words = sbatch_words(run.slurm[row.name])
+        if str(words) not in known:
+            code, said = run_program("sbatch", "--test-only", *words, "--wrap=true")
+            known[str(words)] = first_error(said) if code else ""
+        if why := known[str(words)]:
+            raise UserError(f"SLURM refuses the jobs of {row.name}: {why}")
+
+
+def first_error(said: str) -> str:
+    return said.partition("\n")[0].removeprefix("sbatch: ").removeprefix("error: ")
+
+
+# ---- jobs in the queue -----------------------------------------------------------------------------------------
+
+
+def name_prefix(run: Run) -> str:
+    """Return the prefix of this run's job names, unique to this project folder."""
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', run.name)[:30]}-{digest(str(ROOT))[:8]}_"
+
+
+def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
+    """Return name and state, by number, of the run's jobs that SLURM knows; None if it does not answer."""
+    code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-t", "all", "-o", "%A %T %j")
+    if code:
+        return None
+    rows = [line.split(maxsplit=2) for line in said.splitlines()]
+    prefix = name_prefix(run)
+    return {number: (name.removeprefix(prefix), state) for number, state, name in rows if name.startswith(prefix)}
+
+
+def cancel(run: Run, numbers: list[str]) -> None:
+    """Cancel jobs and wait until they have ended."""
+    if not numbers:
+        return
+    run_program("scancel", *numbers)
+    end = time.monotonic() + CANCEL_SECONDS
+    while time.monotonic() < end:
+        queue = list_queue(run) or {}
+        if all(queue.get(number, ("", "CANCELLED"))[1] in ENDED for number in numbers):
+            return
+        time.sleep(1)
+
+
+def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
+    """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted now. Cancel all
+    others."""
+    queue = {number: found for number, found in (list_queue(run) or {}).items() if found[1] not in ENDED}
+    running = {name: number for number, (name, state) in queue.items() if state == "RUNNING"}
+    taken = {}
+    for job in jobs:
+        starts = [event for event in read_events(job) if event["event"] == "start"]
+        if job.name in running and starts and starts[-1]["key"] == records.record_key(keys.key_parts(job)):
+            taken[job.name] = running[job.name]
+    cancel(run, [number for number in queue if number not in taken.values()])
+    return taken
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------
+
+
+class Submission:
+    """The jobs of a board on the cluster. `taken`: numbers, by name, of those that run already."""
+
+    def __init__(self, run: Run, board: Board, taken: dict[str, str]):
+        self.run, self.board = run, board
+        self.numbers = {job: taken[job.name] for job in board.jobs if job.name in taken}
+        self.shown = {job: index_of_start(job) for job in self.numbers}  # number of events
+        self.open = list(board.jobs)
+        self.skipped: set[Job] = set()
+
+    def run_jobs(self) -> None:
+        """Submit all jobs and follow them to the end. However that comes, no job of the run remains in the queue."""
+        try:
+            for job in self.board.jobs:
+                if job not in self.numbers:
+                    self.submit(job)
+            polled = time.monotonic()
+            while self.open:
+                time.sleep(1)
+                self.show_events()
+                if time.monotonic() - polled > POLL_SECONDS:
+                    self.look_at_queue()
+                    polled = time.monotonic()
+        finally:
+            cancel(self.run, [self.numbers[job] for job in self.open if job in self.numbers])
+
+    def submit(self, job: Job) -> None:
+        """Submit a job that starts once the jobs upstream have ended well."""
+        for file in (ROOT / job.events, ROOT / job.log):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.unlink(missing_ok=True)
+        above = [self.numbers[one] for one in job.upstream if one in self.numbers]
+        words = [
+            *sbatch_words(self.run.slurm[job.notebook.name]),
+            f"--job-name={name_prefix(self.run)}{job.name}",
+            f"--output={job.log}.slurm",
+            f"--signal=B:{LIMIT_SIGNAL.name.removeprefix('SIG')}@{LIMIT_SECONDS}",
+            *([f"--dependency=afterok:{':'.join(above)}", "--kill-on-invalid-dep=yes"] if above else []),
+            *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
+            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.slurm', self.run.name, job.name])}",
+        ]
+        code, said = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
+        if code:
+            raise UserError(f"SLURM refuses {job.title}: {first_error(said)}")
+        self.numbers[job] = said.partition(";")[0]
+
+    def show_events(self) -> None:
+        for job in list(self.open):
+            events = read_events(job)
+            for event in events[self.shown.get(job, 0) :]:
+                self.board.show(job, **{name: fact for name, fact in event.items() if name != "key"})
+            self.shown[job] = len(events)
+            if job in self.board.ended | self.board.failed:
+                self.open.remove(job)
+                (ROOT / f"{job.log}.slurm").unlink(missing_ok=True)
+
+    def look_at_queue(self) -> None:
+        """Close the jobs that ended without an event: on their own, or since one upstream failed."""
+        queue = list_queue(self.run)
+        if queue is None:  # SLURM is busy
+            return
+        self.show_events()
+        for job in list(self.open):
+            number = self.numbers[job]
+            state = queue[number][1] if number in queue else state_of_ended(number)
+            if state not in ENDED or state == "COMPLETED" and self.waits_for_event(job):
+                continue
+            self.open.remove(job)
+            if (self.skipped | self.board.failed).isdisjoint(job.upstream):
+                self.board.show(job, "fail", text=ended_text(job, number, state))
+            else:
+                self.skipped.add(job)
+
+    def waits_for_event(self, job: Job) -> bool:
+        """Whether the last event of a completed job may still be on its way through the shared folder."""
+        file = ROOT / job.events
+        return not file.exists() or time.time() - file.stat().st_mtime < VISIBLE_SECONDS
+
+
+def state_of_ended(number: str) -> str:
+    """Return the state of a job that squeue has forgotten, by sacct if the cluster keeps accounts."""
+    code, said = run_program("sacct", "-X", "-n", "-P", "-j", number, "-o", "State")
+    return said.split()[0] if said.split() and not code else "FAILED"
+
+
+def ended_text(job: Job, number: str, state: str) -> str:
+    return (
+        f"{job.title}: ended by the cluster: {state} (job {number}); the same command goes on from here "
+        f"(log: {job.log}.slurm)"
+    )
+
+
+# ---- events ----------------------------------------------------------------------------------------------------
+
+
+def append_event(job: Job, event: str, **facts: object) -> None:
+    """Report an event of a job to the run on another machine."""
+    with suppress(OSError), (ROOT / job.events).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"event": event, **facts}) + "\n")
+
+
+def read_events(job: Job) -> list[dict]:
+    """Return the events of a job so far. The last line may be incomplete."""
+    events = []
+    with suppress(OSError, ValueError):
+        for line in (ROOT / job.events).read_text(encoding="utf-8").splitlines():
+            events.append(json.loads(line))
+    return events
+
+
+def index_of_start(job: Job) -> int:
+    """Return the index of the last event that tells of a start."""
+    kinds = [event["event"] for event in read_events(job)]
+    return len(kinds) - 1 - kinds[::-1].index("start")
+
+
+# ---- one job, on its node --------------------------------------------------------------------------------------
+
+
+def main(words: list[str]) -> int:
+    """Run a job on its node and return its exit code."""
+    run = Run.load(words[0])
+    job = replace(run, cores=int(os.environ.get("SLURM_CPUS_ON_NODE", 1))).job(words[1])
+    tell = Teller(job)
+    signal.signal(LIMIT_SIGNAL, lambda number, frame: tell.go_back_into_queue())
+    try:
+        hub.pin_revisions(job.run)
+        wait_for_inputs(job)
+        if why := fresh.decide_at_start(job):
+            tell("kept", text=why)
+            return 0
+        parts = keys.key_parts(job)
+    except (UserError, OSError) as problem:
+        text = str(problem) if isinstance(problem, UserError) else describe_system_error(problem)
+        tell("fail", text=f"{job.title}: {text}", code=1)
+        return 1
+    tell("start", key=records.record_key(parts))
+    with tempfile.TemporaryDirectory(dir=short_tempdir()) as scratch:
+        return notebook.run_job(job, parts, Path(scratch), tell)
+
+
+class Teller:
+    """Reports the events of a job, and puts it back into the queue if it has got on."""
+
+    def __init__(self, job: Job):
+        self.job, self.has_progressed = job, False
+
+    def __call__(self, event: str, **facts: object) -> None:
+        self.has_progressed |= event == "progress"
+        append_event(self.job, event, **facts)
+
+    def go_back_into_queue(self) -> None:
+        """Start again later. A job without a finished shard would never end: it runs into its time limit."""
+        if self.has_progressed:
+            self("progress", text="its time is over: back into the queue, to go on at its last shard")
+            run_program("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+
+
+def wait_for_inputs(job: Job) -> None:
+    """Wait until the outputs of the jobs upstream are visible here: shared folders have delays."""
+    end = time.monotonic() + VISIBLE_SECONDS
+    for above in job.upstream:
+        while not is_visible(above):
+            if time.monotonic() > end:
+                where = f"not complete on this node, {VISIBLE_SECONDS} s after they were written"
+                raise UserError(f"the outputs of {above.title} are {where}: do all nodes share the project's folder?")
+            time.sleep(1)
+
+
+def is_visible(job: Job) -> bool:
+    with suppress(OSError):  # the file is being written
+        record = records.read_record(ROOT / job.record, job)
+        return bool(record) and records.is_intact(record)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
