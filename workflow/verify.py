@@ -16,7 +16,7 @@ from lib.analysis import comparison_of_runs
 from lib.analysis.results import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.run_signals import RunSignals
-from lib.paper.comparison_with_paper import TABLES, printed_numbers
+from lib.paper.report_contents import TABLES, printed_numbers
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
 

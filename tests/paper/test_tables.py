@@ -11,8 +11,8 @@ from synthetic import results_of
 from lib.paper import notes, tables
 from lib.paper.booktabs import COMMANDS, MACROS, as_html, escape
 from lib.paper.captions import CAPTIONS, OF_PAPER
-from lib.paper.comparison_with_paper import TABLES
 from lib.paper.numbers_of_paper import published
+from lib.paper.report_contents import TABLES
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
 
