@@ -9,7 +9,7 @@ from latex import paper as paper_text
 
 from lib import params, store
 from lib.analysis import run_results, run_signals
-from lib.paper import notes, numbers_of_paper, report_contents, tables
+from lib.paper import numbers_of_paper, report_contents, tables
 from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
@@ -172,7 +172,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     is the label of a model without any answer."""
     signals = heads(shipped, 8, models, answers=["tiny-llama"])
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
-    said = notes.list_notes("shipped", signals, results).records.note.tolist()
+    said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said
     shown = tables.result_estimation(results).latex
     assert ("BALD" in shown) == bool(models) and r"\ptrue" in shown
@@ -181,9 +181,9 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     verdicts = judge_all(results)
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
     made = {f"{model}__demo-hard": {} for model in models}
-    monkeypatch.setattr(notes, "read_manifests", lambda run, kind, pairs: made.items())
+    monkeypatch.setattr(report_contents, "read_manifests", lambda run, kind, pairs: made.items())
     absent = [label for name, label in results.models.items() if name not in models]
-    why = notes.explain_empty_cells("mine", results)
+    why = report_contents.explain_empty_cells("mine", results)
     assert [line for line in why if not line.startswith("--")] == [
         f"No dropout passes of {label} on Demo-Hard: not made yet." for label in absent
     ]

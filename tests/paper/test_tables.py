@@ -8,7 +8,7 @@ import pytest
 from latex import PAPER, paper
 from synthetic import results_of
 
-from lib.paper import notes, tables
+from lib.paper import report_contents, tables
 from lib.paper.booktabs import COMMANDS, MACROS, as_html, escape
 from lib.paper.captions import CAPTIONS, OF_PAPER
 from lib.paper.numbers_of_paper import published
@@ -74,9 +74,9 @@ def test_what_is_missing_is_a_dash_and_the_page_says_why(monkeypatch):
     assert "nan" not in table.latex.lower() and "NA" not in table.latex
     assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
     assert table.latex.count(r"\textit{") == 1 and r"\multicolumn{7}{l}{\textit{Demo models.}} \\" in table.latex
-    monkeypatch.setattr(notes, "read_manifests", lambda run, kind, pairs: ((pair, {}) for pair in pairs))
-    monkeypatch.setattr(notes.run_names, "models_at_hand", lambda names: names)
-    assert list(notes.explain_empty_cells("mine", some)) == ["--: one class only."]
+    monkeypatch.setattr(report_contents, "read_manifests", lambda run, kind, pairs: ((pair, {}) for pair in pairs))
+    monkeypatch.setattr(report_contents.run_names, "models_at_hand", lambda names: names)
+    assert list(report_contents.explain_empty_cells("mine", some)) == ["--: one class only."]
 
 
 # ---- what is printed is what is compared
