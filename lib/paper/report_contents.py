@@ -59,8 +59,7 @@ def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
-    unshown = ("name", "place")
-    return ReportRecords(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
+    return ReportRecords(frame, frame.drop(columns=["name", "place", *frame.filter(like="_rows")]))
 
 
 # ---- numbers
@@ -93,15 +92,11 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
-    verdicts = {
-        "not in the paper": both["value_paper"].isna(),
-        "no interval printed": both["low_paper"].isna(),
-        "inside": inside,
-    }
     foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(find_foreign(here, paper).get)
     reasons = foreign.bfill(axis=1).iloc[:, 0]
-    both["verdict"] = np.select([*verdicts.values()], [*verdicts], "outside")
-    both["verdict"] = both["verdict"].where(reasons.isna(), NOT_COMPARABLE + reasons)
+    conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
+    verdicts = [NOT_COMPARABLE + reasons.fillna(""), "not in the paper", "no interval printed", "inside"]
+    both["verdict"] = np.select(conditions, verdicts, "outside")
     both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
     words = {
         "model": both["model_label"],
