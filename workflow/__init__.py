@@ -21,16 +21,15 @@ notebook        run one job
 engine          papermill's engine, which writes a running notebook less often
 locks, gpus     keep jobs and runs apart
 hub, weights    download datasets and models
-reference_data  check the data shipped with the project
+reference_data  check the signals shipped with the project
 shipped_rows    let a run reuse its shipped rows
 export          write an executed notebook's tables and figures
 report, render  the HTML report and the PDF of a run
-finding, book   one of the paper's findings, or a run as HTML pages
+finding         one of the paper's findings
 verify          compare a run with the shipped one
 usable          whether the models of a run can be loaded
-check           preflight check: resources, access, estimated time
-device, cost    the speed of this machine, and estimates from it
+check           preflight check: machine, disk, access, models
+memory          the memory that a model needs, and what is free
 extras          packages that only some runs install
 cluster, node   submit a run to a cluster, and run one of its jobs there
-dry_run         list the jobs that a cluster run would submit
 """

@@ -1,22 +1,19 @@
-"""`./run_all.sh check PROFILE`: can this machine do the run, and at what cost? Nothing is generated or saved.
+"""`./run_all.sh check PROFILE`: can this machine do the run? Nothing is generated or saved.
 
 It prints one line per check: ok, note (for information), or wrong with the remedy. The exit code is 2 if anything is
-wrong. usable.py checks whether a model can be used, device.py measures this machine, and cost.py estimates memory and
-time.
+wrong. usable.py checks whether a model can be used, and memory.py estimates its memory.
 """
 
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lib import params
 from lib.paths import UserError, one_line
-from workflow import cost, extras, gpus, hub, usable, weights
-from workflow.device import Device, adjust_to_model, measure_device
+from workflow import extras, gpus, hub, memory, usable, weights
 from workflow.pipeline import Run
 from workflow.usable import Line
 
@@ -25,7 +22,7 @@ SILENT = (
     "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a model's "
     "`source` and --data-dir name"
 )
-SOME = 50  # questions per dataset whose prompts are measured
+SAMPLED = 50  # questions per dataset whose prompts are measured
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -44,26 +41,26 @@ def main(run: Run, say: Callable[[str], None]) -> int:
 
 
 def check_subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
-    device = measure_device(run.jobs[0].threads)
-    yield "machine", about_machine(run, device)
+    yield "machine", about_machine(run)
     yield "disk", about_disk(run)
     yield "engine", about_engine(run)
     texts = usable.load_questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
     for name in run.values["models"]:
-        yield f"model {name}", about_model(run, name, device, texts)
+        yield f"model {name}", about_model(run, name, texts)
 
 
 # ---- machine, disk and datasets
 
 
-def about_machine(run: Run, device: Device) -> Iterator[Line]:
+def about_machine(run: Run) -> Iterator[Line]:
     import torch
 
-    listed, free = gpus.list_gpus(), f"{device.memory / 1e9:.0f} GB"
-    if device.cuda:
-        yield "ok", f"{len(listed)} x {device.name}, {free} free, CUDA {torch.version.cuda}, bfloat16"
+    place, listed = memory.find_place(torch.cuda.is_available()), gpus.list_gpus()
+    free = f"{place.memory / 1e9:.0f} GB"
+    if torch.cuda.is_available():
+        yield "ok", f"{len(listed)} x {place.name}, {free} free, CUDA {torch.version.cuda}, bfloat16"
     elif listed:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
         seen = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
@@ -118,7 +115,7 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
 # ---- models
 
 
-def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
+def about_model(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model_config(name)
     if spec.gguf and spec.at_hand:
         yield from weights.describe_weights(spec)
@@ -136,7 +133,7 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     where = f"the repository {spec.source} on the hub" if hub.is_on_hub(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")
     yield from about_decoding(spec, preflight.lm.facts)
-    yield from about_cost(run, preflight, device)
+    yield about_memory(run, preflight)
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
@@ -147,38 +144,14 @@ def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
         yield "note", "its own generation_config has " + ", ".join(others)
 
 
-def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
-    """Report memory, and hours for all datasets."""
-    lm = preflight.lm
-    device = adjust_to_model(device, lm.spec, lm.model)
-    if device.cuda and lm.spec.gpus == "all":
-        device = replace(device, name=f"all {run.gpus} GPUs", memory=device.memory * max(1, run.gpus))
-    size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
-    yield check_memory(size, work, device)
-    parts = cost.estimate_hours(size, work, device)
-    total = cost.format_hours(cost.sum_hours(parts.values()))
-    text = f"estimated {total} hours for {work.rows} questions, at {work.tokens} tokens a response"
-    named = ", ".join(f"{name} {cost.format_hours(hours)}" for name, hours in parts.items())
-    yield "note", f"{text}: {named}"
+def about_memory(run: Run, preflight: Any) -> Line:
+    """Compare the memory that a model needs, with prompts of the mean length, with that of the place where it runs."""
+    from lib.generate import models
 
-
-def estimate_work(run: Run, preflight: Any) -> cost.Work:
-    """Return a model's work, with the length of the prompts of the available questions."""
-    from lib.generate import generation
-
-    lm, some = preflight.lm, [question for asked in preflight.questions.values() for question in asked[:SOME]]
-    lengths = list(map(preflight.count_tokens, some))
+    lm, asked = preflight.lm, preflight.questions.values()
+    lengths = [preflight.count_tokens(question) for questions in asked for question in questions[:SAMPLED]]
     prompt = sum(lengths) // len(lengths) if lengths else preflight.estimate_prompt()
-    shared = len(generation.shared_prompt_ids(lm, "few")) if run.values["demonstration"] == "few" else 0
-    return cost.Work.of(run.values, lm.spec, prompt, shared)
-
-
-def check_memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
-    """Compare the memory that weights and decoding need with the free memory of a device."""
-    weights, need = 1.1 * size.weights * device.bytes, cost.needed_memory(size, work, device.bytes)
-    text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
-    if need <= device.memory:
-        return "ok", text
-    room = int((device.memory - weights) / cost.token_bytes(size, work))
-    remedy = f"max_batch_tokens {room} would fit" if weights < device.memory else "too little for the weights alone"
-    return "wrong", f"{text}: {device.name} has {device.memory / 1e9:.0f} GB free; {remedy}"
+    longest = prompt + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
+    place = memory.find_place(models.runs_on_gpu(lm.model), run.gpus if lm.spec.gpus == "all" else 1)
+    number_bytes = models.loading_dtype(lm.spec, lm.model).itemsize
+    return memory.check_memory(lm.model, number_bytes, run.values["max_batch_tokens"], longest, place)

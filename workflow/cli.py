@@ -35,7 +35,7 @@ def whole_number(word: str) -> int:
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
-VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
+VERBS = ("replay", "published", "check", "verify", "finding", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 OPTIONS = {  # how argparse reads them
@@ -49,8 +49,8 @@ TAKES = {  # the arguments of each verb
     MAKE: ("profile", *OPTIONS),
     "verify": ("profile", *OPTIONS),
     "check": ("profile", *SELECTION, "--data-dir", "--cores", "--cpu"),
-    "replay": ("profile", *SELECTION, "--force", "--cores"),
-    "published": ("--force", "--cores"),
+    "replay": ("profile", *SELECTION, "--force", "--cores", "--dry-run"),
+    "published": ("--force", "--cores", "--dry-run"),
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
 HELP = """\
@@ -60,19 +60,20 @@ HELP = """\
   PROFILE         another file of params/: {profiles}
   replay [small]  rebuild tables and figures from shipped signals, no model runs
   published       build the tables from the paper's own numbers, no model runs
-  check PROFILE   check disk, memory, access, time; pilot: a small paper run
+  check PROFILE   check disk, memory and access; pilot: a small paper run
   verify [demo]   run, then compare every number with the shipped run
   finding 3 [..]  run what the paper's Finding 3 needs, with a PROFILE or replay
   lab             JupyterLab on the notebooks; its own options after --
-  book [PROFILE]  a run as HTML pages; archive: the last commit as one file
-  test            linters, types, quick tests (-- --all: all); help: this page
+  archive         the last commit as one file; help: this page
+  test            linters, types, quick tests (-- --all: all)
 
   --models A B    replace the profile's models; --add-models: add to them
   --datasets A B  replace the profile's datasets; --add-datasets: add to them
   --data-dir DIR  read the original dataset files from DIR (or DATA_FOLDER)
   --force 01      rerun notebook 01 and everything downstream
   --cores N       cores to use (default: all); --cpu: run large models on CPU
-  --profile DIR   submit the jobs, see profiles/slurm; --dry-run: only list them
+  --profile DIR   submit the jobs, see profiles/slurm
+  --dry-run       list the jobs that are out of date, and run none
 Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: add a file and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
@@ -130,17 +131,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if {"-h", "--help"} & set(words):
         words = ["help"]
     finding, words = take_finding(words)
-    book = words[:1] == ["book"] and not finding
-    words = words[1:] if book else words
     verb = words.pop(0) if words and words[0] in VERBS else MAKE
     if finding and verb not in (MAKE, "replay"):
         raise WordError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
-    if book and verb not in (MAKE, "replay", "published"):
-        raise WordError(f"book is followed by a profile, by replay or by published, not by {verb}")
     args, args.surplus = build_parser().parse_known_args([verb, *words])
     for option in (word.split("=")[0] for word in args.surplus if word.startswith("-")):
         raise WordError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
-    args.finding, args.book, args.rest, args.run = finding, book, rest, args.profile
+    args.finding, args.rest, args.run = finding, rest, args.profile
     if verb in ("replay", "published"):
         args.run = verb if args.profile == DEFAULT else f"{verb}-{args.profile}"
     return args
@@ -180,8 +177,6 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     args.force = [choose("notebook", notebook_number(word), notebook_numbers(root)) for word in args.force]
     if args.cluster is not None:
         args.cluster = profile_folder(args.cluster, root)
-    if args.dry_run and not args.cluster:
-        raise WordError("--dry-run lists jobs without submitting: use it with --profile FOLDER, as profiles/slurm")
     if args.cluster and args.cores:
         raise WordError("--cores does not go with --profile: set `set-threads` and `cpus_per_task` in its config.yaml")
     return args
@@ -209,25 +204,10 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=textwrap.shorten(", ".join(parameter_files(root)), 30, placeholder=" ..."))
 
 
-def find_shadowing_module(root: Path) -> str | None:
-    """Return a module of the project that Python would import at its start or instead of one of a library."""
-    lock = (root / "requirements.lock").read_text(encoding="utf-8")
-    known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
-    known |= {"sklearn", "yaml", *re.findall(r"^(\w+)==", lock.replace("-", "_"), flags=re.M)}
-    for folder in (root, root / "notebooks", root / "workflow"):
-        for path in sorted(folder.glob("*")):
-            module = path.suffix in (".py", ".pyc", ".so") or any(path.glob("__init__.*"))
-            if module and path.name.split(".")[0] in known:
-                return str(path.relative_to(root))
-    return None
-
-
 def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
     try:
         args = check(argv)
-        if found := find_shadowing_module(ROOT):
-            raise WordError(f"every Python started here would import '{found}': rename it, or move it away")
     except WordError as error:
         print(f"run_all.sh: {printable(str(error))}", file=sys.stderr)
         return 2

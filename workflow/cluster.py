@@ -20,7 +20,7 @@ from workflow.locks import run_program
 from workflow.pipeline import Run
 from workflow.rules import NOTEBOOKS, Notebook
 
-EXECUTORS = {"slurm": ("SLURM", "slurm"), "cluster-generic": ("Kubernetes", "kubernetes")}  # name, lock of the plugin
+EXECUTORS = {"slurm": ("SLURM", "slurm")}  # name, lock of the plugin
 PATIENCE = 60  # seconds to wait until canceled jobs have ended
 BY_RULE = ("set-resources", "set-threads")
 
@@ -91,19 +91,8 @@ def job_name_prefix(run: Run) -> str:
 # ---- commands of the cluster -------------------------------------------------------------------------------
 
 
-def run_job_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:
-    """Run the profile's job.py and return its exit code and its last line."""
-    code, said = run_program(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=job_name_prefix(run))
-    return code, re.sub(r"^The error message was '(.*)'$", r"\1", said.rpartition("\n")[2])
-
-
 def check(profile: Profile, run: Run) -> None:
     """Raise UserError if the cluster cannot accept the jobs."""
-    if profile.executor != "slurm":
-        code, said = run_job_script(profile, run, "check")
-        if code:
-            raise UserError(f"{profile.name} does not accept jobs: {said}")
-        return
     code, said = run_program("sinfo", "-h", "-o", "%R")
     if code:
         raise UserError(f"SLURM does not answer on this machine: {said.partition(chr(10))[0] or 'sinfo failed'}")
@@ -116,9 +105,6 @@ def check(profile: Profile, run: Run) -> None:
 
 def cancel(profile: Profile, run: Run) -> int:
     """Cancel all jobs of a run, wait until they have ended and return their number."""
-    if profile.executor != "slurm":
-        code, said = run_job_script(profile, run, "cancel")
-        return 0 if code else int(said)
     jobs = find_queued_jobs(run)
     if jobs:
         run_program("scancel", *jobs)

@@ -18,39 +18,12 @@ LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.
 
 
 def list_gpus() -> list[str]:
-    """Return the UUIDs of the GPUs in CUDA_VISIBLE_DEVICES, else of all; of a MIG GPU, those of its parts.
-
-    On a shared node, each job may call its own GPU 0; UUIDs are unique.
-    """
-    code, listed = run_program("nvidia-smi", "-L")
-    if code:
-        return list_gpus_of_torch()
-    cards = group_by_card(listed)
+    """Return the words of CUDA_VISIBLE_DEVICES, one for a job each; without it, the UUIDs of all GPUs."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return select_visible(cards, chosen) if chosen is not None else [name for names in cards.values() for name in names]
-
-
-def group_by_card(listed: str) -> dict[str, list[str]]:
-    """Return the UUIDs to use of each GPU that nvidia-smi lists: its own, or those of its MIG parts."""
-    cards: dict[str, list[str]] = {}
-    for kind, uuid in re.findall(r"^\s*(GPU|MIG) .*\(UUID: ([^)]+)\)", listed, flags=re.M):
-        if kind == "GPU":
-            card = uuid
-            cards[card] = []
-        else:
-            cards[card].append(uuid)
-    return {card: parts or [card] for card, parts in cards.items()}
-
-
-def select_visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
-    """Return the UUIDs that CUDA_VISIBLE_DEVICES names, by index or by the beginning of a UUID. A GPU with MIG parts
-    stands for its parts."""
-    found: list[str] = []
-    for word in map(str.strip, chosen.split(",")):
-        for place, (card, names) in enumerate(cards.items()):
-            called = word in (str(place), card) or word.startswith("GPU-") and card.startswith(word)
-            found += names if called else [name for name in names if word.startswith("MIG-") and name.startswith(word)]
-    return found
+    if chosen is not None:
+        return [word.strip() for word in chosen.split(",") if word.strip() not in ("", "-1")]
+    code, listed = run_program("nvidia-smi", "-L")
+    return list_gpus_of_torch() if code else re.findall(r"^GPU .*\(UUID: ([^)]+)\)", listed, flags=re.M)
 
 
 def list_gpus_of_torch() -> list[str]:
@@ -61,10 +34,7 @@ def list_gpus_of_torch() -> list[str]:
     if not any(map(os.path.exists, DRIVER)):
         return []
     code, found = run_program(sys.executable, "-c", LOOK)
-    if code:
-        return []
-    parts = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.startswith("MIG-")]
-    return parts[:1] or [f"GPU-{uuid}" for uuid in found.split()]  # CUDA uses only one MIG part
+    return [] if code else [f"GPU-{uuid}" for uuid in found.split()]
 
 
 def lock_gpu(stack: ExitStack, name: str) -> bool:
@@ -78,7 +48,7 @@ def lock_gpu(stack: ExitStack, name: str) -> bool:
 
 
 def gpu_memory(names: list[str]) -> list[float]:
-    """Return the bytes of memory of each GPU; an empty list without nvidia-smi or for MIG parts."""
+    """Return the bytes of memory of each GPU; an empty list without nvidia-smi, or if it names them otherwise."""
     _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
     rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
     found = {uuid: 2**20 * float(size) for uuid, size in rows}

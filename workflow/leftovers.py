@@ -10,9 +10,8 @@ from workflow import files
 from workflow.locks import is_running
 from workflow.pipeline import Run
 
-# files of write_atomically, and folders of typeset and book; each name has the id of the process that
-# writes it
-SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:typeset|book)-(\d{1,7})-\w+")
+# files of write_atomically, and folders of typeset; each name has the id of the process that writes it
+SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.typeset-(\d{1,7})-\w+")
 YOUNG = 600  # seconds: a process on another machine may still write younger files
 
 

@@ -29,10 +29,8 @@ NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.bo
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def report_page(
-    parameters: Mapping[str, Any], outputs: Mapping[str, dict], places: Mapping[str, str] | None = None
-) -> str:
-    """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
+def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
+    """Return the page as HTML."""
     findings, ablation, choices, views, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
         for name in ("findings", "ablation", "sensitivity", "tokens", "notes", "numbers")
@@ -65,7 +63,6 @@ def report_page(
         ablation=ablation,
         notes=[row["note"] for row in notes],
         number=format_value,
-        places=places or {},
         tokens=Markup(TokenViewer(views)._repr_html_()) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)

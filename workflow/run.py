@@ -15,7 +15,7 @@ from functools import partial
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, cluster, dry_run, extras, finding, fresh, hub, leftovers, locks, usable, weights
+from workflow import check, cli, cluster, extras, finding, fresh, hub, leftovers, locks, usable, weights
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -82,14 +82,19 @@ def execute_command(args: Namespace) -> int:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
         say(line)
-    if args.book:
-        from workflow import book  # slow to import, and other verbs do not need it
-
-        book.write_book(run, say)
     if args.verb == "verify":
-        from workflow.verify import verify  # slow to import, too
+        from workflow.verify import verify  # slow to import, and other verbs do not need it
 
         return verify(run, say)
+    return 0
+
+
+def list_jobs(run: Run, force: list[str]) -> int:
+    """Print the jobs that a start would do; do and move nothing."""
+    todo = [verdict.job for verdict in fresh.judge_all(run, force) if verdict.open]
+    for job in todo:
+        say(job.title)
+    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
     return 0
 
 
@@ -99,7 +104,7 @@ def make(args: Namespace, run: Run) -> int:
     if profile:
         cluster.check(profile, run)
     if args.dry_run:
-        return dry_run.list_jobs(run, profile, args.force, say)
+        return list_jobs(run, args.force)
     with locks.run_lock(run):
         hub.pin_revisions(run)
         if profile:

@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from docs.benchmarks import makespan
 from docs.tables.findings import counted_in_report, renewed
 from lib.paper.verdicts import CLAIMS
-from lib.params import load_profile
 from lib.paths import ROOT
 from workflow import cli
-from workflow.pipeline import Run
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-README, APPENDIX = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "ARTIFACT-APPENDIX.md"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_findings_are_counted():
@@ -30,18 +27,6 @@ def test_all_claims_are_counted():
     held, judged = counted_in_report("replay", "paper", CLAIMS).split(" of ")
     assert f"{len(CLAIMS)} claims. It prints numbers for {judged}, and {held} hold" in README
     assert f"On the demo {demo} hold, on the real models {small}." in README
-
-
-@pytest.mark.slow
-def test_the_hours_of_the_papers_run(shared):
-    """As `check` would reckon them for each card, everywhere where they stand."""
-    run, guide = Run("paper", load_profile("paper").model_dump(mode="json"), gpus=1), ROOT / "docs" / "hardware.md"
-    found, text = makespan.hours_of_one_gpu(run, shared / "tokenizers"), guide.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \w+.*?, with vLLM \| (.*?) \| (.*?) \| (.*?), (.*?) \|", text, flags=re.M)
-    expected = {tuple(f"{pair[kind]:.0f} h" for kind in (0, 1) for pair in pairs) for pairs in found.values()}
-    assert len(rows) == len(expected) and set(rows) == expected
-    low, high = (f"{every:.0f}" for every, _ in found[makespan.H200.name])
-    assert re.search(rf"`./run_all.sh paper`.*\| {low} to {high} hours on one H200", APPENDIX)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])

@@ -1,20 +1,17 @@
 """`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import BloomConfig
+from transformers import BloomConfig, GPT2Config, MambaConfig, Qwen3Config
 
 from lib import params
 from lib.generate import generation, preflight
 from lib.paths import ROOT
 from lib.tasks import prompts
-from workflow import check, run, usable
-from workflow.device import Device
+from workflow import check, memory, run, usable
 from workflow.pipeline import Run
-
-DEVICE = Device(cuda=False, name="CPU", memory=8e9, bandwidth=1e10, bytes=4, operations=1e11)
 
 
 def run_of(**values):
@@ -27,12 +24,13 @@ def outline():
     return preflight.load_outline("mine", spec, str(ROOT / spec.source), whole=True)
 
 
-def test_memory(outline):
+def test_memory(outline, monkeypatch):
     weights = outline.model.num_parameters()
 
-    def lines(memory, **values):
+    def lines(free, **values):
+        monkeypatch.setattr(memory, "find_place", lambda *words: memory.Place("CPU", free))
         asked = preflight.Preflight(outline, run_of(**values).values, {})
-        return " ".join(next(check.about_cost(run_of(**values), asked, replace(DEVICE, memory=memory))))
+        return " ".join(check.about_memory(run_of(**values), asked))
 
     assert lines(8e9).startswith("ok 0.00096 billion")
     assert "too little for the weights alone" in lines(4 * weights)
@@ -43,9 +41,19 @@ def test_memory(outline):
     assert lines(middle, max_batch_tokens=room).startswith("ok"), "what it proposes does fit"
 
 
+@pytest.mark.parametrize("config, numbers", [
+    (Qwen3Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16), 2 * 2 * 2 * 16),
+    (GPT2Config(n_embd=64, n_layer=2, n_head=4), 2 * 2 * 64),
+    (MambaConfig(hidden_size=64, num_hidden_layers=2), 0),  # of states alone
+])  # fmt: skip
+def test_numbers_of_a_token_in_the_cache_by_hand(config, numbers):
+    """A key and a value per layer and head."""
+    assert memory.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
+
+
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
     monkeypatch.setattr(check.gpus, "list_gpus", lambda: ["0"])
-    ((level, text),) = check.about_machine(run_of(), DEVICE)
+    ((level, text),) = check.about_machine(run_of())
     assert level == "wrong" and "sees none" in text and "TORCH_INDEX" in text
 
 

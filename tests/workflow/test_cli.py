@@ -41,17 +41,6 @@ def test_a_profile_with_the_name_of_a_verb_is_refused(project, line, name):
         cli.check(line.split(), project.root)
 
 
-def test_modules_that_every_python_would_run_are_refused(project):
-    """They would stand before the standard library's, in every job."""
-    for name in ("sitecustomize.py", "notebooks/types.py", "yaml/__init__.py"):
-        path = project.root / name
-        write(path, "raise SystemExit('ran')")
-        code, text = project.shell("replay")
-        shown = name.removesuffix("/__init__.py")
-        assert code == 2 and text.startswith(f"run_all.sh: every Python started here would import '{shown}'")
-        path.unlink()
-
-
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
     for name in ("sitecustomize", "random", "json"):
         write(tmp_path / f"{name}.py", "raise SystemExit('ran')")

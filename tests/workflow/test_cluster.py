@@ -11,10 +11,10 @@ from small_project import ROOT, write
 from test_fresh import complete, run_of
 
 from lib.paths import UserError
-from workflow import cluster, dry_run, fresh, node, notebook, records, run
+from workflow import cluster, node, notebook, records, run
 from workflow.cluster import Profile
-from workflow.pipeline import Job, Run
-from workflow.rules import NOTEBOOKS, Notebook
+from workflow.pipeline import Run
+from workflow.rules import NOTEBOOKS
 
 ROWS = {row.number: row for row in NOTEBOOKS}
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0}, cluster="slurm")
@@ -34,7 +34,7 @@ def of(**resources) -> Profile:
 # ---- the profile
 
 
-@pytest.mark.parametrize("name", ["slurm", "kubernetes"])
+@pytest.mark.parametrize("name", ["slurm"])
 def test_the_shipped_profiles_name_every_notebook(name):
     profile = cluster.load_profile(str(ROOT / "profiles" / name))
     for row in NOTEBOOKS:
@@ -151,17 +151,3 @@ def test_only_jobs_of_this_run_and_folder_are_cancelled(answers, monkeypatch):
     answers.said["squeue"] = (0, f"7 {name}_1234\n8 another\n9 {name}2_1234\n10 {name}_5")
     monkeypatch.setattr(cluster, "PATIENCE", 0)
     assert cluster.cancel(of(), RUN) == 2 and ("scancel", "7", "10") in answers.asked
-
-
-# ---- what would be submitted
-
-
-def test_a_line_for_each_job_with_its_hours(monkeypatch):
-    found, said = Run("demo", DEMO, gpus=1, cluster="slurm"), []
-    todo = found.jobs[:1] + found.jobs[-1:] + (Job(found, Notebook("11_mine", heavy=True), "tiny-llama", "demo-easy"),)
-    monkeypatch.setattr(fresh, "judge_all", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
-    assert dry_run.list_jobs(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
-    assert said[0].startswith("01_generate tiny-llama demo-easy  threads 1, partition gpu, runtime 60; ")
-    assert said[0].endswith(" h") and said[1].endswith("; 0.0017 h"), "six seconds of a light notebook"
-    assert said[2].startswith("11_mine tiny-llama demo-easy ") and said[2].endswith("; hours unknown")
-    assert "3 of" in said[3] and "and 1 job(s) of unknown length (hours as on a GPU of 80 GB); nothing was" in said[3]

@@ -14,15 +14,9 @@ from lib import params
 from lib.generate import preflight
 from lib.paths import ROOT, UserError
 from workflow import check, leftovers, notebook, records, run
-from workflow.device import Device
 from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
-
-
-@pytest.fixture(autouse=True)
-def no_clock(monkeypatch):
-    monkeypatch.setattr(check, "measure_device", lambda threads: Device(False, "CPU", 8e9, 1e10, 1e11, 4))
 
 
 def test_a_profile_that_cannot_be_read(inside, capsys):

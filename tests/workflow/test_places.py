@@ -7,11 +7,8 @@ import torch
 
 from lib import params, store
 from lib.generate import preflight, pretrained
-from workflow import check, device, gpus, keys, usable
-from workflow.device import Device
+from workflow import check, gpus, keys, memory, usable
 from workflow.pipeline import Run
-
-CARD = Device(cuda=True, name="a GPU", memory=80e9, bandwidth=2e12, operations=3e14, bytes=2)
 
 
 @pytest.fixture
@@ -31,14 +28,17 @@ def test_they_take_no_gpu_and_one_thread(run, monkeypatch):
     assert {(job.model, job.gpus) for job in placed.jobs if job.model} == {("tiny-llama", 1), ("tiny-qwen", 0)}
 
 
-def test_check_estimates_on_the_processor_for_them(run, monkeypatch):
-    measured = replace(CARD, cuda=False, name="CPU", bytes=4)
-    monkeypatch.setattr(device, "measure_device", lambda threads, small: measured if small else CARD)
-    spec = params.load_model_config("tiny-llama").model_copy(update={"dtype": "auto"})
-    network = pretrained.outline_network(pretrained.read_config(str(spec.place)))
-    assert check.adjust_to_model(CARD, spec, network) == measured
-    monkeypatch.setattr(pretrained, "SMALL", 1000)
-    assert check.adjust_to_model(CARD, spec, network) == CARD
+def test_check_asks_for_memory_where_they_run(run, monkeypatch):
+    """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says so."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80e9, 80e9))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    asked = []
+    monkeypatch.setattr(memory, "check_memory", lambda *words: asked.append((words[1], words[-1])) or ("ok", ""))
+    for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
+        monkeypatch.setattr(pretrained, "SMALL", smallest)
+        check.about_memory(run, preflight.Preflight(outline(dtype="auto", **changed), run.values, {}))
+    assert [(size, place.name) for size, place in asked] == [(4, "CPU"), (2, "a GPU"), (2, "all 2 GPUs")]
+    assert asked[2][1].memory == 160e9
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
