@@ -15,7 +15,7 @@ from lib import params
 from lib.analysis import comparison_of_runs
 from lib.analysis.results import Results
 from lib.analysis.run_results import Signals, load_signals, results_of_run
-from lib.paper.comparison_with_paper import TABLES, printed_numbers
+from lib.paper.report_contents import TABLES, printed_numbers
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
 

@@ -89,7 +89,7 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     ours, theirs
-        The numbers of a run and of the shipped one, from `lib.paper.comparison_with_paper.printed_numbers`.
+        The numbers of a run and of the shipped one, from `lib.paper.report_contents.printed_numbers`.
     """
     ours, theirs = (side[["table", "key", "value", "text"]] for side in (ours, theirs))
     table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("", "_there"))

@@ -44,16 +44,14 @@ def estimators(results: Results | None = None) -> Table:
 
 def inference_settings(results: Results) -> Table:
     """Return `tab:inference_settings`: settings in rows, models in columns."""
-    forms = {"top_k": "{:.0f}", "min_p": "{:g}"}
-    texts = {
-        escape(model.label): [
-            *(forms.get(name, "{}").format(float(getattr(model, name))) for name in DECODING_SETTINGS.values()),
-            "Yes" if model.system_prompt else "No",
-        ]
-        for model in results.settings
-    }
-    frame = pd.DataFrame(texts, pd.Index([*DECODING_SETTINGS, "System prompt"], name=r"\textbf{Setting}"))
-    return Table(frame, {"": "l" + "c" * len(texts)}, title=results.title)
+    models, forms = results.settings, {"top_k": "{:.0f}", "min_p": "{:g}"}
+    rows = {}
+    for heading, name in DECODING_SETTINGS.items():
+        rows[heading] = [forms.get(name, "{}").format(float(getattr(model, name))) for model in models]
+    rows["System prompt"] = ["Yes" if model.system_prompt else "No" for model in models]
+    texts = pd.DataFrame([*rows.values()], pd.Index([*rows], name=r"\textbf{Setting}"))
+    labels = [escape(model.label) for model in models]
+    return Table(texts.set_axis(labels, axis=1), {"": "l" + "c" * len(models)}, title=results.title)
 
 
 # ---- raw confidence

@@ -8,7 +8,7 @@ import pytest
 
 from lib.calibrate.calibrators import METHODS
 from lib.paper import numbers_of_paper, tables
-from lib.paper.comparison_with_paper import printed_numbers
+from lib.paper.report_contents import printed_numbers
 
 MEAN = SimpleNamespace(
     name="mean", label="Mean", answer_label="mean", inputs={"confidence": object}, answer_input="confidence"

@@ -9,7 +9,7 @@ from latex import paper as paper_text
 
 from lib import params, store
 from lib.analysis import run_results
-from lib.paper import comparison_with_paper, notes, numbers_of_paper, tables
+from lib.paper import numbers_of_paper, report_contents, tables
 from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
@@ -107,7 +107,7 @@ def as_the_papers(paper, **values):
 
 
 def test_the_paper_lies_inside_its_own_intervals(paper):
-    found = comparison_with_paper.compare_with_paper(as_the_papers(paper), paper).records
+    found = report_contents.compare_with_paper(as_the_papers(paper), paper).records
     assert set(found.verdict) == {"inside", "no interval printed"} and found.difference.abs().max() == 0
     assert len(found) > 1300 and (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90
 
@@ -118,12 +118,12 @@ def test_a_number_outside_its_interval_is_said_so(paper, beyond, outside):
     row = table.query("model == 'Llama-3.1-8B' and dataset == 'GSM8K' and estimator == 'seq_avg' and metric == 'ece'")
     table.loc[row.index, "value"] = row.high + beyond
     run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
-    found = comparison_with_paper.compare_with_paper(run, paper).records.query("table == 'tab_result_estimation_full'")
+    found = report_contents.compare_with_paper(run, paper).records.query("table == 'tab_result_estimation_full'")
     assert (found.verdict == "outside").sum() == outside
 
 
 def test_other_models_settings_and_questions_are_compared_with_nothing(paper, demo):
-    found = comparison_with_paper.compare_with_paper(demo, paper).records
+    found = report_contents.compare_with_paper(demo, paper).records
     assert set(found.verdict) == {"not comparable: another model"} and found.value_paper.isna().all()
     run = as_the_papers(paper)
     others = {
@@ -132,13 +132,13 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
     }
     for reason, change in others.items():
         settings = [type(spec)(**vars(spec) | change) for spec in run.settings]
-        found = comparison_with_paper.compare_with_paper(replace(run, settings=settings), paper).records
+        found = report_contents.compare_with_paper(replace(run, settings=settings), paper).records
         found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
         assert set(found.verdict) == {f"not comparable: {reason}"}
     own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
-    assert comparison_with_paper.find_foreign(replace(run, questions=own), paper) == {}
+    assert report_contents.find_foreign(replace(run, questions=own), paper) == {}
     limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
-    found = comparison_with_paper.compare_with_paper(replace(run, questions=limited), paper).records
+    found = report_contents.compare_with_paper(replace(run, questions=limited), paper).records
     found = found[found.verdict.str.startswith("not comparable") & (found.table == "tab_result_estimation")]
     words = {"SVAMP": "other numbers of questions", "GSM8K": "other questions"}
     assert set(zip(found.dataset, found.verdict, strict=True)) == {
@@ -149,7 +149,7 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
 def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says():
     """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
     first, second = np.random.default_rng(0).normal(size=(2, 200_000))
-    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison_with_paper.EXPECTED_CAPTURE_RATE
+    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == report_contents.EXPECTED_CAPTURE_RATE
 
 
 # ---- a run that lacks answers or passes
@@ -172,7 +172,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     is the label of a model without any answer."""
     signals = heads(shipped, 8, models, answers=["tiny-llama"])
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
-    said = notes.list_notes("shipped", signals, results).records.note.tolist()
+    said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said
     shown = tables.result_estimation(results).latex
     assert ("BALD" in shown) == bool(models) and r"\ptrue" in shown
@@ -181,9 +181,9 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     verdicts = judge_all(results)
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
     made = {f"{model}__demo-hard": {} for model in models}
-    monkeypatch.setattr(notes.store, "read_manifests", lambda run, kind, pairs: made.items())
+    monkeypatch.setattr(report_contents.store, "read_manifests", lambda run, kind, pairs: made.items())
     absent = [label for name, label in results.models.items() if name not in models]
-    why = notes.explain_empty_cells("mine", results)
+    why = report_contents.explain_empty_cells("mine", results)
     assert [line for line in why if not line.startswith("--")] == [
         f"No dropout passes of {label} on Demo-Hard: not made yet." for label in absent
     ]

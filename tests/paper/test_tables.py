@@ -8,11 +8,11 @@ import pytest
 from latex import PAPER, paper
 from synthetic import results_of
 
-from lib.paper import notes, tables
+from lib.paper import report_contents, tables
 from lib.paper.booktabs import COMMANDS, MACROS, as_html, escape
 from lib.paper.captions import CAPTIONS, OF_PAPER
-from lib.paper.comparison_with_paper import TABLES
 from lib.paper.numbers_of_paper import published
+from lib.paper.report_contents import TABLES
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
 
@@ -74,9 +74,11 @@ def test_what_is_missing_is_a_dash_and_the_page_says_why(monkeypatch):
     assert "nan" not in table.latex.lower() and "NA" not in table.latex
     assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
     assert table.latex.count(r"\textit{") == 1 and r"\multicolumn{7}{l}{\textit{Demo models.}} \\" in table.latex
-    monkeypatch.setattr(notes.store, "read_manifests", lambda run, kind, pairs: ((pair, {}) for pair in pairs))
-    monkeypatch.setattr(notes.params, "models_at_hand", lambda names: names)
-    assert list(notes.explain_empty_cells("mine", some)) == ["--: one class only."]
+    monkeypatch.setattr(
+        report_contents.store, "read_manifests", lambda run, kind, pairs: ((pair, {}) for pair in pairs)
+    )
+    monkeypatch.setattr(report_contents.params, "models_at_hand", lambda names: names)
+    assert list(made.explain_empty_cells("mine", some)) == ["--: one class only."]
 
 
 # ---- what is printed is what is compared

@@ -13,7 +13,7 @@ from browser import _browse, chromium
 from bs4 import BeautifulSoup
 from hostile import STRINGS
 
-from lib.paper import comparison_with_paper, tables
+from lib.paper import report_contents, tables
 from lib.paper.report_records import ReportRecords
 from lib.paper.verdicts import CLAIMS, Verdict
 from lib.paths import visible
@@ -55,7 +55,7 @@ def test_a_number_is_rounded_once():
     shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
     claim = CLAIMS[0]
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
-    (record,) = comparison_with_paper.list_claims({claim.name: verdict}).records.paper_rows
+    (record,) = report_contents.list_claims({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text

@@ -92,7 +92,7 @@ def test_executed_notebooks_may_be_opened_and_saved(copy):
 
 @pytest.mark.parametrize("path, old, new", [
     ("workflow/report.html.jinja", "<main>", "<main lang>"),
-    ("lib/paper/comparison_with_paper.py", "0.834", "0.835"),  # the report shows it by itself
+    ("lib/paper/report_contents.py", "0.834", "0.835"),  # the report shows it by itself
     ("artifacts/paper.yaml", "twice", "often"),
 ])  # fmt: skip
 def test_the_report_is_renewed_for_what_it_is_made_by(copy, path, old, new):

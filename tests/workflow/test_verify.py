@@ -14,7 +14,7 @@ from lib import params
 from lib.analysis import comparison_of_runs
 from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
 from lib.analysis.run_results import interpret_signals, load_signals
-from lib.paper.comparison_with_paper import TABLES
+from lib.paper.report_contents import TABLES
 from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run

@@ -1,25 +1,29 @@
-"""Comparison of a run with the paper: its claims, and each number of its tables.
+"""What 08 tells the report beside tables and figures: claims, each number beside the paper's, ablations, notes.
 
 Only the paper's own models, with its sampling and its questions, can reproduce the paper. Numbers of other models are
 not compared.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
+from lib.analysis.run_results import Signals
 from lib.paper import tables
 from lib.paper.booktabs import Table
 from lib.paper.captions import CAPTIONS, OF_PAPER
+from lib.paper.frame_labels import label_rows
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.report_records import ReportRecords
 from lib.paper.verdicts import VERDICT_WORDS, Verdict
 from lib.score.estimators import ESTIMATORS
+from lib.score.interpretation import answer_coverage
 from lib.store import PAIR
 
 TABLES: dict[str, Callable[[Results], Table]] = {
@@ -55,8 +59,7 @@ def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
-    unshown = ("name", "place")
-    return ReportRecords(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
+    return ReportRecords(frame, frame.drop(columns=["name", "place", *frame.filter(like="_rows")]))
 
 
 # ---- numbers
@@ -89,15 +92,11 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
-    verdicts = {
-        "not in the paper": both["value_paper"].isna(),
-        "no interval printed": both["low_paper"].isna(),
-        "inside": inside,
-    }
     foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(find_foreign(here, paper).get)
     reasons = foreign.bfill(axis=1).iloc[:, 0]
-    both["verdict"] = np.select([*verdicts.values()], [*verdicts], "outside")
-    both["verdict"] = both["verdict"].where(reasons.isna(), NOT_COMPARABLE + reasons)
+    conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
+    verdicts = [NOT_COMPARABLE + reasons.fillna(""), "not in the paper", "no interval printed", "inside"]
+    both["verdict"] = np.select(conditions, verdicts, "outside")
     both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
     words = {
         "model": both["model_label"],
@@ -140,6 +139,64 @@ def find_foreign(here: Results, paper: Results) -> dict[str, str]:
 
 def list_ablation(here: Results) -> ReportRecords:
     """List the results of 04b by pair and arm, with the run's labels; empty if it was not run."""
-    frame = here.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))
-    frame = frame.assign(model=frame.model.map(dict(here.models)), dataset=frame.dataset.map(dict(here.datasets)))
+    frame = label_rows(here.frames.get("ablation", pd.DataFrame()), here.models, here.datasets)
     return ReportRecords(frame, frame.round(3))
+
+
+# ---- notes on all tables
+
+NOT_AT_HAND = "from a file, the model not at hand: nothing is known of P(True), passes with dropout and temperature"
+
+
+def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
+    """List the notes on a run's tables, a row each."""
+    counted = answer_coverage(signals.generations)
+    rows = counted["rows"].sum()
+    unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
+    shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
+    lines = [
+        *describe_sources(run, results),
+        f"{shares}, {cut:.1%} cut by length.",
+        *describe_row_counts(results),
+        *explain_empty_cells(run, results),
+    ]
+    frame = pd.DataFrame({"note": lines})
+    return ReportRecords(frame, frame)
+
+
+def describe_sources(run: str, results: Results) -> list[str]:
+    """Return a line for each model: its source and revision, and the device and precision, from its manifests."""
+    pairs, lines = store.pair_names(list(results.models), list(results.datasets)), []
+    for pair, facts in store.read_manifests(run, "generations", pairs):
+        said = NOT_AT_HAND
+        if loaded := facts.get("loaded"):
+            revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
+            said = f"{loaded['source']}{revision}, on {loaded['device']}, {loaded['dtype']}"
+        lines.append(f"{results.models[pair.split('__')[0]]}: {said}.")
+    return list(dict.fromkeys(lines))
+
+
+def describe_row_counts(results: Results) -> Iterator[str]:
+    """Yield the number of evaluation rows, and a line for each pair in which some estimators have fewer."""
+    rows = results.frames["result_estimation"].query("metric == 'ece'")
+    rows = label_rows(rows, results.models, results.datasets).assign(most=rows.groupby(PAIR).n.transform("max"))
+    counts = (f"{n} of {dataset}" for dataset, n in rows.groupby("dataset", observed=True).n.max().items())
+    yield f"Evaluation rows: {', '.join(counts)}."
+    fewer = rows[rows.n < rows.most].groupby([*PAIR, "n", "most"], observed=True)
+    for (model, dataset, n, most), part in fewer:
+        yield f"{', '.join(part.estimator)} on {model} on {dataset}: {n} of {most} rows."
+
+
+def explain_empty_cells(run: str, results: Results) -> Iterator[str]:
+    """Yield why a pair has no passes with dropout, and the reasons of other missing numbers, each once."""
+    models = params.models_at_hand(list(results.models))
+    pairs = store.pair_names(models, list(results.datasets))
+    made = dict(store.read_manifests(run, "dropout", pairs))
+    for pair in pairs:
+        model, dataset = pair.split("__")
+        if reason := made[pair].get("missing") if pair in made else "not made yet":
+            yield f"No dropout passes of {results.models[model]} on {results.datasets[dataset]}: {reason}."
+    told = [frame for frame in results.frames.values() if "reason" in frame]
+    reasons = pd.concat([frame.reason[frame.filter(["value", "answered"]).isna().any(axis=1)] for frame in told])
+    if said := ", ".join(filter(None, reasons.dropna().unique())):
+        yield f"--: {said}."
