@@ -78,7 +78,7 @@ def test_what_is_missing_is_a_dash_and_the_page_says_why(monkeypatch):
         report_contents.store, "read_manifests", lambda run, kind, pairs: ((pair, {}) for pair in pairs)
     )
     monkeypatch.setattr(report_contents.params, "models_at_hand", lambda names: names)
-    assert list(made.explain_empty_cells("mine", some)) == ["--: one class only."]
+    assert list(report_contents.explain_empty_cells("mine", some)) == ["--: one class only."]
 
 
 # ---- what is printed is what is compared
