@@ -105,7 +105,7 @@ def set_table(
     texts = numbers.text.where(~numbers.bold.astype(bool), numbers.text.map(embolden))
     cells = texts.groupby([numbers.row, numbers.column]).agg(join).unstack(fill_value="")
     cells = cells.reindex(index=range(len(rows)), columns=range(len(columns)), fill_value="")
-    cells = cells.set_axis(rows.index).set_axis(columns.index, axis=1)
+    cells = cells.set_axis(rows.index).set_axis(columns.index, axis=1).rename_axis(columns=lambda name: None)
     return Table(cells, {"": spec} if isinstance(spec, str) else spec, numbers, title)
 
 

@@ -38,7 +38,9 @@ WITH_INTERVALS = ["skill", "auroc", "augrc"]  # raw, shown with intervals
 def estimators(results: Results | None = None) -> Table:
     """Return `tab:estimators`, from the registry."""
     defined = [e for e in ESTIMATORS.values() if e.definition]
-    labels = pd.MultiIndex.from_tuples([(e.group, e.label) for e in defined], names=[None, r"\textbf{Method}"])
+    labels = pd.MultiIndex.from_tuples(
+        [(e.group.replace("_", "-"), e.label) for e in defined], names=[None, r"\textbf{Method}"]
+    )
     return Table(pd.DataFrame({r"\textbf{Definition}": [e.definition for e in defined]}, labels), {"": "ll"})
 
 
