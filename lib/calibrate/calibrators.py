@@ -23,7 +23,6 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.paths import check_choice
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
@@ -150,8 +149,8 @@ class Isotonic(Calibrator):
 class Temperature(Calibrator):
     """Temperature scaling of the answer tokens: the t with the lowest log-loss of correctness.
 
-    The log-loss is that of Ans Avg, or of the estimator `target`. Scores are `AnswerLogits`. The search covers
-    [0.1, 20]; `at_bound_` is set if it ends at a bound.
+    The log-loss is that of Ans Avg. Scores are `AnswerLogits`. The search covers [0.1, 20]; `at_bound_` is set if it
+    ends at a bound.
     """
 
     symbols = {"t": "temperature_"}
@@ -159,12 +158,9 @@ class Temperature(Calibrator):
     temperature_: float | None = None
     at_bound_: bool = False
 
-    def __init__(self, target: str = "ans_avg"):
-        self.target = check_choice("target", target, ANSWER_ESTIMATORS)
-
     def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
         def loss(log_t: float) -> float:
-            return float(w @ score.loss(np.exp(log_t), y > 0, ANSWER_ESTIMATORS[self.target]))
+            return float(w @ score.loss(np.exp(log_t), y > 0))
 
         grid = np.log(temperatures(41))  # the loss may have several minima: search a grid, then its best bracket
         best = int(np.argmin([loss(x) for x in grid]))
@@ -183,7 +179,7 @@ class Temperature(Calibrator):
         parabola through the three lowest points; its confidence is interpolated.
         """
         grid = temperatures(161)
-        losses = np.stack([score.loss(t, correct, ANSWER_ESTIMATORS[self.target]) for t in grid], axis=1)
+        losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:

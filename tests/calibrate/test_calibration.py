@@ -150,17 +150,16 @@ def test_temperature_through_what_is_stored_is_that_of_all_logits(rows, vocabula
             assert right == pytest.approx(full_softmax(frame, t, joint), abs=2e-5) and right + wrong == pytest.approx(1)
 
 
-@pytest.mark.parametrize("joint", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-def test_temperature_is_the_optimum_over_all_logits(joint, seed):
-    """Of the mean that it is fitted for; it serves both."""
+def test_temperature_is_the_optimum_over_all_logits(seed):
+    """Of Ans Avg; it serves both."""
     frame = generations(rows=60, accuracy=0.5, seed=seed).iloc[:60]
     answers, y = answers_of(frame), responses(frame).correct.to_numpy(bool)
-    fitted = Temperature("ans_joint" if joint else "ans_avg").fit(answers, y)
+    fitted = Temperature().fit(answers, y)
     found = fitted.temperature_
 
     def loss(t):
-        c = np.clip(full_softmax(frame, t, joint), 1e-12, 1 - 1e-12)
+        c = np.clip(full_softmax(frame, t), 1e-12, 1 - 1e-12)
         return -np.log(np.where(y, c, 1 - c)).sum()
 
     assert not fitted.at_bound_ and 0.1 < found < 20
@@ -286,7 +285,6 @@ def test_rows_that_cannot_be_fitted_or_predicted_are_refused():
 
 
 MISSPELLED = [
-    (lambda: Temperature(target="ans-joint"), "'ans_avg', 'ans_joint'"),
     (lambda: EvaluationChoices(missing="last"), "'last_number', 'drop' or 'zero'"),
     (lambda: EvaluationChoices(logprobs_from="samples"), "'model' or 'sampling'"),
     (lambda: EvaluationChoices(phi="top"), "'clip', 'top_k' or 'top_p'"),

@@ -44,7 +44,7 @@ def written(confidence, folder):
 
 
 def isotonic_record(fitted):
-    fit = fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted, None)
+    fit = fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted)
     return json.loads(json.dumps(calibrator_files.calibrator_record(fit)))
 
 
