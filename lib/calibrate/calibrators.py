@@ -39,8 +39,8 @@ class Calibrator(BaseEstimator):
 
     fits_one_class = True
     symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
-    flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
     n_rows_: float  # number of rows that it was fitted to, each counted with its weight
+    note_: str  # anything unusual about the fit, for the column `reason`
     constant_: float | None
 
     def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
@@ -70,7 +70,7 @@ class Calibrator(BaseEstimator):
         if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
             raise ValueError("fit needs finite scores, without NaN and infinity")
         self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
-        self.saw_one_class_ = len(set(y)) < 2
+        self.note_ = "one class only" if len(set(y)) < 2 else ""
         self.constant_ = self._constant(y)
         if self.constant_ is None:
             self._fit(score, y, w)
@@ -123,13 +123,6 @@ class Calibrator(BaseEstimator):
         """Learned numbers by their symbol in the tables: t, or a and b."""
         return {symbol: getattr(self, name) for symbol, name in self.symbols.items()}
 
-    @property
-    def note(self) -> str:
-        """Anything unusual about the fit, for the column `reason`."""
-        if self.saw_one_class_:
-            return "one class only"
-        return next((note for flag, note in self.flags.items() if getattr(self, flag)), "")
-
 
 class Isotonic(Calibrator):
     """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the fitted range.
@@ -154,7 +147,6 @@ class Temperature(Calibrator):
     """
 
     symbols = {"t": "temperature_"}
-    flags = {"at_bound_": "at the bound"}
     temperature_: float | None = None
     at_bound_: bool = False
 
@@ -167,6 +159,8 @@ class Temperature(Calibrator):
         bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
         self.at_bound_ = bool(min(x - grid[0], grid[-1] - x) < 1e-6)
+        if self.at_bound_:
+            self.note_ = self.note_ or "at the bound"
         self.temperature_ = float(np.clip(np.exp(x), COLDEST, HOTTEST))
 
     def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
@@ -214,7 +208,6 @@ class Platt(Calibrator):
 
     fits_one_class = False
     symbols = {"a": "a_", "b": "b_"}
-    flags = {"separable_": "separable"}
     a_: float | None = None
     b_: float | None = None
     separable_: bool = False
@@ -230,6 +223,7 @@ class Platt(Calibrator):
         self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
         target = y
         if self.separable_:
+            self.note_ = "separable"
             target = np.where(y > 0, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
         x = np.tile((score - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)

@@ -186,7 +186,7 @@ def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
     """Return the table `learned` of `calibrate`."""
     rows: list[tuple] = []
     for fit in fits:
-        key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note
+        key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note_
         numbers = fit.calibrator.learned or ({"": None} if note else {})
         rows += [(*key, metric, value, fit.calibrator.n_rows_, note) for metric, value in numbers.items()]
     return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype({"value": "Float64"})

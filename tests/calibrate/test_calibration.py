@@ -229,7 +229,7 @@ def test_weights_are_repeated_rows(make, rows):
     which = np.repeat(np.arange(len(x)), times)
     weighted, repeated = make().fit(scores, y, times), make().fit(scores[which], y[which])
     assert weighted.predict(scores) == pytest.approx(repeated.predict(scores), abs=1e-6)
-    assert (weighted.n_rows_, weighted.note) == (repeated.n_rows_, repeated.note)
+    assert (weighted.n_rows_, weighted.note_) == (repeated.n_rows_, repeated.note_)
     if make is Temperature:
         subsets = [
             make().fit_many(scores, y > 0, scores)(*of) for of in ((np.arange(len(x)), times), (which, which**0))
@@ -262,7 +262,7 @@ def test_one_class_gives_what_the_method_gives(n, right):
     assert isotonic.predict([0.1, 0.99]).tolist() == platt.predict([-50.0, 50.0]).tolist() == [right, right]
     assert platt.learned == {"a": None, "b": None}
     assert temperature.at_bound_ and temperature.temperature_ == pytest.approx(0.1 if right else 20.0, rel=1e-5)
-    assert {model.note for model in (isotonic, platt, temperature)} == {"one class only"}
+    assert {model.note_ for model in (isotonic, platt, temperature)} == {"one class only"}
     subsets = Temperature().fit_many(tokens, y, new)
     assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(new), abs=5e-3)
 
