@@ -12,7 +12,6 @@ from sklearn.metrics import log_loss
 
 from lib.calibrate.fitting import DataByPair
 from lib.score.metrics import reliability_diagram
-from lib.store import PAIR
 
 CONFIDENT_SCORE = 0.9
 SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float32
@@ -67,17 +66,6 @@ def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
     bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
     return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
-
-
-def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
-    """Return the smallest n (`enough`) from which the mean ECE stays within a relative tolerance of its value on all
-    rows."""
-    curve, rows = [*PAIR, "sampling", "method"], []
-    for key, part in bands[bands.method != ""].groupby(curve, sort=False):
-        too_high = part["mean"] > (1 + within) * part["mean"].iloc[-1]
-        too_few = part.n <= part.n[too_high].max()  # none if no mean is too high: the largest is NaN
-        rows.append((*key, part.n[~too_few].min()))
-    return pd.DataFrame(rows, columns=[*curve, "enough"])
 
 
 def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:

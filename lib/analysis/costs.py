@@ -11,14 +11,6 @@ EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald")  # estimators tha
 CELL = [*PAIR, "estimator"]
 
 
-def costs_of_run(
-    generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, results: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """Return `costs`, as `count_tokens`, and `cost_quality`; `results` are from `evaluate`."""
-    costs = count_tokens(generations, verification, dropout)
-    return {"costs": costs, "cost_quality": cost_and_quality(costs, results)}
-
-
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame) -> pd.DataFrame:
     """Return the mean tokens of an evaluation question by pair and estimator, beyond the response.
 
@@ -39,7 +31,10 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, dropout:
 
 
 def cost_and_quality(costs: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
-    """Return by pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
+    """Return by pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score.
+
+    `costs` are from `count_tokens`, `results` from `evaluate`.
+    """
     measured = results[results["metric"].isin(["ece", "auroc"])].astype({"value": float}).dropna(subset="value")
     table = measured.pivot(index=CELL, columns="metric", values="value").reindex(columns=["ece", "auroc"]).reset_index()
     tokens = costs.set_index(CELL)["value"]

@@ -123,8 +123,12 @@ def calibration_frames(signals: Signals) -> Frames:
 
 
 def statistics_frames(signals: Signals) -> Frames:
-    """Return, for every pair, the statistics that the paper shows as pictures or in words."""
+    """Return, for every pair, the statistics that the paper shows as pictures or in words.
+
+    Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
+    """
     responses, evaluation = signals.responses, signals.confidence[signals.confidence.split == "evaluation"]
+    passes = rows_at_selected_rate(dropout_statistics.keep_parsed_answers(signals.dropout, responses))
     gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
     return {
         "overconfidence": gaps.mean().rename("gap").reset_index(),
@@ -133,19 +137,9 @@ def statistics_frames(signals: Signals) -> Frames:
         "positions": token_statistics.position_curves(responses),
         "calibration_rows": calibration_statistics.describe_calibration_split(signals.sets),
         "verification": costs.verification_costs(signals.verification, signals.generations),
-        **pass_frames(signals),
-    }
-
-
-def pass_frames(signals: Signals) -> Frames:
-    """Return the statistics of the passes at the selected rate, on rows with a parsed answer; empty without any."""
-    passes = rows_at_selected_rate(dropout_statistics.keep_parsed_answers(signals.dropout, signals.responses))
-    if passes.empty:
-        return dict.fromkeys(("entropies", "passes", "by_passes"), passes)
-    return {
         "entropies": apply_by_pair(dropout_statistics.entropy_curves, passes),
         "passes": dropout_statistics.summarize_passes(passes),
-        "by_passes": dropout_statistics.ece_by_number_of_passes(signals.responses, signals.dropout, signals.choices),
+        "by_passes": dropout_statistics.ece_by_number_of_passes(responses, signals.dropout, signals.choices),
     }
 
 
@@ -191,9 +185,8 @@ def results_of_run(
     Raise UserError if stored frames are missing, other than those of 04b.
     """
     frames = raw_frames(signals, n_bins_ablation) | statistics_frames(signals)
-    frames |= costs.costs_of_run(
-        signals.generations, signals.verification, signals.dropout, frames["result_estimation"]
-    )
+    frames["costs"] = costs.count_tokens(signals.generations, signals.verification, signals.dropout)
+    frames["cost_quality"] = costs.cost_and_quality(frames["costs"], frames["result_estimation"])
     for kind in [kind for kind in STORED_FRAMES if kind in kinds]:
         folder, name = kind.split("/")
         frame = store.read_pairs(run, folder, name, models, datasets)

@@ -60,10 +60,10 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def apply_by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
-    """Apply a function to the rows of every pair, and add the columns model and dataset."""
+    """Apply a function to the rows of every pair, and add the columns model and dataset; empty without rows."""
     groups = rows.groupby(PAIR, sort=False)
     parts = [function(part).assign(model=model, dataset=dataset) for (model, dataset), part in groups]
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=PAIR)
 
 
 def answer_token_logprobs(responses: pd.DataFrame) -> pd.DataFrame:

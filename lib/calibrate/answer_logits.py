@@ -106,7 +106,7 @@ class AnswerLogits:
         parts = np.split(values, ends[:-1]) if self.n_rows else []
         return [part if part.size else None for part in parts]
 
-    def loss(self, t: float, correct: np.ndarray, joint: bool = False) -> np.ndarray:
-        """Return the log-loss of correctness, (n,)."""
-        right, wrong = self.confidence(t, joint)
+    def loss(self, t: float, correct: np.ndarray) -> np.ndarray:
+        """Return the log-loss of correctness under Ans Avg, (n,)."""
+        right, wrong = self.confidence(t)
         return -np.log(np.maximum(np.where(correct, right, wrong), TINY))

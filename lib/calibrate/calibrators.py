@@ -23,7 +23,6 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.paths import check_choice
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
@@ -40,8 +39,8 @@ class Calibrator(BaseEstimator):
 
     fits_one_class = True
     symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
-    flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
     n_rows_: float  # number of rows that it was fitted to, each counted with its weight
+    note_: str  # anything unusual about the fit, for the column `reason`
     constant_: float | None
 
     def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
@@ -71,7 +70,7 @@ class Calibrator(BaseEstimator):
         if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
             raise ValueError("fit needs finite scores, without NaN and infinity")
         self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
-        self.saw_one_class_ = len(set(y)) < 2
+        self.note_ = "one class only" if len(set(y)) < 2 else ""
         self.constant_ = self._constant(y)
         if self.constant_ is None:
             self._fit(score, y, w)
@@ -124,13 +123,6 @@ class Calibrator(BaseEstimator):
         """Learned numbers by their symbol in the tables: t, or a and b."""
         return {symbol: getattr(self, name) for symbol, name in self.symbols.items()}
 
-    @property
-    def note(self) -> str:
-        """Anything unusual about the fit, for the column `reason`."""
-        if self.saw_one_class_:
-            return "one class only"
-        return next((note for flag, note in self.flags.items() if getattr(self, flag)), "")
-
 
 class Isotonic(Calibrator):
     """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the fitted range.
@@ -150,27 +142,25 @@ class Isotonic(Calibrator):
 class Temperature(Calibrator):
     """Temperature scaling of the answer tokens: the t with the lowest log-loss of correctness.
 
-    The log-loss is that of Ans Avg, or of the estimator `target`. Scores are `AnswerLogits`. The search covers
-    [0.1, 20]; `at_bound_` is set if it ends at a bound.
+    The log-loss is that of Ans Avg. Scores are `AnswerLogits`. The search covers [0.1, 20]; `at_bound_` is set if it
+    ends at a bound.
     """
 
     symbols = {"t": "temperature_"}
-    flags = {"at_bound_": "at the bound"}
     temperature_: float | None = None
     at_bound_: bool = False
 
-    def __init__(self, target: str = "ans_avg"):
-        self.target = check_choice("target", target, ANSWER_ESTIMATORS)
-
     def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
         def loss(log_t: float) -> float:
-            return float(w @ score.loss(np.exp(log_t), y > 0, ANSWER_ESTIMATORS[self.target]))
+            return float(w @ score.loss(np.exp(log_t), y > 0))
 
         grid = np.log(temperatures(41))  # the loss may have several minima: search a grid, then its best bracket
         best = int(np.argmin([loss(x) for x in grid]))
         bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
         self.at_bound_ = bool(min(x - grid[0], grid[-1] - x) < 1e-6)
+        if self.at_bound_:
+            self.note_ = self.note_ or "at the bound"
         self.temperature_ = float(np.clip(np.exp(x), COLDEST, HOTTEST))
 
     def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
@@ -183,7 +173,7 @@ class Temperature(Calibrator):
         parabola through the three lowest points; its confidence is interpolated.
         """
         grid = temperatures(161)
-        losses = np.stack([score.loss(t, correct, ANSWER_ESTIMATORS[self.target]) for t in grid], axis=1)
+        losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
@@ -218,7 +208,6 @@ class Platt(Calibrator):
 
     fits_one_class = False
     symbols = {"a": "a_", "b": "b_"}
-    flags = {"separable_": "separable"}
     a_: float | None = None
     b_: float | None = None
     separable_: bool = False
@@ -234,6 +223,7 @@ class Platt(Calibrator):
         self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
         target = y
         if self.separable_:
+            self.note_ = "separable"
             target = np.where(y > 0, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
         x = np.tile((score - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)

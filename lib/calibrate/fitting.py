@@ -4,6 +4,7 @@ They are applied to the pair's own evaluation rows, or to those of other pairs (
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -103,9 +104,8 @@ def token_signals(sets: DataByPair) -> pd.DataFrame:
 # ---- fitting
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A calibrator of a pair, and its predictions on the evaluation rows.
+class Fit(NamedTuple):
+    """A calibrator of a pair.
 
     `estimator` is "ans" for a calibrator of answer tokens, which serves both answer estimators. `kind` is its kind of
     input (`Method.inputs`).
@@ -116,7 +116,6 @@ class Fit:
     method: Method
     kind: str
     calibrator: Calibrator
-    evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
 
     @property
     def is_of_ans_avg(self) -> bool:
@@ -143,49 +142,51 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
         a row with metric "" and the note as `reason`.
     fits : list of Fit
     """
-    fits: list[Fit] = []
+    made: list[tuple[Fit, pd.DataFrame]] = []
     for pair, part in confidence.groupby(PAIR, sort=False):
-        for _, rows in part.groupby("estimator", sort=False):
-            calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
-            if len(calibration) and len(evaluation):
-                fits += fit_on_scores(pair, calibration, evaluation)
+        for estimator, rows in part.groupby("estimator", sort=False):
+            made += fit_on_scores(pair, estimator, rows)
         if pair in sets:
-            fits += fit_on_answers(pair, *sets[pair])
-    raw = confidence[confidence.split == "evaluation"].assign(method="")
-    calibrated = pd.concat([raw, *(fit.evaluated for fit in fits)], ignore_index=True)
+            made += fit_on_answers(pair, *sets[pair])
+    raw, fits = confidence[confidence.split == "evaluation"].assign(method=""), [fit for fit, _ in made]
+    calibrated = pd.concat([raw, *(rows for _, rows in made)], ignore_index=True)
     return calibrated.drop(columns="margin", errors="ignore"), learned_numbers(fits), fits
 
 
-def fit_on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Iterator[Fit]:
-    """Fit the methods that take an estimator's confidence, or its margin if every row has one."""
-    for method in METHODS.values():
-        for kind in [kind for kind in ("confidence", "margin") if kind in method.inputs and kind in calibration]:
-            scores, new = calibration[kind], evaluation[kind]
-            if not (scores.isna().any() or new.isna().any()):
-                calibrator = method.inputs[kind]().fit(scores.to_numpy(), calibration.correct)
-                made = evaluation.assign(method=method.name, confidence=calibrator.predict(new.to_numpy()))
-                yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, made)
+def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tuple[Fit, pd.DataFrame]]:
+    """Fit the methods that take an estimator's confidence, or its margin if every row has one, with its calibrated
+    evaluation rows."""
+    calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
+    for method, kind in product(METHODS.values(), ("confidence", "margin")):
+        there = kind in rows and rows[kind].notna().all() and len(calibration) and len(evaluation)
+        if kind in method.inputs and there:
+            calibrator = method.inputs[kind]().fit(calibration[kind], calibration.correct)
+            confidence = calibrator.predict(evaluation[kind])
+            yield (
+                Fit(pair, estimator, method, kind, calibrator),
+                evaluation.assign(method=method.name, confidence=confidence),
+            )
 
 
-def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[Fit]:
+def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take the answer tokens, for both answer estimators."""
     if calibration.answers is None or evaluation.answers is None:
         return
     for method in [method for method in METHODS.values() if "answers" in method.inputs]:
         calibrator = method.inputs["answers"]().fit(calibration.answers, calibration.correct)
         rows = evaluation.keys.assign(correct=evaluation.correct, method=method.name)
-        made = [
+        calibrated = [
             rows.assign(estimator=estimator, confidence=calibrator.predict(evaluation.answers, joint))
             for estimator, joint in ANSWER_ESTIMATORS.items()
         ]
-        yield Fit(pair, "ans", method, "answers", calibrator, pd.concat(made))
+        yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(calibrated)
 
 
 def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
     """Return the table `learned` of `calibrate`."""
     rows: list[tuple] = []
     for fit in fits:
-        key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note
+        key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note_
         numbers = fit.calibrator.learned or ({"": None} if note else {})
         rows += [(*key, metric, value, fit.calibrator.n_rows_, note) for metric, value in numbers.items()]
     return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype({"value": "Float64"})

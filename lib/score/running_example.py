@@ -38,9 +38,9 @@ def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: s
     named = rows[rows.example_id == example]
     if len(named):
         return named.iloc[0]
-    rows = rows[rows.dataset == dataset] if (rows.dataset == dataset).any() else rows
-    rows = rows[rows.answer.notna()] if rows.answer.notna().any() else rows
-    rows = rows[~rows.correct.astype(bool)] if (~rows.correct.astype(bool)).any() else rows
+    for wanted in (rows.dataset == dataset, rows.answer.notna(), ~rows.correct):
+        chosen = rows[wanted.reindex(rows.index)]
+        rows = chosen if len(chosen) else rows
     scores = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
     return rows.iloc[int(np.argmax(scores))]
 
@@ -77,11 +77,3 @@ def bald_by_token(passes: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFr
         "phi": [c_bald([value]) for value in scale_bald(passes, choices.phi)[0]],
     }
     return pd.DataFrame(columns).rename_axis("answer token")
-
-
-def describe_c_bald(table: pd.DataFrame, phi: str = "clip") -> str:
-    """Write the table of `bald_by_token` as sums: phi of every token, and c_BALD, their mean."""
-    step = "clip(1 - {:.3f}, 0, 1)" if phi == "clip" else "phi({:.3f})"
-    parts = [f"{step.format(row.BALD)} = {row.phi:.3f}" for row in table.itertuples()]
-    total = " + ".join(f"{value:.3f}" for value in table.phi)
-    return f"phi: {', '.join(parts)}; c_BALD = ({total}) / {len(table)} = {table.phi.mean():.3f}"

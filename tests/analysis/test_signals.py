@@ -136,19 +136,6 @@ def test_the_quadratic_term_by_maximum_likelihood():
     assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))
 
 
-@pytest.mark.parametrize("means, first", [
-    ([0.3, 0.22, 0.21, 0.2], 20), ([0.3, 0.23, 0.2, 0.2], 50), ([0.1, 0.1, 0.1, 0.2], 5), ([0.3, 0.3, 0.3, 0.2], 80),
-    ([0.2, 0.3, 0.21, 0.2], 50),  # five rows were luck
-])  # fmt: skip
-def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
-    """Within a tenth, which itself is within."""
-    fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic"}
-    bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
-    (found,) = calibration_statistics.find_rows_needed(bands).itertuples()
-    assert found.enough == first
-    assert calibration_statistics.find_rows_needed(bands.assign(method="")).empty
-
-
 def test_the_middle_eighty_percent_of_the_draws():
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
     draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})

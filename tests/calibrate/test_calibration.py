@@ -150,17 +150,16 @@ def test_temperature_through_what_is_stored_is_that_of_all_logits(rows, vocabula
             assert right == pytest.approx(full_softmax(frame, t, joint), abs=2e-5) and right + wrong == pytest.approx(1)
 
 
-@pytest.mark.parametrize("joint", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-def test_temperature_is_the_optimum_over_all_logits(joint, seed):
-    """Of the mean that it is fitted for; it serves both."""
+def test_temperature_is_the_optimum_over_all_logits(seed):
+    """Of Ans Avg; it serves both."""
     frame = generations(rows=60, accuracy=0.5, seed=seed).iloc[:60]
     answers, y = answers_of(frame), responses(frame).correct.to_numpy(bool)
-    fitted = Temperature("ans_joint" if joint else "ans_avg").fit(answers, y)
+    fitted = Temperature().fit(answers, y)
     found = fitted.temperature_
 
     def loss(t):
-        c = np.clip(full_softmax(frame, t, joint), 1e-12, 1 - 1e-12)
+        c = np.clip(full_softmax(frame, t), 1e-12, 1 - 1e-12)
         return -np.log(np.where(y, c, 1 - c)).sum()
 
     assert not fitted.at_bound_ and 0.1 < found < 20
@@ -230,7 +229,7 @@ def test_weights_are_repeated_rows(make, rows):
     which = np.repeat(np.arange(len(x)), times)
     weighted, repeated = make().fit(scores, y, times), make().fit(scores[which], y[which])
     assert weighted.predict(scores) == pytest.approx(repeated.predict(scores), abs=1e-6)
-    assert (weighted.n_rows_, weighted.note) == (repeated.n_rows_, repeated.note)
+    assert (weighted.n_rows_, weighted.note_) == (repeated.n_rows_, repeated.note_)
     if make is Temperature:
         subsets = [
             make().fit_many(scores, y > 0, scores)(*of) for of in ((np.arange(len(x)), times), (which, which**0))
@@ -263,7 +262,7 @@ def test_one_class_gives_what_the_method_gives(n, right):
     assert isotonic.predict([0.1, 0.99]).tolist() == platt.predict([-50.0, 50.0]).tolist() == [right, right]
     assert platt.learned == {"a": None, "b": None}
     assert temperature.at_bound_ and temperature.temperature_ == pytest.approx(0.1 if right else 20.0, rel=1e-5)
-    assert {model.note for model in (isotonic, platt, temperature)} == {"one class only"}
+    assert {model.note_ for model in (isotonic, platt, temperature)} == {"one class only"}
     subsets = Temperature().fit_many(tokens, y, new)
     assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(new), abs=5e-3)
 
@@ -286,7 +285,6 @@ def test_rows_that_cannot_be_fitted_or_predicted_are_refused():
 
 
 MISSPELLED = [
-    (lambda: Temperature(target="ans-joint"), "'ans_avg', 'ans_joint'"),
     (lambda: EvaluationChoices(missing="last"), "'last_number', 'drop' or 'zero'"),
     (lambda: EvaluationChoices(logprobs_from="samples"), "'model' or 'sampling'"),
     (lambda: EvaluationChoices(phi="top"), "'clip', 'top_k' or 'top_p'"),

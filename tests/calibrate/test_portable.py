@@ -44,7 +44,7 @@ def written(confidence, folder):
 
 
 def isotonic_record(fitted):
-    fit = fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted, None)
+    fit = fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted)
     return json.loads(json.dumps(calibrator_files.calibrator_record(fit)))
 
 
@@ -54,7 +54,7 @@ def test_a_staircase_is_the_same_after_its_file(pairs):
     fitted = Isotonic().fit(scores, correct)
     again = calibrator_files.calibrator_from_record(isotonic_record(fitted))
     asked = np.concatenate([NEW, scores, np.nextafter(scores, 2), np.nextafter(scores, -1)])
-    assert np.array_equal(fitted.predict(asked), again.predict(asked)) and again.note == fitted.note
+    assert np.array_equal(fitted.predict(asked), again.predict(asked)) and again.note_ == fitted.note_
 
 
 def signed(record):

@@ -46,8 +46,6 @@ def test_disagreement_by_hand():
     table = running_example.bald_by_token(passed(), EvaluationChoices())
     assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
     assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
-    said = running_example.describe_c_bald(table)
-    assert "clip(1 - 0.200, 0, 1) = 0.800" in said and said.endswith("c_BALD = (0.800 + 0.400) / 2 = 0.600")
 
 
 def test_links_of_a_notebook_lead_to_files():
