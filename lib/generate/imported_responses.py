@@ -105,13 +105,13 @@ def imported_row(spec: Model, example: Example, response: Response, save_texts: 
     A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
     """
     logprobs = np.clip(response.logprobs or [IMPOSSIBLE], np.finfo(np.float32).min, 0).astype(np.float32)
-    thinking = spec.thinking or response.thought
+    ended, thinking = response.ended or not response.pieces, spec.thinking or response.thought
     scores: Scores = {
-        "located": locate_answer(response.pieces, thinking),
+        "located": locate_answer(response.pieces[: len(logprobs) - ended], thinking),
         "token_logprobs": logprobs,
         "token_logprobs_sampling": logprobs,
         "finish_reason": response.finish_reason if response.pieces else "stop",
-        "eos": len(logprobs) - len(response.pieces),
+        "eos": int(ended),
         **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
     }
     return response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, thinking, save_texts)

@@ -45,8 +45,9 @@ class Response:
     example_id: str
     text: str = ""  # with the thinking, without an end token; empty if only token ids are known
     token_ids: list[int] = field(default_factory=list)  # with the end token, if any
-    pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds, before any end token
-    logprobs: list[float] = field(default_factory=list)  # (n or n + 1,) of these tokens and of an end token, nats
+    pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds
+    logprobs: list[float] = field(default_factory=list)  # (n,) their log-probabilities, nats
+    ended: bool = False  # whether the last piece is an end token
     thought: bool = False  # whether it begins with thinking, as far as the line tells
     finish_reason: str = "stop"  # or length
     remarks: list[str] = field(default_factory=list)  # what is unusual about it, as said of several
@@ -183,14 +184,16 @@ def build_response(line: ResponseLine, where: str) -> Response:
         remedy = "leave out the one that is wrong, or serve without a parser"
         raise UserError(f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: {remedy}")
     cut = len(kept) < len(body)
-    logprobs = [one.logprob for one in tokens[: len(kept) + (ended and not cut)]]
+    told = kept if cut else kept + pieces[len(body) :]
+    logprobs = [one.logprob for one in tokens[: len(told)]]
     unfinished, marked = line.finish_reason == "unfinished", min(logprobs, default=0) < LEAST
     return Response(
         line.example_id,
         text="".join(kept) if tokens else text,
         token_ids=line.token_ids or [],
-        pieces=kept,
+        pieces=told,
         logprobs=logprobs,
+        ended=ended and not cut,
         thought=bool(thinking or line.reasoning_content) or CLOSING_TAG in "".join([*kept, text]),
         finish_reason="stop" if stopped else "length",
         remarks=[UNFINISHED] * unfinished + [CUT] * cut + [MARKED] * marked,

@@ -62,9 +62,9 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "nothing": ({"example_id": "a", "logprobs": None}, "", 0, {}),
     "a whole number": (own(example_id=101), TEXT, 3, {"example_id": "101"}),
     "no number": (own(example_id="007"), TEXT, 3, {"example_id": "007"}),
-    "an end token": (own([*NINE, ("</s>", -0.9)]), TEXT, 4, {}),
-    "one with a vocabulary's mark": (own([*NINE, ("<|end\u2581of|>", -0.9)]), TEXT, 4, {}),
-    "a nameless one": (own([*NINE, ("", -0.9)], text=TEXT), TEXT, 4, {}),
+    "an end token": (own([*NINE, ("</s>", -0.9)]), TEXT, 4, {"ended": True}),
+    "one with a vocabulary's mark": (own([*NINE, ("<|end\u2581of|>", -0.9)]), TEXT, 4, {"ended": True}),
+    "a nameless one": (own([*NINE, ("", -0.9)], text=TEXT), TEXT, 4, {"ended": True}),
     "a mark in the text": (own([*NINE, ("<b>", -0.9)], text=f"{TEXT}<b>"), f"{TEXT}<b>", 4, {}),
     "one of a cut response": (own([*NINE, ("</s>", -1)], finish_reason="length"), f"{TEXT}</s>", 4,
                               {"finish_reason": "length"}),
@@ -107,7 +107,7 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "DeepSeek's thinking": (parts(reasoning_content=THOUGHT, content=NINE), f"Add them.</think>{TEXT}", 5,
                             {"thought": True}),
     "vLLM's": (parts(reasoning=THOUGHT, content=[*NINE, ("", -1)]), f"Add them.</think>{TEXT}", 6,
-               {"thought": True}),
+               {"thought": True, "ended": True}),
     "with its tag": (parts(reasoning_content=[*THOUGHT, ("</think>", -1)], content=NINE), f"Add them.</think>{TEXT}", 6,
                      {"thought": True}),
     "beside the text": (batch(tokens=parts(reasoning_content=THOUGHT, content=NINE)["logprobs"],
@@ -128,7 +128,7 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "the completion itself": ({"custom_id": "a", "response": batch()["response"]["body"]}, TEXT, 3, {}),
     "no status": ({"custom_id": "a", "response": {"body": batch()["response"]["body"]}}, TEXT, 3, {}),
     "no body": ({"custom_id": "a", "response": {"status_code": None, "body": None}}, "", 0, {"remarks": [LOST]}),
-    "with an end token": (batch(tokens=[*NINE, ("<|im_end|>", -0.5)]), TEXT, 4, {}),
+    "with an end token": (batch(tokens=[*NINE, ("<|im_end|>", -0.5)]), TEXT, 4, {"ended": True}),
     "without log-probabilities": (batch(tokens=None), TEXT, 0, {}),
     "a refusal": (batch(None, None, refusal="I can't."), "", 0, {}),
     "tokens of a refusal": (own(logprobs={"content": None, "refusal": entries(NINE)}), "", 0, {}),
@@ -137,15 +137,23 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "an error": (batch(error={"code": "batch_expired"}), "", 0, {"remarks": [LOST]}),
     "no response": ({"custom_id": "a", "response": None, "error": {"code": "x"}}, "", 0, {"remarks": [LOST]}),
 }  # fmt: skip
-COMPLETE = {"example_id": "a", "token_ids": [], "thought": False, "finish_reason": "stop", "remarks": []}
+COMPLETE = {
+    "example_id": "a",
+    "token_ids": [],
+    "ended": False,
+    "thought": False,
+    "finish_reason": "stop",
+    "remarks": [],
+}
 
 
 @pytest.mark.parametrize("line, text, count, differs", READ.values(), ids=READ.keys())
 def test_a_line_is_read_whole(line, text, count, differs):
     found = parse(line)
     told = {name: getattr(found, name) for name in COMPLETE | differs}
-    assert (found.text, len(found.logprobs), told) == (text, count, COMPLETE | differs)
-    assert "".join(found.pieces) == (text if count else "") and count - len(found.pieces) in (0, 1)
+    assert (found.text, len(found.pieces), told) == (text, count, COMPLETE | differs)
+    assert "".join(found.pieces[: count - found.ended]) == (text if count else "")
+    assert len(found.logprobs) == count
     if isinstance(stated := line.get("logprobs"), list):
         assert found.logprobs == [one["logprob"] for one in stated[:count]]
     assert found.empty == (text == "" and not found.token_ids)
