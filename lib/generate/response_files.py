@@ -6,6 +6,7 @@ with its number and the remedy, because half of a response would silently have a
 """
 
 import codecs
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ ENDINGS = {
     "unfinished": "none|unfinished|abort|cancel|error|time|other|insufficient",
     "lost": "failed|content_?filter|safety|recitation|refusal|blocklist|prohibited|spii|tool|function|malformed",
 }
+# other fields that may not be ignored
+PARTS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason", "token_logprobs"]
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
@@ -79,7 +82,7 @@ def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Re
     where, raw = f"{file}, line {number}", parse_json(data, file, number)
     if not isinstance(raw, dict):
         raise UserError(f'{where} must be an object: {{"example_id": ..., "text": ...}}')
-    line = validate(ResponseLine, unwrap_batch(raw, where) if "custom_id" in raw else raw, where)
+    line = validate(ResponseLine, unwrap_batch(raw, where) if "custom_id" in raw else drop_other_fields(raw), where)
     return build_response(line, where) if line.dataset in (None, dataset) else None
 
 
@@ -138,6 +141,14 @@ class ResponseLine(Strict):
     token_ids: list[int] | None = None
     logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
+
+
+def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a line without fields of one's own, unless one may be a part of the response, or misspelled."""
+    known = [*ResponseLine.model_fields, *PARTS]
+    if not {"text", "token_ids", "logprobs"} & raw.keys():
+        return raw
+    return {name: value for name, value in raw.items() if value and difflib.get_close_matches(name, known, 1, 0.85)}
 
 
 def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:

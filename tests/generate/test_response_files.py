@@ -60,6 +60,8 @@ READ = {  # a line; its text, how many tokens count, and what differs from a com
     "a text, and an empty list": (own(text=TEXT, logprobs={"content": []}), TEXT, 0, {}),
     "ids": ({"example_id": "a", "token_ids": [3, 4]}, "", 0, {"token_ids": [3, 4]}),
     "nothing": ({"example_id": "a", "logprobs": None}, "", 0, {}),
+    "fields of one's own": (own(model="m", prompt="2+2?", usage={"total_tokens": 9}, seconds=0.3, prompt_logprobs=None,
+                                tool_calls=[], error=None, context="c", num_tokens=3, stop_reason=None), TEXT, 3, {}),
     "a whole number": (own(example_id=101), TEXT, 3, {"example_id": "101"}),
     "no number": (own(example_id="007"), TEXT, 3, {"example_id": "007"}),
     "an end token": (own([*NINE, ("</s>", -0.9)]), TEXT, 4, {"ended": True}),
@@ -237,7 +239,7 @@ REFUSED = [
     (own(token_logprobs=[-0.1]), "no parameter 'token_logprobs'"),
     (own(finish_resaon="length"), "did you mean 'finish_reason'?"),
     *[(own(**{name: "x"}), f"no parameter '{name}'")
-      for name in ("thinking", "reasoning", "error", "refusal", "txt", "stop_reason", "usage", "model")],
+      for name in ("thinking", "reasoning", "error", "refusal", "txt", "stop_reason")],
     ({"example_id": "a", "output": TEXT}, "no parameter 'output'"),
     ({"text": TEXT}, "'example_id' is missing"),
     (own(example_id=1.5), "'example_id' is 1.5"),
