@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from lib.parameter_types import Strict, validate
 from lib.paths import UserError, parse_json, read_bytes, relative_path
 from lib.tasks.answers import CLOSING_TAG, text_offsets
-from lib.tasks.source_rows import HALF_CHARACTER
+from lib.tasks.datasets import HALF_CHARACTER
 
 END_MARK = re.compile(r"<(?!/think>)[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
 RAW_MARK = re.compile("[\u0120\u010a\u2581]|<0x[0-9A-F]{2}>")  # vocabularies write a blank or line break like this
