@@ -19,7 +19,7 @@ def play_cells(notebook, values):
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
         exec(compile(ast.Module(body, []), notebook.name, "exec"), space)
         if is_parameters(cell):
-            space |= {key: value for key, value in values.items() if key in space or key in notebook.takes}
+            space |= {key: value for key, value in values.items() if key in space or key in notebook.undeclared}
             space["In"] = ["", "".join(cell["source"])]  # as IPython keeps it
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), notebook.name, "eval"), space))
@@ -33,5 +33,5 @@ def play(name, monkeypatch, tmp_path, **edits):
     monkeypatch.setattr("lib.store.frame_path", lambda run, kind, part: tmp_path / kind / f"{part}.parquet")
     monkeypatch.chdir(ROOT / "notebooks")
     (notebook,) = [row for row in NOTEBOOKS if row.number == name]
-    assert edits.keys() <= {*declared_parameters(notebook.path), *notebook.takes}, "parameters of this notebook"
+    assert edits.keys() <= {*declared_parameters(notebook.path), *notebook.undeclared}, "parameters of this notebook"
     return play_cells(notebook, QUICK | edits)

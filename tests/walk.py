@@ -24,7 +24,7 @@ def walk(profile: str) -> None:
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     os.chdir(ROOT / "notebooks")
     jobs = [job for job in plan.jobs if not job.notebook.module]
-    for job in sorted(jobs, key=lambda job: (not job.notebook.of_pair, job.model, job.dataset)):
+    for job in sorted(jobs, key=lambda job: (not job.notebook.per_pair, job.model, job.dataset)):
         play_to_export(job) if job.notebook.exports else play_cells(job.notebook, job.parameters)
         print(job.name, flush=True)
     write_report(ROOT / plan.folder / "exported", ROOT / plan.figures / "report.html")

@@ -17,7 +17,7 @@ from workflow import extras, gpus, hub, memory, usable, weights
 from workflow.pipeline import Run
 from workflow.usable import Line
 
-MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
+MAX_LENGTH = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
 SILENT = (
     "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a model's "
     "`source` and --data-dir name"
@@ -34,7 +34,7 @@ def main(run: Run, say: Callable[[str], None]) -> int:
     wrong = 0
     for subject, lines in check_subjects(run):
         for level, text in usable.explain_errors(lines):
-            say(one_line(f"{level:5}  {subject}: {text}", MOST[level]))
+            say(one_line(f"{level:5}  {subject}: {text}", MAX_LENGTH[level]))
             wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} problem(s) found' if wrong else 'ready'}; nothing was run")
     return 2 if wrong else 0

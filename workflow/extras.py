@@ -14,9 +14,9 @@ from workflow import hub
 from workflow.pipeline import Job, Run
 
 VENV = ROOT / ".venv-vllm"
-MARK = "lock.sha256"  # written last into a folder: the checksum of its lock
-DRAWING = ("01", "04b")  # notebooks that sample responses
-DISK = 25e9  # bytes: vLLM's packages and pip's downloads
+LOCK_STAMP = "lock.sha256"  # written last into a folder: the checksum of its lock
+SAMPLING = ("01", "04b")  # notebooks that sample responses
+DISK_BYTES = 25e9  # bytes: vLLM's packages and pip's downloads
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--require-hashes"]
 Say = Callable[[str], None]
 
@@ -27,7 +27,7 @@ def lock_of(name: str) -> Path:
 
 def is_installed(folder: Path, name: str) -> bool:
     """Whether a folder is complete and matches the current lock and Python version."""
-    mark = folder / MARK
+    mark = folder / LOCK_STAMP
     return mark.exists() and mark.read_text(encoding="utf-8") == lock_stamp(name)
 
 
@@ -42,7 +42,7 @@ def install(folder: Path, name: str, commands: list[list[str]], remedy: str) -> 
     for command in commands:
         if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
             raise UserError(f"{folder.name} can't be installed, for the reason above{remedy}")
-    (folder / MARK).write_text(lock_stamp(name), encoding="utf-8")
+    (folder / LOCK_STAMP).write_text(lock_stamp(name), encoding="utf-8")
 
 
 # ---- vLLM --------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def uses_vllm(run: Run) -> bool:
 
 def install_vllm(run: Run, todo: list[Job], say: Say) -> None:
     """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError if that fails."""
-    if not uses_vllm(run) or os.environ.get("VLLM_PYTHON") or not any(job.notebook.number in DRAWING for job in todo):
+    if not uses_vllm(run) or os.environ.get("VLLM_PYTHON") or not any(job.notebook.number in SAMPLING for job in todo):
         return
     if reason := why_no_vllm(run):
         raise UserError(reason)
@@ -78,4 +78,4 @@ def why_no_vllm(run: Run) -> str:
         return f"{lacks}: install gcc and g++, or write `engine: transformers`"
     if is_installed(VENV, "vllm"):
         return ""
-    return hub.lack_of_room("the installation of vLLM", DISK, ROOT, "; write `engine: transformers`")
+    return hub.lack_of_room("the installation of vLLM", DISK_BYTES, ROOT, "; write `engine: transformers`")

@@ -21,7 +21,7 @@ NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are a
     "3": ("03_ptrue_insitu",),
     "4": ("05_calibration", "06_sample_efficiency", "07_transfer"),
 }
-MOST = 6  # deciding rows that are printed per claim
+MAX_ROWS = 6  # deciding rows that are printed per claim
 
 
 def frame_kinds(number: str) -> set[str]:
@@ -66,11 +66,11 @@ def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
 def deciding_rows(frame: pd.DataFrame) -> Iterator[str]:
     """Yield the first rows that decide a claim."""
     if len(frame):
-        shown = frame.head(MOST).round(3).replace({"agrees": {True: "yes", False: "no"}})
+        shown = frame.head(MAX_ROWS).round(3).replace({"agrees": {True: "yes", False: "no"}})
         text = shown.to_string(index=False, na_rep="")
         yield from (f"          {line}" for line in text.splitlines())
-    if len(frame) > MOST:
-        yield f"          ... and {len(frame) - MOST} more"
+    if len(frame) > MAX_ROWS:
+        yield f"          ... and {len(frame) - MAX_ROWS} more"
 
 
 def notebooks_of_finding(run: Run, number: str) -> str:

@@ -159,7 +159,12 @@ def set_aside(job: Job) -> None:
             if (ROOT / path).exists():
                 link_file(ROOT / path, folder / path)
     derived = ("results.pdf", "results.log") if job.notebook.exports else ()
-    unfinished = [*with_manifests(job.outputs), *job.loose, job.executed, *(f"{job.run.figures}/{x}" for x in derived)]
+    unfinished = [
+        *with_manifests(job.outputs),
+        *job.extra_outputs,
+        job.executed,
+        *(f"{job.run.figures}/{x}" for x in derived),
+    ]
     for path in dict.fromkeys([job.record, *(record["outputs"] if record else ()), *unfinished]):
         (ROOT / path).unlink(missing_ok=True)
 

@@ -36,14 +36,14 @@ INTROSPECTION = re.compile(r"__doc__|\bget(doc|source|comments)")
 Parts = dict[str, object]
 
 
-def key_parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
+def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({})) -> Parts:
     """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'.
-    Memory budgets do not count. `lying`: current paths of inputs that are yet to be restored."""
+    Memory budgets do not count. `current_paths`: current paths of inputs that are yet to be restored."""
     values = job.parameters
     return {
         **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
         **{key: content for kind in params.LOADERS for key, content in spec_content(job, kind, values).items()},
-        **{f"input {path}": semantic_checksum(lying.get(path, path)) for path in job.inputs},
+        **{f"input {path}": semantic_checksum(current_paths.get(path, path)) for path in job.inputs},
         **code_digests(job),
     }
 
@@ -55,7 +55,7 @@ def spec_content(job: Job, kind: str, values: dict) -> Parts:
     for name in names_mentioned(values, kind):
         spec = params.LOADERS[kind](name)
         content = describe_content(spec)
-        if job.notebook.of_pair:
+        if job.notebook.per_pair:
             content.pop("label", None)  # used only in tables
             responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
             named = spec.source if content.get("source") else ""  # in `content` a folder elsewhere has no path
@@ -96,7 +96,7 @@ def code_digests(job: Job) -> Parts:
     cells = code_cells(job.notebook.path)
     named = job.notebook.decided_by + (EXPORT if job.notebook.reports else ())
     sources = [source_of(place) for place in named if not place.endswith(".jinja")]
-    modules = import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.heavy else ())
+    modules = import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ())
     digests = digest_files(modules.union(named))
     digests[job.notebook.path] = digest(*(normalize_source(cell, cell=True) for cell in cells))
     return {f"code {path}": value for path, value in digests.items()}
@@ -126,7 +126,7 @@ def read_source(path: str) -> str:
 
 def code_key(job: Job, content: Parts) -> str:
     """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
-    if not job.notebook.heavy or tolerates_code_change(job):
+    if not job.notebook.runs_model or tolerates_code_change(job):
         return ""
     return record_key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
 
@@ -164,4 +164,4 @@ def is_local(job: Job) -> bool:
 
 def tolerates_code_change(job: Job) -> bool:
     """Whether the outputs of a job survive a change of code."""
-    return job.notebook.heavy and job.run.values.get("on_code_change") == "keep"
+    return job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"

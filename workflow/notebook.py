@@ -133,7 +133,7 @@ def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `takes`, which the cell does not declare
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     options = {
         "parameters": job.parameters,
         "kernel_name": "python3",
@@ -229,7 +229,7 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     else:
         exported = export_outputs(job, execute_in_kernel(job, parts, scratch, tell))
     seconds = time.monotonic() - began
-    records.write_record(job, parts, job.outputs + job.loose + exported, seconds)
+    records.write_record(job, parts, job.outputs + job.extra_outputs + exported, seconds)
     return seconds
 
 

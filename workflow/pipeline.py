@@ -74,7 +74,7 @@ class Run:
         paper's numbers."""
         rows = rules.needed(self.wanted) if self.wanted else [*rules.NOTEBOOKS, rules.REPORT]
         if self.replayed:
-            return [row for row in rows if not row.of_pair]
+            return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports or row.module]
         return rows
@@ -84,8 +84,8 @@ class Run:
         """Every job of the run, upstream first."""
         jobs = []
         for row in self.notebooks:
-            pairs = [pair for pair in self.pairs if row.given == (pair[0] in self.absent)]
-            jobs += [Job(self, row, *pair) for pair in pairs] if row.of_pair else [Job(self, row)]
+            pairs = [pair for pair in self.pairs if row.imports_responses == (pair[0] in self.absent)]
+            jobs += [Job(self, row, *pair) for pair in pairs] if row.per_pair else [Job(self, row)]
         return tuple(jobs)
 
     @cached_property
@@ -158,7 +158,7 @@ class Job:
     @property
     def threads(self) -> int:
         """Its share of the cores; one for a small model."""
-        if not self.notebook.heavy or self.model in self.run.small:
+        if not self.notebook.runs_model or self.model in self.run.small:
             return 1
         if self.run.slurm:
             return self.run.cores
@@ -169,7 +169,7 @@ class Job:
     def gpus(self) -> int:
         """The number of GPUs that it uses."""
         wanted = self.run.gpus_by_notebook.get(self.notebook.name, self.run.gpus)
-        alone = not self.notebook.heavy or self.model in self.run.small
+        alone = not self.notebook.runs_model or self.model in self.run.small
         return 0 if alone or not wanted else self.run.gpus if self.model in self.run.spread else 1
 
     @property
@@ -189,7 +189,7 @@ class Job:
         return self.written(self.run.folder, self.notebook.writes)
 
     @property
-    def loose(self) -> list[str]:
+    def extra_outputs(self) -> list[str]:
         """Files now in the notebook's own `folders`."""
         files = [path for name in self.notebook.folders for path in (ROOT / self.run.folder / name).glob("*")]
         return sorted(path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith("."))
@@ -202,10 +202,10 @@ class Job:
             read = job.written(self.run.folder, self.notebook.read_of(job.notebook))
             paths += [path for path in job.outputs if path in read]
         for row in rules.NOTEBOOKS if self.run.replayed else ():
-            for pair in self.run.pairs if row.heavy else ():
+            for pair in self.run.pairs if row.runs_model else ():
                 folder = f"{SHIPPED}/{self.run.replayed}"
                 shipped = Job(self.run, row, *pair).written(folder, self.notebook.read_of(row))
-                paths += [path for path in shipped if not row.may_lack or (ROOT / path).exists()]
+                paths += [path for path in shipped if not row.optional or (ROOT / path).exists()]
         return paths
 
     @property
@@ -214,7 +214,7 @@ class Job:
         known = {**self.run.values, "run": self.run.name}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
-        used = [*declared_parameters(self.notebook.path), *self.notebook.takes]
+        used = [*declared_parameters(self.notebook.path), *self.notebook.undeclared]
         for name in used:
             if name not in known:
                 hint = nearest(name, known)

@@ -32,7 +32,7 @@ def plan(args: Namespace) -> Run:
     )
     if args.slurm:
         options = slurm.read_options(Path(args.slurm))
-        requested = {row.name: int(slurm.requests_gpu(options[row.name])) for row in run.notebooks if row.heavy}
+        requested = {row.name: int(slurm.requests_gpu(options[row.name])) for row in run.notebooks if row.runs_model}
         run = replace(run, cores=1, gpus=max(requested.values(), default=0), slurm=options, gpus_by_notebook=requested)
     else:
         run = replace(run, gpus=len(gpus.list_gpus()))

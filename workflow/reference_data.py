@@ -18,7 +18,7 @@ LIST = "SHA256SUMS"
 
 def shipped_datasets(profile: str, models: list[str], datasets: list[str], say: Callable[[str], None]) -> list[str]:
     """Return the datasets with shipped signals of all models; print the others. Raise UserError if there are none."""
-    paths = [f"{SHIPPED}/{profile}/{path}" for path in shippable(may_lack=False)]
+    paths = [f"{SHIPPED}/{profile}/{path}" for path in shippable(optional=False)]
     there = [
         dataset
         for dataset in datasets

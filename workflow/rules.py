@@ -8,39 +8,39 @@ from dataclasses import dataclass
 class Notebook:
     """One row of NOTEBOOKS.
 
-    `heavy`: runs a model, once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model
-    and dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
-    `given`: replaces a heavy notebook for a model whose weights are missing, and reads its file of responses.
+    `runs_model`: once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model and
+    dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
+    `imports_responses`: runs for a model whose weights are missing, and reads its file of responses.
     `minutes`: estimated time of a job; the longest chains of jobs start first.
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
     `data`: files of the project that it reads.
     `exports`: produces what goes into the paper (workflow/export.py).
     `module`: a module that is run in place of a notebook; it writes the report.
-    `may_lack`: a replay works without its outputs.
+    `optional`: a replay works without its outputs.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
-    `decided_by`: modules or functions (`module.py:function`) of lib/score that affect a heavy notebook's outputs.
-    `takes`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
+    `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the modules that count.
+    `undeclared`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
     """
 
     name: str
-    heavy: bool = False
-    given: bool = False
+    runs_model: bool = False
+    imports_responses: bool = False
     minutes: float = 0.1
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     exports: bool = False
     module: str = ""
-    may_lack: bool = False
+    optional: bool = False
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
 
     @property
-    def of_pair(self) -> bool:
+    def per_pair(self) -> bool:
         """Whether it runs once per (model, dataset)."""
-        return self.heavy or self.given
+        return self.runs_model or self.imports_responses
 
     @property
     def number(self) -> str:
@@ -75,29 +75,30 @@ READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # a
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
 NOTEBOOKS = (
-    Notebook("01_generate", heavy=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
-             takes=("max_batch_tokens", "n_temperature_nodes")),
-    Notebook("01b_import", given=True, data=PAPER, writes=(f"generations/{PAIR}",)),
+    Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
+             undeclared=("max_batch_tokens", "n_temperature_nodes")),
+    Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}",)),
     Notebook("02_single_pass", reads=RESPONSES, data=PAPER, writes=("confidence/single_pass.parquet",),
-             takes=("include_thinking", "n_bins_ablation", "bin_models")),
-    Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
-    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
+             undeclared=("include_thinking", "n_bins_ablation", "bin_models")),
+    Notebook("03_ptrue_insitu", runs_model=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
+    Notebook("04_mc_dropout_grid", runs_model=True, minutes=1, reads=("01_generate/generations",), optional=True,
              writes=(f"dropout/{PAIR}",), decided_by=RATE,
-             takes=("grader", "missing", "bins", "dropout_prefix", "max_dropout_tokens",
-                    "dropout_top_k", "dropout_top_p", "rows_per_shard")),
-    Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
+             undeclared=("grader", "missing", "bins", "dropout_prefix", "max_dropout_tokens",
+                         "dropout_top_k", "dropout_top_p", "rows_per_shard")),
+    Notebook("04b_ablation", runs_model=True, reads=("01_generate/generations",), optional=True,
              writes=(f"ablation/{PAIR}",),
              decided_by=("lib/score/prompt_ablation.py", "lib/score/estimators.py:seq_avg")),
-    Notebook("05_calibration", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed", "resamples"),
+    Notebook("05_calibration", reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed", "resamples"),
              writes=("calibration/confidence.parquet", "calibration/results.parquet")),
-    Notebook("06_sample_efficiency", reads=RESPONSES, data=PAPER, takes=(*READ, "logprobs_from"),
+    Notebook("06_sample_efficiency", reads=RESPONSES, data=PAPER, undeclared=(*READ, "logprobs_from"),
              writes=("calibration/curves.parquet",)),
-    Notebook("07_transfer", reads=RESPONSES, data=PAPER, takes=READ,
+    Notebook("07_transfer", reads=RESPONSES, data=PAPER, undeclared=READ,
              writes=("calibration/transfer.parquet",)),
-    Notebook("09_beyond", reads=SIGNALS, data=PAPER, takes=(*READ_ALL, "seed"), folders=("calibrators",),
+    Notebook("09_beyond", reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed"), folders=("calibrators",),
              writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet",
                      "exported/09_beyond.json")),
-    Notebook("08_tables", exports=True, writes=("exported/08_tables.json",), takes=(*SHOWN, "resamples"), data=PAPER,
+    Notebook("08_tables", exports=True, undeclared=(*SHOWN, "resamples"), data=PAPER,
+             writes=("exported/08_tables.json",),
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
                     "09_beyond/selective")),
 )  # fmt: skip
@@ -114,6 +115,6 @@ def needed(names: Iterable[str]) -> list[Notebook]:
     return [row for row in NOTEBOOKS if row.name in wanted]
 
 
-def shippable(may_lack: bool) -> list[str]:
-    """Return the outputs of heavy notebooks that a replay needs, or (`may_lack`) can do without."""
-    return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
+def shippable(optional: bool) -> list[str]:
+    """Return the outputs of notebooks that run a model that a replay needs, or (`optional`) can do without."""
+    return [path for row in NOTEBOOKS if row.runs_model and row.optional == optional for path in row.writes]

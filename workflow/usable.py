@@ -122,7 +122,7 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
     import torch
 
     weights = network.num_parameters()
-    bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_by_notebook.get(row.name, run.gpus)]
+    bare = [row.name for row in run.notebooks if row.runs_model and not run.gpus_by_notebook.get(row.name, run.gpus)]
     there = not bare if run.slurm else torch.cuda.is_available()  # on a cluster, each job requests its own
     if weights <= LARGE or run.values.get("cpu") or there:
         return

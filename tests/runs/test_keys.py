@@ -11,7 +11,7 @@ from clone import ENV, SMALL, copy_of_project, edit
 from workflow.keys import SHOWING
 from workflow.rules import NOTEBOOKS
 
-HEAVY = {row.name for row in NOTEBOOKS if row.heavy}
+HEAVY = {row.name for row in NOTEBOOKS if row.runs_model}
 SHOWN = ("artifacts/paper.yaml", "artifacts/reference.csv")  # beside the results of notebooks that run a model
 
 

@@ -63,7 +63,7 @@ FILES = {  # in place of the project's own, or beside them
     "questions.jsonl": "{}\n",
 }
 ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
-    {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
+    {"name": "01_generate", "runs_model": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
     {
         "name": "08_tables",

@@ -13,7 +13,7 @@ from workflow.fingerprint import ROOT, code_cells, import_closure, imported_name
 from workflow.keys import SHOWING
 from workflow.rules import NOTEBOOKS
 
-ROWS = [row for row in NOTEBOOKS if row.heavy]
+ROWS = [row for row in NOTEBOOKS if row.runs_model]
 MAKING = {"map", "write_frame", "RowCache", "write_passes"}  # what makes rows and writes frames
 SHOWN = {"Out", "_", "__", "___"}  # names of what a cell showed
 ROOMS = tuple(folder.rstrip("/").replace("/", ".") for folder in SHOWING)

@@ -55,7 +55,7 @@ def test_refusals(place, monkeypatch):
     monkeypatch.setattr(extras.shutil, "which", lambda name: None)
     refuses("no C compiler is found here")
     monkeypatch.setattr(extras.shutil, "which", lambda name: name)
-    monkeypatch.setattr(extras, "DISK", 1e18)
+    monkeypatch.setattr(extras, "DISK_BYTES", 1e18)
     refuses("the installation of vLLM needs .* GB: the disk .*`engine: transformers`")
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     extras.install_vllm(run(gpus=0), [GENERATE], print)

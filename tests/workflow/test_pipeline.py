@@ -24,14 +24,14 @@ def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypat
     kept = ("kept/b.json", "kept/a.json", "kept/.c.json.1.partial")
     for name in (*kept, "x.parquet", "x.json", "notebooks/01_alpha.ipynb"):
         write(inside.root / "artifacts/demo" / name, "{}")
-    assert job.loose == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
-    records.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.loose, 1)
+    assert job.extra_outputs == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
+    records.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.extra_outputs, 1)
     record = records.read_record(inside.root / job.record, job)
-    assert set(job.loose) < set(record["outputs"]) and records.is_intact(record)
-    (inside.root / job.loose[0]).write_text("edited")
+    assert set(job.extra_outputs) < set(record["outputs"]) and records.is_intact(record)
+    (inside.root / job.extra_outputs[0]).write_text("edited")
     assert not records.is_intact(record)
     fresh.set_aside(job)
-    assert job.loose == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
+    assert job.extra_outputs == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
 
 
 def test_a_budget_that_a_cell_leaves_out_is_given_where_the_notebook_takes_it():

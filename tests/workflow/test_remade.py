@@ -12,7 +12,8 @@ VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "
 
 def contents(**changed):
     """What the key of each job holds, by its notebook's number."""
-    return {job.notebook.number: keys.key_parts(job) for job in Run("mine", VALUES | changed).jobs}
+    jobs = Run("mine", VALUES | changed).jobs
+    return {job.notebook.number: keys.key_parts(job) for job in jobs if not job.notebook.module}
 
 
 def changed_by(before, after):

@@ -25,7 +25,7 @@ def options(folder, text) -> dict:
 def test_the_shipped_file_asks_for_a_gpu_where_a_model_runs():
     found = slurm.read_options(ROOT / "clusters/slurm.yaml")
     assert {row.name for row in NOTEBOOKS if slurm.requests_gpu(found[row.name])} == {
-        row.name for row in NOTEBOOKS if row.heavy
+        row.name for row in NOTEBOOKS if row.runs_model
     }
 
 

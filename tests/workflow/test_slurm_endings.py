@@ -76,7 +76,10 @@ def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_w
     process.kill()
     process.wait()
     assert job in slurm.jobs() and len(slurm.jobs()) == 4
-    assert "01_generate" in finish(project, words, slurm)
+    resumed = project.start(*words, **slurm.environment)
+    assert any("01_generate tiny easy  started" in line for line in iter(resumed.stdout.readline, ""))
+    (project.root / "notebooks/go").touch()
+    assert "tables and figures" in last_line(resumed, 0)
     history = slurm.says("squeue", "-h", "-t", "all", "-o", "%A %j %Z").splitlines()
     generating = [line.split()[0] for line in history if "01_generate" in line and str(project.root) in line]
     assert generating == [job], "it ran once"
