@@ -70,7 +70,7 @@ class Dataset(Strict):
     """A set of questions: the source of its rows, the fields to read, and the split."""
 
     label: Name
-    # name on the hub, a folder whose files `datasets` would find, or files by part: {all: file}
+    # name on the hub, a folder of files named by part, or files by part: {all: file}
     source: Place | Annotated[dict[Name, Place], Field(min_length=1)]
     revision: Name | None = None
     config: Name | None = None

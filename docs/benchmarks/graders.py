@@ -10,8 +10,8 @@ from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 import pandas as pd
 
 from lib.paths import ROOT
-from lib.tasks.answers import format_number
 from lib.tasks.grading import GRADERS, grade
+from lib.tasks.numbers import format_number
 
 
 def main() -> None:

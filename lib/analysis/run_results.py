@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from lib import params, store
-from lib.analysis import calibration_statistics, costs, dropout_statistics, token_statistics
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, transfer
@@ -88,7 +88,7 @@ def raw_frames(signals: Signals, n_bins_ablation: Sequence[int] = ()) -> Frames:
     """Return the frames of the tables of raw confidence, without intervals."""
     confidence, choices = signals.confidence, signals.choices
     raw = pd.concat([evaluate(confidence, choices.bins), ece_on_shared_rows(confidence, choices.bins)])
-    saved = costs.summarize_token_reduction(signals.verification)
+    saved = token_statistics.summarize_token_reduction(signals.verification)
     frames = {
         "result_estimation": raw,
         "dropout_grid_search": evaluate_rate_grid(signals.responses, signals.dropout, choices),
@@ -136,7 +136,7 @@ def statistics_frames(signals: Signals) -> Frames:
         "tokens": token_statistics.summarize_answer_tokens(responses),
         "positions": token_statistics.position_curves(responses),
         "calibration_rows": calibration_statistics.describe_calibration_split(signals.sets),
-        "verification": costs.verification_costs(signals.verification, signals.generations),
+        "verification": token_statistics.verification_costs(signals.verification, signals.generations),
         "entropies": apply_by_pair(dropout_statistics.entropy_curves, passes),
         "passes": dropout_statistics.summarize_passes(passes),
         "by_passes": dropout_statistics.ece_by_number_of_passes(responses, signals.dropout, signals.choices),
@@ -185,8 +185,8 @@ def results_of_run(
     Raise UserError if stored frames are missing, other than those of 04b.
     """
     frames = raw_frames(signals, n_bins_ablation) | statistics_frames(signals)
-    frames["costs"] = costs.count_tokens(signals.generations, signals.verification, signals.dropout)
-    frames["cost_quality"] = costs.cost_and_quality(frames["costs"], frames["result_estimation"])
+    frames["costs"] = token_statistics.count_tokens(signals.generations, signals.verification, signals.dropout)
+    frames["cost_quality"] = token_statistics.cost_and_quality(frames["costs"], frames["result_estimation"])
     for kind in [kind for kind in STORED_FRAMES if kind in kinds]:
         folder, name = kind.split("/")
         frame = store.read_pairs(run, folder, name, models, datasets)

@@ -145,10 +145,11 @@ class ResponseLine(Strict):
 
 def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a line without fields of one's own, unless one may be a part of the response, or misspelled."""
-    known = [*ResponseLine.model_fields, *PARTS]
     if not {"text", "token_ids", "logprobs"} & raw.keys():
         return raw
-    return {name: value for name, value in raw.items() if value and difflib.get_close_matches(name, known, 1, 0.85)}
+    known = ResponseLine.model_fields
+    told = [name for name, value in raw.items() if value and difflib.get_close_matches(name, [*known, *PARTS], 1, 0.85)]
+    return {name: value for name, value in raw.items() if name in known or name in told}
 
 
 def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache, DynamicLayer
@@ -25,7 +24,7 @@ from lib.generate.models import LanguageModel, check_finite_logits
 from lib.models_and_datasets import Model
 from lib.tasks.datasets import Example
 
-TIED = 64  # logits that may tie with the last of the top k; transformers keeps all of them
+CANDIDATES = 2048  # number of most probable tokens to sort for top-p
 
 
 @dataclass(frozen=True)
@@ -113,27 +112,26 @@ def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
     """Apply a model file's temperature, top-k, top-p and min-p to logits (n, V); -inf for truncated tokens.
 
-    transformers' own warpers in their order, which sort all tokens for top-p: after top-k, only those that it may keep.
+    These are transformers' warpers, in their order. But only the most probable tokens are sorted for top-p, unless they
+    have too little mass.
     """
-    count = 2 * spec.top_k + TIED
-    if spec.top_k < 1 or count >= logits.shape[-1]:
-        return apply_warpers(logits, spec)
-    values, ids = logits.topk(count, dim=-1)
-    return torch.full_like(logits, -torch.inf).scatter(-1, ids, apply_warpers(values, spec))
-
-
-def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
-    """Apply transformers' own warpers; settings that are off add none."""
-    ids: Any = None  # these warpers ignore them
-    if spec.temperature != 1.0:
-        logits = transformers.TemperatureLogitsWarper(spec.temperature)(ids, logits)
+    warped = logits / spec.temperature
     if spec.top_k > 0:
-        logits = transformers.TopKLogitsWarper(spec.top_k)(ids, logits)
+        least = warped.topk(min(spec.top_k, warped.shape[-1])).values[:, -1:]
+        warped = warped.masked_fill(warped < least, -torch.inf)
     if spec.top_p < 1.0:
-        logits = transformers.TopPLogitsWarper(spec.top_p)(ids, logits)
+        for count in (min(CANDIDATES, warped.shape[-1] // 4), warped.shape[-1]):
+            values, ids = warped.topk(count)  # falling
+            shares = (values - warped.logsumexp(-1, True)).double().exp()
+            before = shares.cumsum(-1) - shares
+            if (before[:, -1:] >= spec.top_p).all():
+                break
+        kept = values.masked_fill(before >= spec.top_p, -torch.inf)
+        warped = torch.full_like(warped, -torch.inf).scatter(-1, ids, kept)
     if spec.min_p > 0.0:
-        logits = transformers.MinPLogitsWarper(spec.min_p)(ids, logits)
-    return logits
+        shares = warped.softmax(-1)
+        warped = warped.masked_fill(shares < spec.min_p * shares.amax(-1, True), -torch.inf)
+    return warped
 
 
 def truncate_at_eos(row: list[int], eos: Sequence[int]) -> list[int]:
@@ -159,11 +157,19 @@ def encode_prefix(lm: LanguageModel, ids: Sequence[int], count: int = 1) -> Cach
 
 
 def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
-    """Return a copy of a cache with these of its rows, which may go on."""
-    selected = copy.deepcopy(cache)
+    """Return a growable cache with these rows of a cache, by the cache's own reordering; `cache` is unchanged."""
+    selected = copy.copy(cache)
+    selected.layers = [copy_layer(layer) for layer in cache.layers]
     order: Any = torch.tensor(rows, dtype=torch.long)
     selected.reorder_cache(order)
     return selected
+
+
+def copy_layer(layer: Any) -> Any:
+    """Return a copy that shares tensors. Layers of convolutions and of linear attention hold theirs in dictionaries."""
+    copied = copy.copy(layer)
+    vars(copied).update({name: dict(held) for name, held in vars(layer).items() if isinstance(held, dict)})
+    return copied
 
 
 def repeat_row(cache: Cache, count: int) -> Cache:

@@ -12,8 +12,8 @@ from itertools import groupby, permutations
 
 import pandas as pd
 
-from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.analysis.results import Results
+from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import SOURCE
 from lib.paper import cells

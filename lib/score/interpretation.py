@@ -48,7 +48,7 @@ def interpret_row(row: Any, choices: EvaluationChoices) -> tuple:
     logprobs = np.asarray(getattr(row, LOGPROBS[choices.logprobs_from]), dtype=np.float64)
     parsed = has_answer(row)
     correct = parsed and grade(row.answer, row.reference, choices.grader)
-    span = None if choices.missing == "zero" and not parsed else answer_span(row, parsed)
+    span = None if choices.missing == "zero" and not parsed else answer_span(row)
     answer = None if span is None else logprobs[slice(*span)]
     return parsed, correct, select_sequence_tokens(row, logprobs, choices), answer, span
 

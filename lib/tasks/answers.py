@@ -24,9 +24,7 @@ from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
-from lib.tasks.numbers import BOX, MARKUP, Number, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
-from lib.tasks.numbers import format_number as format_number
-from lib.tasks.numbers import parse_number as parse_number
+from lib.tasks.numbers import BOX, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
 
 MARK, CLOSING_TAG = "####", "</think>"
 _LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
@@ -37,8 +35,8 @@ _HEADING = re.compile(
 )
 _QUESTION = re.compile(r"^[^\w\n]*(?:q|question|problem|exercise|user|human)\b[ \d*.)#]*(?::|$)", re.I | re.M)
 _PARENTHESES = r"\((?:[^()]|\([^()]*\))*(?:\)|$)"
-_ASIDE = re.compile(rf"""(?<=[\w)\]}}.,*"']) {_PARENTHESES}""")  # of kinds
-_NEXT_EQUATION = re.compile(r"\W*(?:[,;&|o]|\. )|.* [vl] ?$")  # of kinds, after the result of one
+_ASIDE = re.compile(rf"""(?<=[\w)\]}}.,*"'`]) {_PARENTHESES}""")  # of kinds
+_NEXT_EQUATION = re.compile(r"\W*(?:[,;&|o]|\. )|.* [vyl] ?$")  # of kinds, after the result of one
 
 Span = tuple[int, int]  # half-open
 
@@ -92,69 +90,54 @@ def answer_start_char(text: str, thinking: bool) -> int:
     return len(text) if tag < 0 else tag + len(CLOSING_TAG)
 
 
-def _answer_lines(text: str, start: int) -> Iterator[Span]:
-    """Yield the spans of the text after the opening `####` of each line that has one, the last line first."""
-    before = len(text)
-    while (mark := text.rfind(MARK, start, before)) >= 0:
-        line, end = max(start, text.rfind("\n", 0, mark) + 1), text.find("\n", mark)
-        opening = text[line:mark].rstrip("#").rfind(MARK)
-        if opening >= 0 and not text[mark + len(MARK) : end if end >= 0 else None].strip():
-            mark = line + opening  # an earlier mark on the line and no text after this one: it closes
-        if rest := _LINE.match(text, mark + len(MARK)):
-            yield rest.span(1)
-        before = line
+def _lines(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """Yield the place and the text of each line of text[start:], the last one first."""
+    end = len(text)
+    for line in reversed(text[start:].split("\n")):
+        yield end - len(line), line
+        end -= len(line) + 1
 
 
-def _without_asides(tokens: list[Token]) -> list[Token]:
-    """Return the tokens of a line without what stands in parentheses after a word or number."""
-    kept = _ASIDE.sub(lambda aside: MARKUP * len(aside.group()), kinds_of(tokens))
-    return [token for token, kind in zip(tokens, kept, strict=True) if kind != MARKUP]
-
-
-def _read_equation(tokens: list[Token], c0: int, c1: int) -> Number | None:
+def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
     """Return the number of a phrase or equation, in tokens[c0:c1]; None without one, no value if it is not whole."""
-    kinds = kinds_of(tokens)
+    kinds, number, results, others = kinds_of(tokens), None, [], set()
     outside = re.sub(_PARENTHESES, lambda inner: "(" * len(inner.group()), kinds)
-    edges = [-1, *(place for place, kind in enumerate(outside) if kind == "="), len(kinds)]
-    numbers, results, others = [], [], set()
-    for left, right in pairwise(edges):
-        first = max(left + 1, c0)
+    for left, right in (side.span() for side in re.finditer("[^=]+", outside)):
+        first = max(left, c0)
         at = kinds.find("n", first, min(right, c1))
         if at < 0:
             continue
-        number = number_at(tokens[left + 1 : right], at - left - 1)
-        numbers.append(number)
+        number = number_at(tokens[left:right], at - left)
         begins = not re.search(r"\w", kinds[first:at])
         if number.value is not None and (begins or right >= c1):
             results.append(number)
-        if left >= 0 and right < c1 and begins and _NEXT_EQUATION.match(kinds, at + 1, right):
+        if begins and left > 0 and right < c1 and _NEXT_EQUATION.match(kinds, at + 1, right):
             others.add(number.value)
-    if not results:
-        return numbers[-1] if numbers else None
-    return results[-1]._replace(value=None) if others - {results[-1].value} else results[-1]
+    number = results[-1] if results else number
+    return number._replace(value=None) if number and others - {number.value} else number
 
 
-def _read_line(line: str) -> Number | None:
+def _read_line(line: str) -> Token | None:
     """Return the number of a line, which has no value if it is not whole; None for a line that holds no answer."""
     plain = simplify(line)
-    if _HEADING.match(plain):
-        return None
-    tokens = read_tokens(plain)
-    for kept in (_without_asides(tokens), tokens):
-        kinds = kinds_of(kept)
-        box = kinds.rfind(BOX)
-        end = kinds.find("}", box)
-        boxed = _read_equation(kept, box, end if end >= 0 else len(kept)) if box >= 0 else None
-        if number := boxed or _read_equation(kept, 0, len(kept)):
-            return number
-    return None
+    tokens = [] if _HEADING.match(plain) else read_tokens(plain)
+    kept = _ASIDE.sub(lambda aside: MARKUP * len(aside.group()), kinds_of(tokens))
+    if "n" in kept:
+        tokens = [token for token, kind in zip(tokens, kept, strict=True) if kind != MARKUP]
+    kinds = kinds_of(tokens)
+    box = kinds.rfind(BOX)
+    end = kinds.find("}", box) if "}" in kinds[box:] else len(kinds)
+    return (_read_equation(tokens, box, end) if box >= 0 else None) or _read_equation(tokens, 0, len(kinds))
 
 
-def _find_answers(text: str, start: int) -> Iterator[Number]:
+def _find_answers(text: str, start: int) -> Iterator[Token]:
     """Yield the numbers after `####`, the last one first."""
-    for c0, c1 in _answer_lines(text, start):
-        if number := _read_line(text[c0:c1]):
-            yield Number(c0 + number.start, c0 + number.end, number.value)
+    for place, line in _lines(text, start):
+        if MARK in line:
+            opening = line.rstrip("# \t\r").rfind(MARK)  # a second mark closes
+            rest = _LINE.match(text, place + (opening + len(MARK) if opening >= 0 else len(line)))
+            if rest and (number := _read_line(rest[1])):
+                yield number._replace(start=rest.start(1) + number.start, end=rest.start(1) + number.end)
 
 
 def find_answer(text: str, start: int = 0) -> Span | None:
@@ -172,14 +155,11 @@ def runs_on(text: str, thinking: bool = False) -> bool:
 
 def last_number(text: str, start: int = 0) -> Span | None:
     """Return the character span of the last number in text[start:], the fallback without an answer."""
-    end = len(text)
-    for line in reversed(text[start:].split("\n")):
+    for place, line in _lines(text, start):
         tokens = read_tokens(simplify(line))
-        places = [place for place, token in enumerate(tokens) if token.value is not None]
-        if places:
-            number = number_at(tokens, places[-1])
-            return end - len(line) + number.start, end - len(line) + number.end
-        end -= len(line) + 1
+        if readable := [at for at, token in enumerate(tokens) if token.value is not None]:
+            number = number_at(tokens, readable[-1])
+            return place + number.start, place + number.end
     return None
 
 
@@ -219,12 +199,9 @@ def has_answer(row: Any) -> bool:
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
-def answer_span(row: Any, answered: bool | None = None) -> Span:
-    """Return the answer's token range in a generations row, else that of the last number, else the last token.
-
-    `answered`: whether the row has an answer (default: `has_answer`).
-    """
-    if has_answer(row) if answered is None else answered:
+def answer_span(row: Any) -> Span:
+    """Return the answer's token range in a generations row, else that of the last number, else the last token."""
+    if has_answer(row):
         return int(row.answer_start), int(row.answer_end)
     if 0 <= row.last_number_start < row.last_number_end:
         return int(row.last_number_start), int(row.last_number_end)

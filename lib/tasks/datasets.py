@@ -1,32 +1,46 @@
 """Load a dataset as a list of examples with a calibration and an evaluation split.
 
 The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub, from a folder, or from local
-files: JSON lines, one JSON list, CSV, TSV or parquet. If DATA_FOLDER is set, the published `files` there replace the
-hub and give the same examples. There are three ways to split:
-- by part: a file for each published part, or a row's field `split` in one file for `all`;
+files: JSON lines, one JSON list, CSV, TSV or parquet, also with `.gz`. If DATA_FOLDER is set, the published `files`
+there replace the hub and give the same examples. There are three ways to split:
+- by part: the files of each part, or a row's field `split` in one file for `all`;
 - by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
 - by a shuffle with a `seed`, in the order of sha256("seed|row"), so it does not depend on machine or library version:
   the first `calibration` rows calibrate and the rest evaluate.
 """
 
+import csv
+import gzip
 import hashlib
+import io
+import os
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow.parquet as pq
 
-from lib import random_streams
-from lib.files import parse_json
+from lib import files, paths, random_streams
 from lib.models_and_datasets import Dataset
-from lib.paths import UserError, is_path, nearest, public_path
+from lib.paths import UserError, nearest
 from lib.tasks import answers
-from lib.tasks.source_rows import SourceRow, find_folder, load_hub_parts, read_source_file, read_source_rows
+from lib.tasks.numbers import canonical_number
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
+ENDINGS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet")
+
+
+class Row(NamedTuple):
+    """A row as published."""
+
+    part: str  # train, test, ...
+    number: int  # in the part or file, from 0
+    where: str  # its name in messages
+    fields: dict[str, Any]
 
 
 class Example(NamedTuple):
@@ -45,25 +59,25 @@ def load_examples(dataset: Dataset) -> list[Example]:
         If a row lacks a field or a number, a question is in both splits, or a split's size differs from the dataset's
         file.
     """
-    dataset = use_local_files(dataset)
     examples: dict[str, Example] = {}
     asked: dict[str, Example] = {}
-    for row, split in assign_splits(dataset, list(read_source_rows(dataset))):
+    dataset = use_local_files(dataset)
+    rows = list(read_rows(dataset))
+    for row, split in assign_splits(dataset, rows):
         example = read_example(dataset, row, split)
+        first = asked.setdefault(example.question, example)
         if example.example_id in examples:
             raise UserError(f"{row.where}: the id {example.example_id!r} again")
+        if first.split != split:
+            raise UserError(f"{row.where}: its question is that of '{first.example_id}', too, in the other split")
         examples[example.example_id] = example
-        other = asked.setdefault(example.question, example)
-        if other.split != split:
-            raise UserError(
-                f"{row.where}: the question of '{example.example_id}' ({split}) is that of "
-                f"'{other.example_id}' ({other.split}), too: leave one of them out"
-            )
     sizes = Counter(example.split for example in examples.values())
-    expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
-    there = f"{sizes[CALIBRATION]} calibration and {sizes[EVALUATION]} evaluation questions"
-    if there != expected:
-        raise UserError(f"dataset '{dataset.label}': expected {expected}, found {there}")
+    if (sizes[CALIBRATION], sizes[EVALUATION]) != (dataset.calibration, dataset.evaluation):
+        raise UserError(
+            f"dataset '{dataset.label}': expected {dataset.calibration} {CALIBRATION} and {dataset.evaluation} "
+            f"{EVALUATION} questions, found {sizes[CALIBRATION]} and {sizes[EVALUATION]}; the rows' parts are "
+            f"{', '.join(sorted({row.part for row in rows}))}: set `parts`, a field `split` in one file, or a `seed`"
+        )
     return sorted(examples.values(), key=lambda example: example.split)
 
 
@@ -88,22 +102,38 @@ def find_example(examples: Sequence[Example], example_id: str) -> Example:
     return next((example for example in examples if example.example_id == example_id), examples[0])
 
 
-def read_example(dataset: Dataset, row: SourceRow, split: str) -> Example:
+# ---- fields
+
+
+def read_example(dataset: Dataset, row: Row, split: str) -> Example:
     """Create an example from the fields that the dataset's file names."""
-    question = " ".join(row.text(name) for name in dataset.question).strip()
+    question = " ".join(read_text(row, name) for name in dataset.question).strip()
     if not question:
         raise UserError(f"{row.where}: an empty question")
     # a generated id must not depend on a shuffled split: another seed would rename the example
-    name = read_id(dataset, row) or f"{split if dataset.seed is None else 'row'}-{row.index}"
-    return Example(name, split, question, parse_reference(row.field(dataset.answer), row.where))
+    name = read_id(dataset, row) or f"{split if dataset.seed is None else 'row'}-{row.number}"
+    return Example(name, split, question, parse_reference(read_field(row, dataset.answer), row.where))
 
 
-def read_id(dataset: Dataset, row: SourceRow) -> str:
+def read_field(row: Row, name: str) -> Any:
+    if name not in row.fields:
+        raise UserError(f"{row.where}: no field '{name}'; {nearest(name, row.fields)}")
+    return row.fields[name]
+
+
+def read_text(row: Row, name: str) -> str:
+    value = read_field(row, name)
+    if not isinstance(value, str) or HALF_CHARACTER.search(value):
+        raise UserError(f"{row.where}: '{name}' is {value!a:.40}, not a text")
+    return value.strip()
+
+
+def read_id(dataset: Dataset, row: Row) -> str:
     """Return a row's id from the field that the dataset's file names, else from `id`; empty if null or absent.
 
     Raise UserError unless it is a text or a whole number.
     """
-    value = row.field(dataset.id) if dataset.id else row.fields.get("id")
+    value = read_field(row, dataset.id) if dataset.id else row.fields.get("id")
     if value is None:
         return ""
     if type(value) not in (str, int) or not str(value).strip() or not str(value).isprintable():  # excludes booleans
@@ -113,9 +143,9 @@ def read_id(dataset: Dataset, row: SourceRow) -> str:
 
 def parse_reference(answer: Any, where: str) -> str:
     """Return the canonical number of a published answer: a number, its text, or the number after `####`."""
-    text = str(answer) if isinstance(answer, (str, int, float, Decimal)) else ""
+    text = "" if isinstance(answer, (list, dict)) else str(answer)
     span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
-    number = answers.canonical_number(text[slice(*span)] if span else None)
+    number = canonical_number(text[slice(*span)] if span else None)
     if number is None:
         raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}")
     return number
@@ -124,55 +154,34 @@ def parse_reference(answer: Any, where: str) -> str:
 # ---- splits
 
 
-def assign_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
-    """Return each row with its split, as the dataset's file defines it."""
+def assign_splits(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+    """Return each row with its split, as the dataset's file defines it; parts of no split are left out."""
     if dataset.seed is not None:
-        return shuffle_into_splits(dataset, rows)
+        order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.number}".encode()).digest())
+        return [(row, CALIBRATION if n < dataset.calibration else EVALUATION) for n, row in enumerate(order)]
     if dataset.split_ids:
         rows = order_by_split_ids(dataset, rows)
-    return [(row, find_split(dataset, row)) for row in rows]
+    return [(row, dataset.parts[row.part]) for row in rows if row.part in dataset.parts]
 
 
-def find_split(dataset: Dataset, row: SourceRow) -> str:
-    """Return the split of a row's part; in one file for `all`, the part is the row's field `split`."""
-    why = ", which one file for `all` needs (or a `seed`, or `split_ids`)"
-    part = str(row.field("split", why)) if row.part == "all" else row.part
-    if part not in dataset.parts:
-        raise UserError(f"{row.where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
-    return dataset.parts[part]
-
-
-def order_by_split_ids(dataset: Dataset, rows: list[SourceRow]) -> list[SourceRow]:
+def order_by_split_ids(dataset: Dataset, rows: list[Row]) -> list[Row]:
     """Return the rows in the order of the `split_ids` lists, with the list's name as their part."""
-    path, data = read_source_file(str(dataset.split_ids))
-    lists = parse_json(data, path)
+    where, data = read_file(str(dataset.split_ids))
+    lists = files.parse_json(data, where)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
-        raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
-    places: dict[str, tuple[int, str]] = {}
-    for name, part in ((str(name), part) for part, ids in lists.items() for name in ids):
-        if name in places:  # for example in both splits
-            raise UserError(f"{path}: the id '{name}' is listed again, for {part}")
-        places[name] = len(places), part
-    placed = []
-    for row in rows:
-        row.field(dataset.id or "id")
-        name = read_id(dataset, row)
-        if name not in places:
-            raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
-        place, part = places[name]
-        placed.append((place, replace(row, part=part)))
-    return [row for _, row in sorted(placed, key=lambda pair: pair[0])]
+        raise UserError(f"{where}: not of the form {{train: [ids], test: [ids]}}")
+    parts = {str(name): part for part, ids in lists.items() for name in ids}
+    by_id = {read_id(dataset, row): row for row in rows}
+    if alone := by_id.keys() ^ parts.keys():
+        raise UserError(f"{where}: the id '{min(alone)}' is only here, or only in the rows of '{dataset.label}'")
+    return [by_id[name]._replace(part=part) for name, part in parts.items()]
 
 
-def shuffle_into_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
-    """Shuffle the rows of one file by seed and position, and split them by size."""
-    if dataset.split_ids or len({row.part for row in rows}) > 1:
-        raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")
-    order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.index}".encode()).digest())
-    return [(row, CALIBRATION if place < dataset.calibration else EVALUATION) for place, row in enumerate(order)]
+# ---- sources
 
 
-# ---- the sources of a dataset
+def is_on_hub(dataset: Dataset) -> bool:
+    return isinstance(dataset.source, str) and not paths.is_path(dataset.source)
 
 
 def use_local_files(dataset: Dataset) -> Dataset:
@@ -182,17 +191,12 @@ def use_local_files(dataset: Dataset) -> Dataset:
     """
     if not dataset.folder:
         return dataset
-    paths = {}
-    for part, file in dataset.files.items():
-        path, data = read_source_file(str(dataset.folder / file.path))
-        found = hashlib.sha256(data).hexdigest()
-        if found != file.sha256:
-            raise UserError(
-                f"{path} is not the file of dataset '{dataset.label}': its sha256 is {found}, expected {file.sha256}"
-            )
-        paths[part] = str(path)
-    lists = paths.pop("split_ids", None)
-    return dataset.model_copy(update={"source": paths, "split_ids": lists, "files": {}})
+    local = {part: str(dataset.folder / file.path) for part, file in dataset.files.items()}
+    for part, name in local.items():
+        found, expected = hash_file(name), dataset.files[part].sha256
+        if found != expected:
+            raise UserError(f"{name} is not that of dataset '{dataset.label}': sha256 {found}, expected {expected}")
+    return dataset.model_copy(update={"split_ids": local.pop("split_ids", None), "source": local, "files": {}})
 
 
 def describe_source(dataset: Dataset) -> dict[str, str]:
@@ -202,14 +206,113 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
     """
     if dataset.folder:
         return {file.path: file.sha256 for file in dataset.files.values()}
-    if isinstance(dataset.source, str) and not is_path(dataset.source):
-        return {"source": dataset.source, "revision": load_hub_parts(dataset)[1]}
-    files = filter(None, [*list_files(dataset), dataset.split_ids])
-    return {public_path(name): hashlib.sha256(read_source_file(name)[1]).hexdigest() for name in files}
+    if is_on_hub(dataset):
+        return {"source": str(dataset.source), "revision": load_hub_parts(dataset)[1]}
+    names = [name for part in find_files(dataset).values() for name in part]
+    names += [dataset.split_ids] if dataset.split_ids else []
+    return {paths.public_path(name): hash_file(name) for name in names}
 
 
-def list_files(dataset: Dataset) -> list[str]:
-    """Return the local files of a dataset: those of its parts, or all of its folder."""
+def read_rows(dataset: Dataset) -> Iterator[Row]:
+    """Yield the rows of all parts; a row of one file for `all` names its part in the field `split`."""
+    if is_on_hub(dataset):
+        parts = {part: [(f"{dataset.source}, {part}", rows)] for part, rows in load_hub_parts(dataset)[0].items()}
+    else:
+        parts = {part: [read_records(name) for name in names] for part, names in find_files(dataset).items()}
+    for part, sources in parts.items():
+        named = [(f"{where}, row {n}", fields) for where, records in sources for n, fields in enumerate(records, 1)]
+        for number, (where, fields) in enumerate(named):
+            if not isinstance(fields, dict):
+                raise UserError(f"{where}: {fields!r:.40} is not an object with fields")
+            yield Row(str(fields.get("split", part)) if part == "all" else part, number, where, fields)
+
+
+def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
+    """Load a dataset of the hub: its parts, and their commit from the URLs of the downloaded files."""
+    try:
+        import datasets  # slow to import, and local files do not need it
+
+        parts = datasets.load_dataset(str(dataset.source), dataset.config, revision=dataset.revision)
+    except Exception as error:
+        raise UserError(f"hub dataset '{dataset.source}' did not load: {paths.first_line(error)}") from error
+    urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
+    commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
+    return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
+
+
+def find_files(dataset: Dataset) -> dict[str, list[str]]:
+    """Return the local files of each part. In a folder, a file's part is a word of its name or folder.
+
+    Such names are `train.csv`, `test-00000-of-00001.parquet` and `train/a.jsonl`. With a `seed`, all are of one part.
+    """
     if not isinstance(dataset.source, str):
-        return list(dataset.source.values())
-    return sorted(map(str, filter(Path.is_file, Path(find_folder(dataset)).rglob("*"))))
+        return {part: [name] for part, name in dataset.source.items()}
+    folder = paths.local_path(dataset.source)
+    if not folder.is_dir():
+        raise UserError(
+            f"dataset '{dataset.label}': there is no folder {dataset.source}; a file is named by its part, as "
+            f"`source: {{all: {dataset.source}}}`"
+        )
+    files = [file for file in sorted(folder.rglob("*")) if find_ending(file.name)]
+    words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in files}
+    parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}
+    return parts if dataset.seed is None else {"all": list(words)}
+
+
+# ---- files
+
+
+def read_file(name: str) -> tuple[str, bytes]:
+    """Return a file's name for messages, from the project's root if inside it, and its bytes.
+
+    Raise UserError if it can't be read, or is missing, with the nearest name.
+    """
+    path = paths.local_path(name)
+    where = paths.relative_path(path)
+    if path.parent.is_dir() and not os.path.lexists(path):
+        raise UserError(f"no file {where}; {nearest(path.name, os.listdir(path.parent))}")
+    return where, files.read_bytes(path, where)
+
+
+def hash_file(name: str) -> str:
+    return hashlib.sha256(read_file(name)[1]).hexdigest()
+
+
+def find_ending(name: str) -> str | None:
+    ending = Path(name.lower().removesuffix(".gz")).suffix
+    return ending if ending in ENDINGS else None
+
+
+def read_records(name: str) -> tuple[str, list[Any]]:
+    """Return a file's name for messages, and its records. Raise UserError for the first that can't be read."""
+    where, data = read_file(name)
+    ending = find_ending(name)
+    if ending is None:
+        raise UserError(f"{where}: files of questions end in {', '.join(ENDINGS)}, all also with .gz")
+    try:
+        data = gzip.decompress(data) if name.lower().endswith(".gz") else data
+        if ending == ".parquet":
+            return where, pq.read_table(io.BytesIO(data)).to_pylist()
+        if ending in (".csv", ".tsv"):
+            return where, read_table(data.decode("utf-8-sig"), where, "," if ending == ".csv" else "\t")
+    except UserError:
+        raise
+    except Exception as error:  # each library has its own
+        raise UserError(f"{where} is not what its name says: {paths.first_line(error)}") from None
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        return where, files.parse_json(data, where)
+    lines = enumerate(data.split(b"\n"), 1)
+    return where, [files.parse_json(line, where, n) for n, line in lines if line.strip()]
+
+
+def read_table(text: str, where: str, delimiter: str) -> list[Any]:
+    """Return the rows below a header; all values are texts. Raise UserError for a row of more or fewer fields."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows, header = list(reader), reader.fieldnames or []
+    for n, row in enumerate(rows, 1):
+        if None in row or None in row.values() or len(row) < len(header):
+            raise UserError(
+                f"{where}, row {n}: not one field for each of the {len(header)} columns {', '.join(header)}; "
+                f"a text that holds {delimiter!r} needs quotes"
+            )
+    return rows

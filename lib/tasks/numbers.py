@@ -2,7 +2,7 @@ r"""Numbers in a text: how models and datasets write them, and what ends one.
 
 A number is read whole or not at all: a prefix of a longer number is never a number.
 
-How a number is written (`read_tokens`):
+How a number is written (`_NUMBER`):
 
 - Digits of any script, also in groups: `1,000`, `1{,}000`, `1\,000`, `1 000`, `1'000`, `1_000`. All groups have three
   digits and the same separator, or are the Indian `1,00,000`.
@@ -12,8 +12,8 @@ How a number is written (`read_tokens`):
 - A sign, also apart, as a word or before parentheses: `- 3`, `-$3`, `-(3)`, `minus 3`, `negative 3`. After a word only
   `-3` has a sign: `x - 3` is an expression. `%` and currencies do not change the value, as in the references.
 
-What ends a number (`number_at`) is seen in a line's kinds, one character per token, as of KINDS: those of
-`#### x = 18 km/h, not 20` are `v = n w/w, z n`.
+What ends a number (`number_at`) is seen in the kinds of a line's tokens, a character each (`_KINDS`). Those of
+`#### x = 18 km/h, not 20` are `y = n w/l, z n`.
 
 - A unit, other words and symbols: `18km`, `18 km/h`, `**18** apples`. Digits inside a word (`x1`) are not a number.
 - Two numbers with at most one word between them are one longer thing: `2*9`, `5-6`, `12,5`, `3:30`, `1.2.3`, `5 or 6`,
@@ -35,17 +35,9 @@ CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
 class Token(NamedTuple):
-    """A part of a line: its kind, the span of its characters, and the value of a number that can be read."""
+    """A part of a line: its kind, the span of its characters, and a number's value: None if it can't be read."""
 
     kind: str
-    start: int
-    end: int
-    value: Decimal | None
-
-
-class Number(NamedTuple):
-    """A number's place in a text, with its sign, and its value: None if it is part of something longer."""
-
     start: int
     end: int
     value: Decimal | None
@@ -54,22 +46,12 @@ class Number(NamedTuple):
 # ---- one spelling for many, of the same length
 
 THIN, MARKUP, BOX = "\u2009", "\0", "\u25a1"  # a space within a number; marks without a meaning; `\boxed{`
-_CHARACTERS = {
-    "-": "\u2212\u2796",
-    "*": "\u00b7\u00d7\u2217\u2219\u22c5\u2715\u2716",
-    "/": "\u2044\u2215",
-    "=": "\u2248\u2261",
-    ",": "\u060c\u066c",
-    ".": "\u066b",
-    "'": "\u00b4\u02bc\u2018\u2019",
-    "\u2014": "\u2014\u2015",
-}
-_SPELLINGS = {char: plain for plain, chars in _CHARACTERS.items() for char in chars}
-_CATEGORIES = {"Sc": MARKUP, "Cf": MARKUP, "Zs": THIN, "Pd": "-"}  # currencies, zero width; spaces, dashes
+_OTHERS = "−➖·×∗∙⋅✕✖⁄∕≈≡´ʼ‘’―\u060c\u066c\u066b—"
+_SPELLINGS = dict(zip(_OTHERS, "--*******//==''''—,,.—", strict=True))
+_CATEGORIES = {"Sc": MARKUP, "Cf": MARKUP, "Zs": THIN, "Pd": "-"}  # currencies, of no width; spaces, dashes
 _LATEX = {
     "*": r"\\(?:times|cdot|ast)(?![A-Za-z])",
     "=": r"\\(?:approx|equiv)(?![A-Za-z])",
-    "/": r"\\over(?![A-Za-z])",
     "|": r"\\q?quad",
     ",": r"\{,\}",
     BOX: r"\\f?boxed\s*\{",
@@ -81,12 +63,16 @@ _LATEX = {
 
 @cache
 def _plain(char: str) -> str:
-    if (digit := unicodedata.decimal(char, None)) is not None:
+    digit, category = unicodedata.decimal(char, None), unicodedata.category(char)
+    if digit is not None:
         return str(digit)
-    if plain := _SPELLINGS.get(char) or _CATEGORIES.get(unicodedata.category(char)):
-        return plain
-    wide = unicodedata.decomposition(char).startswith(("<wide>", "<small>"))
-    return unicodedata.normalize("NFKC", char) if wide else char
+    if unicodedata.decomposition(char).startswith(("<wide>", "<small>")) and category not in _CATEGORIES:
+        return unicodedata.normalize("NFKC", char)
+    return _SPELLINGS.get(char) or _CATEGORIES.get(category, char)
+
+
+def _pad(plain: str, match: re.Match[str]) -> str:
+    return plain + (THIN if plain in (",", THIN) else MARKUP) * (len(match.group()) - 1)
 
 
 def simplify(text: str) -> str:
@@ -98,98 +84,85 @@ def simplify(text: str) -> str:
     return text
 
 
-def _pad(plain: str, match: re.Match[str]) -> str:
-    return plain + (THIN if plain in (",", THIN) else MARKUP) * (len(match.group()) - 1)
-
-
 # ---- the tokens of a line
 
 _LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u052f"  # of scripts that write words with spaces
 _VULGAR = "".join(map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x215F), 0x2189)))  # fractions in one character
-_RAISED = "\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b"  # superscript digits and minus
+_RAISED = "\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b\u207f"  # superscripts
 _GAP = rf"[\s{MARKUP}]*"
-_GROUPED = [rf"[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?![0-9])" for mark in (f",{THIN}*", f"{THIN}+", "'", "_")]
-_UNSPACED = "|".join([*_GROUPED, rf"[0-9]{{1,2}}(?:,{THIN}*[0-9]{{2}})+,{THIN}*[0-9]{{3}}(?![0-9])", "[0-9]+"])
-_DIGITS = rf"(?:[0-9]{{1,3}}(?:[ ][0-9]{{3}})+(?![0-9])|{_UNSPACED})"
+_GROUPED = [rf"[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?![0-9])" for mark in ("[ ]", f",{THIN}*", f"{THIN}+", "'", "_")]
+_INDIAN = rf"[0-9]{{1,2}}(?:,{THIN}*[0-9]{{2}})+,{THIN}*[0-9]{{3}}(?![0-9])"
+_SOLID = f"(?:{'|'.join([*_GROUPED[1:], _INDIAN, '[0-9]+'])})"  # without blanks
+_DIGITS = f"(?:{_GROUPED[0]}|{_SOLID})"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![{_LETTER}.])\.[0-9]+)"
 _ARGUMENT = rf"\{{{_GAP}[-+]?{_DECIMAL}{_GAP}\}}|[0-9]"
 _SCALES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
 _NUMBER = rf"""
     (?: (?:(?P<whole>(?>{_DIGITS}))(?:{_GAP}|\s+and\s+))?
-        (?P<fraction>\\[a-z]*frac\s*(?P<over>{_ARGUMENT})\s*(?P<under>{_ARGUMENT})
-                    |(?P<top>(?:{_UNSPACED})(?:\.[0-9]+)?)\s*/\s*(?P<bottom>{_DIGITS})|(?P<vulgar>[{_VULGAR}]))
+        (?: \\[a-z]*frac\s*(?P<over>{_ARGUMENT})\s*(?P<under>{_ARGUMENT})
+          | (?P<top>{_SOLID}(?:\.[0-9]+)?)\s*/\s*(?P<bottom>{_DIGITS}) | (?P<vulgar>[{_VULGAR}]))
       | (?:(?P<factor>{_DECIMAL}){_GAP}[*xX]{_GAP})?
-        10(?:\s*(?:\^|\*\*)\s*(?P<brace>[{{(]\s*)?(?P<power>[-+]?[0-9]{{1,3}}(?![0-9]))(?(brace)\s*[}})])
-            |(?P<raised>[{_RAISED}]{{1,3}}))
+        10\s*(?:\^|\*\*)\s*(?P<brace>[{{(]\s*)?(?P<power>[-+]?[0-9]{{1,3}}(?![0-9]))(?(brace)\s*[}})])
       | (?P<decimal>{_DECIMAL})(?:[eE](?P<e>[-+]?[0-9]{{1,3}})(?!\w))?
-    ) (?P<scale>(?:(?:{_GAP}|-)(?i:{"|".join(_SCALES)})s?(?!\w))*)
-  | \\[a-z]*frac(?![A-Za-z])"""
-_WITH_DIGITS = rf"[{_LETTER}]+[0-9{_VULGAR}][^\W_]*(?:[.,][0-9]+)*"
-_LOWER = rf"(?:[_^]\{{?[-+]?[^\W_]*\}}?|[{_RAISED}])*"  # what a word goes on with: x_{1}, m^2
-_TOKEN = re.compile(
-    rf"""(?P<n>{_NUMBER} | [{_RAISED}\u207f\u0304\u0305])
-       | (?P<v>[\u221a\u221b\u03c0\u00b1\u00f7\u767e\u5343\u4e07\u842c\u5104\u4ebf])
-       | (?P<f>\\[A-Za-z]+(?=\s*[{{[])|(?:{_WITH_DIGITS}|[{_LETTER}]+){_LOWER}(?=\())
-       | (?P<x>{_WITH_DIGITS}{_LOWER}) | (?P<l>[{_LETTER}](?![{_LETTER}]){_LOWER})
-       | (?P<w>[{_LETTER}]+{_LOWER}|[^\W\d_]+)
-       | \s+ | =+>? | [<>!]=+ | \.\.+ | \\[A-Za-z]+ | [^{MARKUP}_]""",
-    re.VERBOSE,
-)
-KINDS = {  # of tokens. n: a number; w: a word; x: one with digits; l: a letter; f: a function or command; and symbols
-    "v": "e i n x X y z pi half sqrt pm mp div",  # belongs to the number before or after it
-    "t": "log ln sin cos tan exp twice thrice double triple third quarter root square cube",  # to the one after it
-    "p": "halves thirds fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths millionths"
-    " squared cubed factorial k K M B bn mn mln mil",  # to the one before it
-    "c": "one two three four five six seven eight nine ten",
-    "o": "and or",
-    "j": "to by plus times",  # joins two numbers
-    "m": "minus negative",
-    "g": "of",
-    "z": "because since as not",  # ends a number
+    ) (?P<scale>(?:(?:{_GAP}|-)(?i:{"|".join(_SCALES)})s?(?!\w))*)"""
+_INDEX = rf"(?:[_^]\{{?[-+]?[^\W_]*\}}?|[{_RAISED}])*"  # x_{1}, m^2
+_PARTS = "halves (?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth|millionth)s"
+
+
+def _word(words: str) -> str:
+    return rf"\\?(?i:{'|'.join(words.split())})(?![{_LETTER}0-9])"
+
+
+_KINDS = {  # how a token of each kind is written; a symbol is a kind of its own
+    "n": rf"{_NUMBER} | [{_RAISED}\u0304\u0305] | \\[a-z]*frac(?![A-Za-z])",
+    "v": rf"[√∛π±÷百千万萬亿億] | {_word('sqrt pi pm mp div half')}",
+    "x": rf"(?<=[0-9)}}{MARKUP}][ ])[xX](?=[0-9]) | [{_LETTER}]+[0-9{_VULGAR}][^\W_]*(?:[.,][0-9]+)*{_INDEX}",
+    "y": rf"[einxXyz](?![{_LETTER}]){_INDEX}",
+    "t": _word("log ln sin cos tan exp twice thrice double triple third quarter root square cube"),
+    "p": _word(f"{_PARTS} squared cubed factorial k (?-i:[KMB]) bn mn mln mil"),
+    "c": _word("one two three four five six seven eight nine ten"),
+    "o": _word("and or"),
+    "j": _word("to by plus times"),
+    "m": _word("minus negative"),
+    "g": _word("of"),
+    "z": _word("because since as not"),
+    "f": rf"\\[A-Za-z]+(?=\s*[{{[]) | [{_LETTER}][^\W_]*{_INDEX}(?=\()",  # a command or function with an argument
+    "l": rf"[{_LETTER}](?![{_LETTER}]){_INDEX}",
+    "w": rf"[{_LETTER}]+{_INDEX} | [^\W\d_]+",
 }
-_WORDS = {word: kind for kind, words in KINDS.items() for word in words.split()}
+_NAMED = "|".join(f"(?P<{kind}>{written})" for kind, written in _KINDS.items())
+_TOKEN = re.compile(rf"{_NAMED} | \s+ | =+>? | [<>!]=+ | \.\.+ | \\[A-Za-z]+ | [^{MARKUP}_]", re.VERBOSE)
 
 
 def _to_decimal(text: str) -> Decimal:
-    return Decimal(re.sub(rf"[\s,'_{{}}{MARKUP}]", "", unicodedata.normalize("NFKC", text).replace("\u2212", "-")))
+    return Decimal(re.sub(rf"[\s,'_{{}}{MARKUP}]", "", text))
 
 
 def _value(number: re.Match[str]) -> Decimal | None:
-    """Return the value of what `_NUMBER` matched; None for a division by zero, `1 3/2` or `\\frac{x}{2}`."""
-    exponent = number["power"] or number["raised"] or number["e"]
-    if number["fraction"]:
-        given = [text for text in number.group("over", "under", "top", "bottom") if text]
-        top, bottom = map(_to_decimal, given or unicodedata.normalize("NFKC", number["vulgar"]).split("\u2044"))
-        value = CONTEXT.divide(top, bottom)
-        if not bottom or (number["whole"] and not 0 <= value < 1):
-            return None
-        value = CONTEXT.add(value, _to_decimal(number["whole"] or "0"))
-    elif number["decimal"] or exponent:
+    """Return the value of a number; None for a superscript, a division by zero, `1 3/2` or `\\frac{x}{2}`."""
+    exponent = number["power"] or number["e"]
+    parts = [part for part in number.group("over", "under", "top", "bottom") if part]
+    parts = parts or unicodedata.normalize("NFKC", number["vulgar"] or "").split("\u2044")
+    if number["decimal"] or exponent:
         value = _to_decimal(number["decimal"] or number["factor"] or "1")
         value = CONTEXT.scaleb(value, _to_decimal(exponent or "0"))
+    elif len(parts) == 2 and _to_decimal(parts[1]):
+        value = CONTEXT.divide(*map(_to_decimal, parts))
     else:
         return None
-    for word in re.findall("[a-z]+", number["scale"].lower()):  # two hundred thousand
+    if number["whole"] and not 0 <= value < 1:
+        return None
+    value = CONTEXT.add(value, _to_decimal(number["whole"] or "0"))
+    for word in re.findall("[a-z]+", (number["scale"] or "").lower()):  # two hundred thousand
         value = CONTEXT.scaleb(value, _SCALES[word.rstrip("s")])
     return value
-
-
-def _kind(token: re.Match[str]) -> str:
-    group, text = token.lastgroup, token.group()
-    if group in ("n", "v"):
-        return group
-    name = re.split(r"[\W\d_]", text.lstrip("\\"), maxsplit=1)[0]
-    known = _WORDS.get(name if len(name) == 1 else name.lower())
-    if group == "x" and known != "v":
-        return group
-    return known or group or (" " if text.isspace() else text[0])
 
 
 def read_tokens(line: str) -> list[Token]:
     """Return the tokens of a simplified line, without markup."""
     tokens: list[Token] = []
     for match in _TOKEN.finditer(line):
-        kind = _kind(match)
+        kind = match.lastgroup or (" " if match.group().isspace() else match.group()[0])
         if kind != " " or (tokens and tokens[-1].kind != " "):
             tokens.append(Token(kind, *match.span(), _value(match) if kind == "n" else None))
     return tokens
@@ -203,28 +176,28 @@ def kinds_of(tokens: Sequence[Token]) -> str:
 
 _MARKS = rf"{{}}*\[{BOX}"
 _SIGN = re.compile(  # apart where no operand stands before it, as in `- 3`; else as in `is -3` or `is minus 3`
-    rf"""(?: (?<![\w)}}\]])(?<![\w)}}\]][ ])(?:[-+][ {_MARKS}]*|\u2014[{_MARKS}]*)
-           | (?<=[ ])[-+][{_MARKS}]* | (?<![nvlx)}}\]][ ])m[ {_MARKS}]* ) (\([ ]?)?$""",
+    rf"""(?: (?<![\w)}}\]])(?<![\w)}}\]][ ])(?:[-+][ {_MARKS}]*|—[{_MARKS}]*)
+           | (?<=[ ])[-+][{_MARKS}]* | (?<![nvylx)}}\]][ ])m[ {_MARKS}]* ) (\([ ]?)?$""",
     re.VERBOSE,
 )
 _BEFORE = re.compile(  # goes on with the number
-    rf"""(?: [vtflx](?:[ ]?g)? | n[ )}}\]]*[oj]? | [-+/^m][ *]*               # half of 18, 5 or \boxed{{8, --18
+    rf"""(?: [vytflx](?:[ ]?g)? | n[ )}}\]]*[oj]? | [-+/^m][ *]*              # half of 18, 5 or \boxed{{8, --18
            | [\w)}}\]]\*+[ ]? | [\w)}}\]][ ]\*+[ ] | (?<![\w)}}\]])-\W*[wl]\.?  # x*18, -USD 18
          ) [ {{(\[{BOX}]*$""",
     re.VERBOSE,
 )
 _AFTER = re.compile(  # goes on with the number
-    r"""x | [ )}\]]*(?: \^ | [vp] | (?:[ ][+*][ ]|[+*])[\w(\\]              # 3h30, 2^{10}, 18k, 18 + apples
-                      | [ ]?-[ ]?[vl] | [ ]?/[ ]?v | [ojm][ ](?:l[ ])?[vpc] )  # 18 - x, 18/x, 3 and a half""",
+    r"""[)}\]]*[xy] | [ )}\]]*(?: \^ | [vp] | (?:[ ][+*][ ]|[+*])[\w(\\]                # 18x, 2^{10}, 18k, 18 + apples
+                         | [ ]?-[ ]?[vxyl] | [ ]?/[ ]?[vxy] | [ojm][ ](?:l[ ])?[vpc] )  # 18 - x, 18/x, 3 and a half""",
     re.VERBOSE,
 )
 _END = re.compile(r"z|(?<=\w)(?<!,w)(?<!, w)\W*?[.!?;:](?= |$)")  # but not that of a label: Bo: 18, Jo: 6
-_JOINED = re.compile(r"\W*[^\Wn]?\W*n|\W*o[^n]*n|[^n]*[ojm\-+*/^<>] ?n")  # another number belongs to it
+_JOINED = re.compile(r"\W*[^\Wn]?\W*n|\W*o[^n]*n|[^n]*[ojmy\-+*/^<>] ?n")  # another number belongs to it
 
 
-def number_at(tokens: Sequence[Token], at: int) -> Number:
+def number_at(tokens: Sequence[Token], at: int) -> Token:
     """Return the number at a place in a phrase, with its sign; without value if it is a part of something longer."""
-    start, end, value = tokens[at][1:]
+    kind, start, end, value = tokens[at]
     head, rest = kinds_of(tokens[:at]), kinds_of(tokens[at + 1 :])
     sign = _SIGN.search(head)
     close = re.match(r" ?\)|", rest) if sign and sign[1] else None
@@ -236,7 +209,7 @@ def number_at(tokens: Sequence[Token], at: int) -> Number:
             end, rest = tokens[at + close.end()].end, rest[close.end() :]
     if _BEFORE.search(head) or _AFTER.match(rest) or _JOINED.match(_END.split(rest, 1)[0]):
         value = None
-    return Number(start, end, value)
+    return Token(kind, start, end, value)
 
 
 # ---- numbers alone
@@ -246,10 +219,9 @@ def parse_number(text: str | None) -> Decimal | None:
     """Return the value of a string with one number and at most currency, `%`, `*`, blanks or a period around it."""
     plain = simplify(text) if isinstance(text, str) else ""
     tokens = read_tokens(plain)
-    at = kinds_of(tokens).find("n")
-    if at < 0:
+    if "n" not in kinds_of(tokens):
         return None
-    number = number_at(tokens, at)
+    number = number_at(tokens, kinds_of(tokens).index("n"))
     around = plain[: number.start] + plain[number.end :]
     return None if around.strip(f" \t\r\n*.\\{THIN}{MARKUP}") else number.value
 

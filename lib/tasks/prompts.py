@@ -7,7 +7,7 @@ Line wraps inside the figures' question are typesetting and not part of the prom
 from collections.abc import Iterable, Sequence
 
 from lib.params import Demonstration
-from lib.paths import UserError, nearest
+from lib.paths import UserError
 
 SYSTEM = (
     "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "
@@ -71,17 +71,12 @@ def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[l
     """Select the spellings of each of two `options`: those whose form (`A`, ` A`) exists for both.
 
     `spellings` are single tokens of a vocabulary. Two tokens against one would favor an option by its spelling.
-    Raise UserError if an option has no spelling, or the two share no form.
+    Raise UserError if the two share no form.
     """
     there, words = set(spellings), options.split("/")
-    for word in words:
-        if not there & {form + word for form in FORMS}:
-            raise UserError(
-                f"the option '{word}' is not a single token of the vocabulary; {nearest(word, map(str.strip, there))}"
-            )
     shared = [form for form in FORMS if all(form + word in there for word in words)]
     if not shared:
-        held = " and ".join(repr(form + word) for word in words for form in FORMS if form + word in there)
+        held = " and ".join(repr(form + word) for word in words for form in FORMS if form + word in there) or "none"
         raise UserError(f"the options {options} have no spelling of the same form as single tokens, only {held}")
     true, false = ([form + word for form in shared] for word in words)
     return true, false

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 from synthetic import keyed, passed, told
 
-from lib.analysis import calibration_statistics, costs, dropout_statistics, token_statistics
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
 from lib.params import EvaluationChoices
 from lib.score import confidence
 
@@ -54,7 +54,7 @@ def test_tokens_that_are_saved_in_percent():
         keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
         keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
     ]
-    found = costs.summarize_token_reduction(pd.concat(pairs))
+    found = token_statistics.summarize_token_reduction(pd.concat(pairs))
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
@@ -76,7 +76,7 @@ def test_costs_of_verification():
 
     def facts_of(tokens, **other):
         verification = keyed(4, standard_tokens=tokens, in_situ_tokens=[30] * 4)
-        return costs.verification_costs(verification, generations.assign(**other)).iloc[0]
+        return token_statistics.verification_costs(verification, generations.assign(**other)).iloc[0]
 
     assert facts_of(prompt + length - thought + 30).r2 == pytest.approx(1), "question and answer together"
     facts = facts_of(2 * length + 30)

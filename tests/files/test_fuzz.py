@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lib import params
 from lib.generate import response_files
 from lib.paths import UserError
-from lib.tasks import answers, datasets
+from lib.tasks import datasets, numbers
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
 KEYS = st.sampled_from(sorted(params.Profile.model_fields)) | st.text(max_size=10)
@@ -80,7 +80,7 @@ def test_any_questions(place, content):
     mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, **sizes)
     for example in value_or_line(lambda: datasets.load_examples(mine)) or ():
         assert example.question.encode() and example.example_id.isprintable()
-        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
+        assert numbers.format_number(numbers.parse_number(example.reference)) == example.reference
 
 
 @FUZZ

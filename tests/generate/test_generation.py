@@ -114,7 +114,8 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     logits[2] = (logits[2] * 4).bfloat16().float()
     expected = warp(logits, settings)
     found = sampling.warp_logits(logits, params.load_model_config("tiny-llama").model_copy(update=OFF | settings))
-    assert (torch.isinf(found) != torch.isinf(expected)).sum() <= 6  # at the nucleus' edge, by float32's last digits
+    # at the nucleus' edge, by float32's last digits; of 20,000 tokens, many are about as probable as its last
+    assert (torch.isinf(found) != torch.isinf(expected)).sum() <= (20 if settings.get("top_p") == 0.999 else 0)
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
 
 

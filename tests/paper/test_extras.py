@@ -4,7 +4,7 @@ import numpy as np
 import synthetic
 
 from lib import store
-from lib.analysis import costs
+from lib.analysis import token_statistics
 
 
 def test_tokens_of_passes_by_hand():
@@ -14,6 +14,6 @@ def test_tokens_of_passes_by_hand():
     made = generations.loc[generations.split == "evaluation", store.KEYS].assign(rate=0.1, tuning=False, selected=True)
     made["predictive"] = [[np.zeros(3)] * 2] * 2
     asked = generations[store.KEYS].assign(standard_tokens=[9, 9, 30, 50], in_situ_tokens=5)
-    found = costs.count_tokens(generations, asked, made).set_index("estimator").value
+    found = token_statistics.count_tokens(generations, asked, made).set_index("estimator").value
     response = 7 + generations.token_ids.map(len)[generations.split == "evaluation"].mean()
     assert found.to_dict() == {"response": response, "p_true": 40, "p_true_insitu": 5, "c_bald": 38}

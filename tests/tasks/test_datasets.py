@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from lib import models_and_datasets, params
 from lib.paths import ROOT, UserError
-from lib.tasks import answers, datasets
+from lib.tasks import datasets, numbers
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 SVAMP = {"question": ["Body", "Question"], "answer": "Answer", "id": "ID"}
@@ -68,7 +68,7 @@ def test_published_files(name, published, shared):
     assert splits == sorted(splits)
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
-        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
+        assert numbers.format_number(numbers.parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published(name)))
 
 
@@ -106,9 +106,10 @@ def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, mon
             ("evaluation-1", "evaluation", "C?", "-3"),
         ]
         described = datasets.describe_source(mine)
-        assert described["mine/train.jsonl"] == sha256_of(tmp_path / "mine" / "train.jsonl") and len(described) == 3
-    assert "there is no folder ./mein" in refusal(dataset("./mein"))
-    assert "files are named by part, as `source: {all: mine/test.jsonl}`" in refusal(dataset("mine/test.jsonl"))
+        assert described["mine/train.jsonl"] == sha256_of(tmp_path / "mine" / "train.jsonl") and len(described) == 2
+    for wrong in ("./mein", "mine/test.jsonl"):
+        said = f"there is no folder {wrong}; a file is named by its part, as `source: {{all: {wrong}}}`"
+        assert refusal(dataset(wrong)) == f"dataset 'Mine': {said}"
 
 
 def test_a_folder_of_parquet(tmp_path):
@@ -124,11 +125,11 @@ OF_FOLDERS = [  # the files of train and of another part; its examples, or what 
     ("train.csv", "id,question,answer\n007,A?,1\n", "test.csv", "id,question,answer\n7,B?,1.5\n", ["007", "7"]),
     ("train/a.jsonl", '{"question": "A?", "answer": 1}', "test/b.jsonl", '{"question": "B?", "answer": "#### 2"}',
      ["calibration-0", "evaluation-0"]),
-    ("train.csv", "question,answer\nA, B?,1\n", "test.csv", TEST, "train.csv, row 1: 3 fields under"),
+    ("train.csv", "question,answer\nA, B?,1\n", "test.csv", TEST, "train.csv, row 1: not one field for each"),
     ("train.csv", TRAIN, "test.csv", "query,answer\nC?,2\n", "test.csv, row 1: no field 'question'"),
-    ("train.csv", TRAIN, "dev.csv", TEST, "has train, validation; name the parts of"),
-    ("train.csv", TRAIN, "test.jsonl", "{}", "did not load: Couldn't infer the same data file form"),
-    ("a.xlsx", "PK", "b.xlsx", "PK", "did not load: No (supported) data files"),
+    ("train.csv", TRAIN, "dev.csv", TEST, "found 1 and 0; the rows' parts are train: set `parts`"),
+    ("train.csv", TRAIN, "test.jsonl", "{}", "test.jsonl, row 1: no field 'question'"),
+    ("a.xlsx", "PK", "b.xlsx", "PK", "found 0 and 0; the rows' parts are : set"),
 ]  # fmt: skip
 
 
@@ -168,7 +169,7 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     assert datasets.load_examples(mine) == from_hub
     assert datasets.describe_source(mine) == {file["path"]: file["sha256"] for file in files.values()}
     path = lines(tmp_path / "ids.json", {})
-    said = f"{path} is not the file of dataset 'Mine': its sha256 is {sha256_of(path)}, expected "
+    said = f"{path} is not that of dataset 'Mine': sha256 {sha256_of(path)}, expected "
     assert refusal(mine) == said + files["split_ids"]["sha256"]
 
 
@@ -251,42 +252,38 @@ ROW = one()
 NO_NUMBERS = ["five", "5 #### five", "1/0", "", True, float("nan"), float("-inf"), None, [5]]
 NO_IDS = [True, 1.5, [1], "", "a\nb", "\ud800"]
 MISTAKES = [  # the file, and what is said after its name
-    (ROW.replace("split", "part"), ", line 1: no field 'split', which one file for `all` needs (or a `seed`, or "),
-    (one(split="tets"), ", line 1: no split is called 'tets'; did you mean 'test'?"),
     (ROW + '\n\n{"question": ', ", line 3: not JSON (Expecting value)"),
     (ROW.replace("1", "9" * 5000), ", line 1: not JSON (Exceeds the limit"),
     ("[" * 100_000, ", line 1: not JSON (maximum recursion"),
     ("\udcff", ", line 1: not JSON ('utf-8' codec can't decode"),
-    (
-        '{\n"question": ["A?"]}',
-        ", line 1: not JSON (Expecting property name enclosed in double quotes); a line holds one",
-    ),
-    (ROW + ",\n", ", line 1: not JSON (Extra data); a line holds one object, or the file one list of them"),
-    ("3", ", line 1: 3 is not an object with fields"),
+    ('{\n"question": ["A?"]}', ", line 1: not JSON (Expecting property name enclosed in double quotes)"),
+    (ROW + ",\n", ", line 1: not JSON (Extra data)"),
+    ("3", ", row 1: 3 is not an object with fields"),
     ('[{"question": "A?"},\n{"question"}]', ", line 2: not JSON (Expecting ':' delimiter)"),
-    (f"[{ROW}, null]", ", item 2: None is not an object"),
-    (ROW.replace("question", "Question"), ", line 1: no field 'question'; did you mean 'Question'?"),
-    (one(question=" "), ", line 1: an empty question"),
-    (one(question=5), ", line 1: 'question' is 5, not a text"),
-    (one(question="\ud800"), ", line 1: 'question' holds '\\ud800', half of a character"),
-    *((one(answer=wrong), ", line 1: no number in the answer") for wrong in NO_NUMBERS),
-    *((one(id=wrong), ", line 1: the id ") for wrong in NO_IDS),
-    (one(id=4) + "\n" + one(id="4"), ", line 2: the id '4' again"),
-    (f"{one(id='a')}\n{one(split='test')}", ", line 2: the question of 'evaluation-1' (evaluation) is that of 'a' ("),
+    (f"[{ROW}, null]", ", row 2: None is not an object"),
+    (ROW.replace("question", "Question"), ", row 1: no field 'question'; did you mean 'Question'?"),
+    (one(question=" "), ", row 1: an empty question"),
+    (one(question=5), ", row 1: 'question' is 5, not a text"),
+    (one(question="\ud800"), ", row 1: 'question' is '\\ud800', not a text"),
+    *((one(answer=wrong), ", row 1: no number in the answer") for wrong in NO_NUMBERS),
+    *((one(id=wrong), ", row 1: the id ") for wrong in NO_IDS),
+    (one(id=4) + "\n" + one(id="4"), ", row 2: the id '4' again"),
+    (f"{one(id='a')}\n{one(split='test')}", ", row 2: its question is that of 'a', too, in the other split"),
 ]
 OF_CSV = [
     ("id,question,answr,split\n7,A?,1,train\n", ", row 1: no field 'answer'; did you mean 'answr'?"),
-    (
-        "question,answer,split\nA?,1,train\nB?,2,3,test\n",
-        ", row 2: 4 fields under a header of 3; a text that holds a com",
+    *(
+        (f"question,answer,split\n{rows}\n", f", row {row}: not one field for each of the 3 columns question, answer, ")
+        for rows, row in [
+            ("A?,1,train\nB?,2,3,test", 2),
+            ("A, B?,1,train\nC, D?,2,test", 1),
+            ('"A\n?",1,train\n\nB?,2', 2),
+            ("A?,1,train,", 1),
+        ]
     ),
-    ("question,answer,split\nA, B?,1,train\nC, D?,2,test\n", ", row 1: 4 fields under a header of 3"),
-    ('question,answer,split\n"A\n?",1,train\n\nB?,2\n', ", row 2: 2 fields under a header of 3"),
-    ("question,answer,split\nA?,1,train,\n", ", row 1: 4 fields under a header of 3"),
-    ("question,answer,answer\nA?,1,2\n", ": the column 'answer' again"),
-    ('question,answer,split\n"A?,1,train\n', ", line 2: not CSV (unexpected end of data)"),
-    ("question\nA\udcff\n", ": not text in UTF-8"),
-    ("question;answer\nA, B?;1\n", ": one column 'question;answer'; commas separate columns"),
+    ("question,answer,answer\nA?,1,2\n", ", row 1: not one field for each of the 3 columns"),
+    ('question,answer,split\n"A?,1,train\n', " is not what its name says: unexpected end of data"),
+    ("question\nA\udcff\n", " is not what its name says: 'utf-8' codec can't decode"),
 ]
 
 
@@ -299,18 +296,23 @@ def test_mistakes_are_one_line_that_names_the_place(tmp_path, name, mistakes):
         assert said.startswith(str(path) + message) and said.isprintable()
 
 
-def test_sizes_are_checked(tmp_path):
-    path = lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
-    said = "3 calibration and 1 evaluation questions, found 1 calibration and 1 evaluation questions"
-    assert refusal(dataset({"all": path}, calibration=3)) == f"dataset 'Mine': expected {said}"
+@pytest.mark.parametrize(
+    ("more", "found", "parts"),
+    [({"split": "train"}, 1, "test, train"), ({"split": "tain"}, 0, "tain, test"), ({}, 0, "all, test")],
+)
+def test_sizes_are_checked(tmp_path, more, found, parts):
+    """A row of no known split counts in none."""
+    path = lines(tmp_path / "q.jsonl", row(**more), row("B?", split="test"))
+    said = f"expected 3 calibration and 1 evaluation questions, found {found} and 1; the rows' parts are {parts}: set "
+    assert said in refusal(dataset({"all": path}, calibration=3))
 
 
 def test_missing_files_name_the_nearest(tmp_path):
     lines(tmp_path / "demo-easy.jsonl", row())
     (tmp_path / "questions").mkdir()
     for name, said in [
-        ("demo-eazy.jsonl", f"no file {tmp_path}/demo-eazy.jsonl: in {tmp_path}, did you mean 'demo-easy.jsonl'?"),
-        ("question/deep/q.jsonl", "did you mean 'questions'?"),
+        ("demo-eazy.jsonl", f"no file {tmp_path}/demo-eazy.jsonl; did you mean 'demo-easy.jsonl'?"),
+        ("question/q.jsonl", "question/q.jsonl can't be read: No such file or directory"),
         ("questions", "questions can't be read: Is a directory"),
     ]:
         assert refusal(dataset({"all": tmp_path / name})).endswith(said)
@@ -319,7 +321,7 @@ def test_missing_files_name_the_nearest(tmp_path):
 @pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])
 def test_a_file_of_the_project_is_named_from_its_root(name):
     assert refusal(dataset({"all": name})).startswith("demo/README.md: files of questions end in .jsonl")
-    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl: in demo, ")
+    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl; did you mean")
 
 
 def test_svamp_split_ids(tmp_path):
@@ -330,10 +332,9 @@ def test_svamp_split_ids(tmp_path):
     assert [example.example_id for example in datasets.load_examples(mine)] == ["chal-2", "chal-1"]
     assert set(datasets.describe_source(mine)) == {f".../{path.name}", f".../{ids.name}"}
     for content, message in [
-        ({"train": ["chal-2"], "test": []}, f"s.json, line 1: the id 'chal-1' is in no list of {ids}"),
-        ({"train": ["chal-2"], "tst": ["chal-1"]}, "no split is called 'tst'; did you mean 'test'"),
+        ({"train": ["chal-2"], "test": []}, f"{ids}: the id 'chal-1' is only here, or only in the rows of 'Mine'"),
+        ({"train": ["chal-2"], "tst": ["chal-1"]}, "found 1 and 0; the rows' parts are"),
         (["chal-1"], "ids.json: not of the form"),
-        ({"train": ["chal-2", "chal-1"], "test": ["chal-1"]}, "the id 'chal-1' is listed again, for test"),
     ]:
         lines(ids, content)
         assert message in refusal(mine)
@@ -345,5 +346,5 @@ def test_a_shuffle_needs_one_part(tmp_path):
     assert datasets.load_examples(dataset({"all": path}, 3, seed=3, **GSMHARD)) == [
         (f"row-{n}", "evaluation" if n == order[3] else "calibration", f"{n}?", str(n - 1)) for n in order
     ]
-    for source, more in (({"calibration": path, "evaluation": path}, {}), ({"all": path}, {"split_ids": "ids.json"})):
-        assert "a `seed` splits one file itself" in refusal(dataset(source, seed=3, **more, **GSMHARD))
+    two = dataset({"calibration": path, "evaluation": path}, seed=3, **GSMHARD)
+    assert "again" in refusal(two)

@@ -124,7 +124,7 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
     before = files(project)
     code, text = project.shell("--data-dir", "my questions", "--force", "01", cwd=questions.parent)
     assert files(project) == before
-    assert code == 2 and "is not the file of dataset 'Easy'" in text.splitlines()[-1] and "started" not in text
+    assert code == 2 and "is not that of dataset 'Easy'" in text.splitlines()[-1] and "started" not in text
 
 
 # ---- mistakes and failures -------------------------------------------------------------------------------
