@@ -14,8 +14,8 @@ from scipy.stats import gmean
 
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
+from lib.paper.cells import estimators_shown, label_rows
 from lib.paper.figure_style import Canvas, in_paper_style
-from lib.paper.frame_labels import estimators_shown, label_rows
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 

@@ -18,7 +18,7 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
 from lib.paper import tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
-from lib.paper.frame_labels import label_rows
+from lib.paper.cells import label_rows
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.verdicts import Verdict, judge_all
 from lib.params import EvaluationChoices
