@@ -20,8 +20,7 @@ import nbformat
 from nbconvert.exporters import Exporter
 
 from lib.files import write_atomically
-from lib.paper.booktabs import escape
-from lib.paper.captions import CAPTIONS, OF_PAPER
+from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import UserError, nearest
 from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
