@@ -16,7 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
 from lib import params
-from lib.score.running_example import rows_of_example
+from lib.analysis.token_statistics import rows_of_example
 from lib.store import PAIR
 
 TEMPLATE = Path(__file__).with_suffix(".html.jinja")
