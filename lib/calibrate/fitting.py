@@ -16,7 +16,7 @@ from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
 from lib.files import parse_json, read_bytes, write_atomically
-from lib.paths import UserError, first_line, nearest, relative_path
+from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ans_avg
 from lib.store import KEYS, PAIR
@@ -159,15 +159,12 @@ def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tu
     """Fit the methods that take an estimator's confidence, or its margin if every row has one, with its calibrated
     evaluation rows."""
     calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
-    for method, kind in product(METHODS.values(), ("confidence", "margin")):
-        there = kind in rows and rows[kind].notna().all() and len(calibration) and len(evaluation)
-        if kind in method.inputs and there:
-            calibrator = method.inputs[kind]().fit(calibration[kind], calibration.correct)
-            confidence = calibrator.predict(evaluation[kind])
-            yield (
-                Fit(pair, estimator, method, kind, calibrator),
-                evaluation.assign(method=method.name, confidence=confidence),
-            )
+    given = [kind for kind in ("confidence", "margin") if kind in rows and rows[kind].notna().all()]
+    for method, kind in product(METHODS.values(), given):
+        if kind in method.inputs and len(calibration) and len(evaluation):
+            fit = Fit(pair, estimator, method, kind, method.inputs[kind]())
+            fit.calibrator.fit(calibration[kind], calibration.correct)
+            yield fit, evaluation.assign(method=method.name, confidence=fit.calibrator.predict(evaluation[kind]))
 
 
 def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[tuple[Fit, pd.DataFrame]]:
@@ -209,7 +206,7 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
         text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
         write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
         written.append((*who, fit.calibrator.n_rows_, path.name))
-    return pd.DataFrame(written, columns=["model", "dataset", "estimator", "calibrator", "rows", "file"])
+    return pd.DataFrame(written, columns=[*PAIR, "estimator", "calibrator", "rows", "file"])
 
 
 def calibrator_record(fit: Fit) -> dict[str, Any]:
@@ -219,19 +216,10 @@ def calibrator_record(fit: Fit) -> dict[str, Any]:
               "input": fit.kind, "attributes": vars(fit.calibrator)}  # fmt: skip
     try:
         record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, ValueError) as error:
         name = type(fit.calibrator).__name__
         raise UserError(f"the calibrator {name} can't be kept as a file: {first_line(error)}") from None
     return record | {"sha256": store.digest(record)}
-
-
-def calibrator_from_record(record: Mapping[str, Any]) -> Calibrator:
-    if record["method"] not in METHODS:
-        raise UserError(f"there is no method '{record['method']}'; {nearest(record['method'], METHODS)}")
-    calibrator = METHODS[record["method"]].inputs[record["input"]]()
-    for name, value in record["attributes"].items():
-        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
-    return calibrator
 
 
 def load_calibrator(path: Path | str) -> Calibrator:
@@ -248,13 +236,10 @@ def load_calibrator(path: Path | str) -> Calibrator:
         If the file is missing or modified, or its method is not declared.
     """
     path, where = Path(path), relative_path(Path(path))
-    if not path.exists():
-        beside = [other.name for other in path.parent.glob("*.json")]
-        raise UserError(f"there is no calibrator {where}; {nearest(path.name, beside)}")
     record = parse_json(read_bytes(path, where), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
-    try:
-        return calibrator_from_record(record)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: no calibrator can be made of it ({first_line(error)})") from None
+    calibrator = METHODS[check_choice("method", record["method"], METHODS)].inputs[record["input"]]()
+    for name, value in record["attributes"].items():
+        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    return calibrator

@@ -2,7 +2,9 @@
 
 import json
 import re
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,15 +46,18 @@ def written(confidence, folder):
 
 
 def isotonic_record(fitted):
-    fit = fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted)
-    return json.loads(json.dumps(fitting.calibrator_record(fit)))
+    return fitting.calibrator_record(fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted))
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
 def test_a_staircase_is_the_same_after_its_file(pairs):
     scores, correct = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])
     fitted = Isotonic().fit(scores, correct)
-    again = fitting.calibrator_from_record(isotonic_record(fitted))
+    record = isotonic_record(fitted)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "one.json"
+        path.write_text(json.dumps(record))
+        again = fitting.load_calibrator(path)
     asked = np.concatenate([NEW, scores, np.nextafter(scores, 2), np.nextafter(scores, -1)])
     assert np.array_equal(fitted.predict(asked), again.predict(asked)) and again.note_ == fitted.note_
 
@@ -66,10 +71,8 @@ def signed(record):
 @pytest.mark.parametrize("change, said", [
     ("not json", "line 1: not JSON"),
     ("{}", "is not a calibrator, or was modified"),
-    (signed({}), "no calibrator can be made of it ('method')"),
-    ({"method": "isotonik"}, "there is no method 'isotonik'; did you mean 'isotonic'?"),
-    ({"attributes": [1]}, "no calibrator can be made of it"),
-    (None, "__isotonik.json; did you mean 'm__d__ans_avg__isotonic.json'?"),
+    ({"method": "isotonik"}, "method is 'isotonik'; choose one of 'isotonic', 'platt'"),
+    (None, "m__d__ans_avg__isotonik.json can't be read: No such file or directory"),
 ], ids=str)  # fmt: skip
 def test_a_wrong_file_is_one_line(written, folder, change, said):
     path = folder / (NAMES[0] if change else "m__d__ans_avg__isotonik.json")
