@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from lib import params
-from lib.models_and_datasets import SMALL
+from lib.parameter_types import SMALL
 from lib.paths import ROOT, local_path, public_path
 from workflow import hub
 from workflow.fingerprint import (
