@@ -27,7 +27,7 @@ from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.token_viewer import TokenViewer
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS
-from lib.paths import visible
+from lib.paths import UserError, visible
 from workflow.export import export, outputs_for_report, parameters_of
 from workflow.pipeline import command_of
 
@@ -160,4 +160,7 @@ def format_value(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except UserError as problem:
+        sys.exit(f"report: {problem}")
