@@ -15,10 +15,10 @@ from pathlib import Path
 from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, extras, finding, fresh, hub, locks, slurm, usable, weights
+from workflow.export import typeset
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
-from workflow.render import typeset
 from workflow.schedule import Schedule, start_fork_server
 from workflow.slurm import Submission
 
