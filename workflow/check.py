@@ -1,7 +1,7 @@
 """`./run_all.sh check PROFILE`: can this machine do the run? Nothing is generated or saved.
 
 It prints one line per check: ok, note (for information), or wrong with the remedy. The exit code is 2 if anything is
-wrong. usable.py checks whether a model can be used, and memory.py estimates its memory.
+wrong. model_checks.py checks whether a model can be used, and memory.py estimates its memory.
 """
 
 import os
@@ -13,9 +13,9 @@ from typing import Any
 
 from lib import params
 from lib.paths import UserError, one_line
-from workflow import extras, gpus, hub, memory, usable, weights
+from workflow import gpus, hub, memory, model_checks, vllm, weights
+from workflow.model_checks import Line
 from workflow.pipeline import Run
-from workflow.usable import Line
 
 MAX_LENGTH = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
 SILENT = (
@@ -33,7 +33,7 @@ def main(run: Run, say: Callable[[str], None]) -> int:
         hub.pin_revisions(run)
     wrong = 0
     for subject, lines in check_subjects(run):
-        for level, text in usable.explain_errors(lines):
+        for level, text in model_checks.explain_errors(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MAX_LENGTH[level]))
             wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} problem(s) found' if wrong else 'ready'}; nothing was run")
@@ -44,7 +44,7 @@ def check_subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     yield "machine", about_machine(run)
     yield "disk", about_disk(run)
     yield "engine", about_engine(run)
-    texts = usable.load_questions(run)
+    texts = model_checks.load_questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
     for name in run.values["models"]:
@@ -87,21 +87,21 @@ def about_disk(run: Run) -> Iterator[Line]:
 
 def about_engine(run: Run) -> Iterator[Line]:
     """Check vLLM, if the run uses it."""
-    if not extras.uses_vllm(run):
+    if not vllm.uses_vllm(run):
         return
     if named := os.environ.get("VLLM_PYTHON"):
         yield "ok", f"vLLM generates, with the Python of VLLM_PYTHON ({Path(named).name})"
-    elif reason := extras.why_no_vllm(run):
+    elif reason := vllm.why_no_vllm(run):
         yield "wrong", reason
     else:
-        there = "is installed" if extras.is_installed(extras.VENV, "vllm") else "will be installed once"
-        yield "ok", f"vLLM generates responses in {extras.VENV.name}, which {there}; one pass rescores them"
+        there = "is installed" if vllm.is_installed(vllm.VENV, "vllm") else "will be installed once"
+        yield "ok", f"vLLM generates responses in {vllm.VENV.name}, which {there}; one pass rescores them"
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
-    spec, examples = params.load_dataset_config(name), usable.select_examples(run, name)
+    spec, examples = params.load_dataset_config(name), model_checks.select_examples(run, name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
@@ -121,7 +121,7 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Li
         yield from weights.describe_weights(spec)
         if weights.is_elsewhere(spec):
             return
-    preflight = yield from usable.check_usable(run, name, texts)
+    preflight = yield from model_checks.check_usable(run, name, texts)
     if not preflight:
         text = (
             "its weights are not available (its file names no `source`): the log-probabilities of its "

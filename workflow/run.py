@@ -13,7 +13,7 @@ from collections import Counter
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, extras, finding, fresh, hub, locks, slurm, usable, weights
+from workflow import check, cli, finding, fresh, hub, locks, model_checks, slurm, vllm, weights
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -122,7 +122,7 @@ def make(args: Namespace, run: Run) -> int:
             locks.remove_partial_files(run)
         fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = usable.with_small(run, models_of(jobs))
+        run = model_checks.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
         machine = Submission(run, board, taken) if run.slurm else Schedule(run, board, scratch)
         code = execute(run, todo, machine) if todo else 0
@@ -172,7 +172,7 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
         return False
     if models:
         hub.check_dataset_files(run)
-    extras.install_vllm(run, jobs, say)
+    vllm.install_vllm(run, jobs, say)
     hub.fetch(models, say)
     weights.fetch(models, say)
     return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
@@ -197,7 +197,7 @@ def execute(run: Run, todo: list[fresh.Verdict], machine: Schedule | Submission)
 
 def report_unusable(run: Run, models: list[str]) -> bool:
     """Whether any of these models cannot be loaded; the reasons are printed. Checked before any job starts."""
-    reasons = usable.find_unusable(run, models)
+    reasons = model_checks.find_unusable(run, models)
     for text in reasons:
         print_error(text)
     return bool(reasons)

@@ -15,7 +15,7 @@ from small_project import PAIR, write
 
 from lib import params
 from lib.paths import UserError
-from workflow import hub, keys, usable
+from workflow import hub, keys, model_checks
 from workflow.pipeline import Run
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -91,7 +91,7 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monke
     assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
     if source != "weights/tiny":
         with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-            usable.config_folder(params.load_model_config("tiny"))
+            model_checks.config_folder(params.load_model_config("tiny"))
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from lib import params, store
 from lib.generate import models, preflight
-from workflow import check, gpus, keys, memory, usable
+from workflow import check, gpus, keys, memory, model_checks
 from workflow.pipeline import Run
 
 
@@ -21,10 +21,10 @@ def run(monkeypatch):
 
 
 def test_they_take_no_gpu_and_one_thread(run, monkeypatch):
-    placed = usable.with_small(run, run.values["models"])
+    placed = model_checks.with_small(run, run.values["models"])
     assert {(job.gpus, job.threads) for job in placed.jobs if job.model} == {(0, 1)}
     monkeypatch.setattr(models, "SMALL", 900_000)  # between the two
-    placed = usable.with_small(run, run.values["models"])
+    placed = model_checks.with_small(run, run.values["models"])
     assert {(job.model, job.gpus) for job in placed.jobs if job.model} == {("tiny-llama", 1), ("tiny-qwen", 0)}
 
 
@@ -63,7 +63,7 @@ def outline(**changed):
 
 def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
     def lines(**changed):
-        return [f"{level}: {text}" for level, text in usable.check_gpu(run, outline(dtype="float32", **changed))]
+        return [f"{level}: {text}" for level, text in model_checks.check_gpu(run, outline(dtype="float32", **changed))]
 
     weights = 4 * outline().model.num_parameters()
     for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.8, 0), (0, weights / 0.95, 1)):

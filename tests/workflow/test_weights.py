@@ -13,7 +13,7 @@ from small_project import write
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
-from workflow import usable, weights
+from workflow import model_checks, weights
 from workflow.pipeline import Run
 
 
@@ -124,7 +124,7 @@ def test_what_check_says(here, monkeypatch):
     assert not weights.is_elsewhere(spec)
     (found,) = lines(spec)
     assert found.startswith("ok small.gguf of someone/small-GGUF, ") and "of the right sha256" in found
-    folder, named = usable.find_config(spec)
+    folder, named = model_checks.find_config(spec)
     assert models.is_small(models.outline_network(models.read_config(folder, **named)))
     here.served.unlink()
     monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
@@ -145,7 +145,7 @@ def check_here(here, **told) -> list[str]:
     text = f"label: Small\nsource: someone/small-GGUF\ngguf: small.gguf\nsha256: {sha256}\nsystem_prompt: false\n"
     write(here.project.root / "params/models/small.yaml", text)
     values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
-    found = usable.explain_errors(usable.check_usable(Run("demo", values), "small", {}))
+    found = model_checks.explain_errors(model_checks.check_usable(Run("demo", values), "small", {}))
     return [text for level, text in found if level == "wrong"]
 
 

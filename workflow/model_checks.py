@@ -12,7 +12,7 @@ from typing import Any
 
 from lib import params
 from lib.paths import UserError, first_line
-from workflow import extras, gpus, hub, weights
+from workflow import gpus, hub, vllm, weights
 from workflow.pipeline import Run
 
 Line = tuple[str, str]  # level (ok, note or wrong) and text
@@ -137,7 +137,7 @@ def check_gpu(run: Run, lm: Any) -> Iterator[Line]:
     """Report a model that vLLM can't load, or that does not fit a GPU unless its file spreads it over all of them."""
     from lib.generate import models
 
-    if extras.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
+    if vllm.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
         why = "loads no GGUF file here" if lm.spec.gguf else "generates on one GPU, and its file says `gpus: all`"
         yield "wrong", f"vLLM {why}: write `engine: transformers` in the profile"
     if lm.spec.gpus == "all":
