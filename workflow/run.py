@@ -106,7 +106,7 @@ def make(args: Namespace, run: Run) -> int:
     if args.dry_run:
         return list_jobs(run, args.force)
     with locks.run_lock(run) as scratch:
-        hub.pin_revisions(run)
+        hub.pin_revisions(run, anew="01" in args.force)
         rejected = fresh.reject(run, set(args.force))
         verdicts = fresh.judge_all(run, rejected)
         todo = [verdict for verdict in verdicts if verdict.needs_run]
@@ -170,10 +170,7 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     waiting = [name for name in models if weights.is_elsewhere(params.load_model_config(name))]
     if report_unusable(run, [name for name in models if name not in waiting]):
         return False
-    if models:
-        hub.check_dataset_files(run)
-    vllm.install_vllm(run, jobs, say)
-    hub.fetch(models, say)
+    vllm.install_for(run, jobs, say)
     weights.fetch(models, say)
     return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 

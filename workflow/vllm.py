@@ -1,81 +1,64 @@
 """vLLM in an environment of its own, for it pins another version of transformers than this project."""
 
-import hashlib
 import os
+import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from lib import params
+from lib.files import sha256
 from lib.paths import ROOT, UserError
-from workflow import hub
+from workflow import installer
 from workflow.pipeline import Job, Run
 
-VENV = ROOT / ".venv-vllm"
-LOCK_STAMP = "lock.sha256"  # written last into a folder: the checksum of its lock
+VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
 SAMPLING = ("01", "04b")  # notebooks that sample responses
-DISK_BYTES = 25e9  # bytes: vLLM's packages and pip's downloads
-PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--require-hashes"]
-Say = Callable[[str], None]
+REMEDY = "write `engine: transformers` in the profile"
 
 
-def lock_of(name: str) -> Path:
-    return ROOT / f"requirements-{name}.lock"
-
-
-def is_installed(folder: Path, name: str) -> bool:
-    """Whether a folder is complete and matches the current lock and Python version."""
-    mark = folder / LOCK_STAMP
-    return mark.exists() and mark.read_text(encoding="utf-8") == lock_stamp(name)
-
-
-def lock_stamp(name: str) -> str:
-    return "{} {}.{}".format(hashlib.sha256(lock_of(name).read_bytes()).hexdigest(), *sys.version_info)
-
-
-def install(folder: Path, name: str, commands: list[list[str]], remedy: str) -> None:
-    """Install a folder from scratch. Raise UserError if that fails."""
-    shutil.rmtree(folder, ignore_errors=True)
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    for command in commands:
-        if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
-            raise UserError(f"{folder.name} can't be installed, for the reason above{remedy}")
-    (folder / LOCK_STAMP).write_text(lock_stamp(name), encoding="utf-8")
-
-
-# ---- vLLM --------------------------------------------------------------------------------------------------
-
-
-def uses_vllm(run: Run) -> bool:
+def is_used(run: Run) -> bool:
     specs = [params.load_model_config(name) for name in run.values["models"]]
     return run.values.get("engine") == "vllm" and any(not spec.responses for spec in specs)
 
 
-def install_vllm(run: Run, todo: list[Job], say: Say) -> None:
-    """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError if that fails."""
-    if not uses_vllm(run) or os.environ.get("VLLM_PYTHON") or not any(job.notebook.number in SAMPLING for job in todo):
-        return
-    if reason := why_no_vllm(run):
-        raise UserError(reason)
-    if not is_installed(VENV, "vllm"):
-        say(f"installing vLLM into {VENV.name}, once (some GB) ...")
-        make = [sys.executable, "-m", "venv", "--clear", str(VENV)]
-        commands = [make, [str(VENV / "bin" / "python"), *PIP, "-r", str(lock_of("vllm"))]]
-        install(VENV, "vllm", commands, "; fix it, or write `engine: transformers` in the profile")
+def lock_stamp() -> str:
+    """Return what an installation is made of: the lock and the version of Python. It is written last."""
+    return f"{sha256(LOCK)} {platform.python_version()}"
 
 
-def why_no_vllm(run: Run) -> str:
-    """Return why vLLM cannot be installed on this machine; empty if it can."""
+def is_installed() -> bool:
+    """Whether the environment is complete and matches the current lock and Python version."""
+    stamp = VENV / "lock.sha256"
+    return stamp.exists() and stamp.read_text(encoding="utf-8") == lock_stamp()
+
+
+def why_unavailable(run: Run) -> str:
+    """Return why vLLM cannot be used on this machine; empty if it can."""
+    if os.environ.get("VLLM_PYTHON"):
+        return ""
     if not run.gpus_by_notebook.get("01_generate", run.gpus):
-        return (
-            "`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or set "
-            "VLLM_PYTHON to a Python with vLLM's CPU build"
-        )
+        lacks = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
+        return f"{lacks}: {REMEDY}, or set VLLM_PYTHON to a Python with vLLM's CPU build"
     if not run.slurm and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         lacks = "`engine: vllm` compiles kernels, and no C compiler is found here"
-        return f"{lacks}: install gcc and g++, or write `engine: transformers`"
-    if is_installed(VENV, "vllm"):
-        return ""
-    return hub.lack_of_room("the installation of vLLM", DISK_BYTES, ROOT, "; write `engine: transformers`")
+        return f"{lacks}: install gcc and g++, or {REMEDY}"
+    return ""
+
+
+def install_for(run: Run, todo: list[Job], say: Callable[[str], None]) -> None:
+    """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError if that fails."""
+    if not is_used(run) or not any(job.notebook.number in SAMPLING for job in todo):
+        return
+    if reason := why_unavailable(run):
+        raise UserError(reason)
+    if is_installed() or os.environ.get("VLLM_PYTHON"):
+        return
+    say(f"installing vLLM into {VENV.name}, once (some GB) ...")
+    python = [str(VENV / "bin" / "python"), *installer.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
+    try:
+        installer.run([sys.executable, "-m", "venv", "--clear", str(VENV)], "a virtual environment for vLLM")
+        installer.run(python, "the installation of vLLM")
+    except installer.SetupError as problem:
+        raise UserError(f"{problem}, or {REMEDY}") from None
+    (VENV / "lock.sha256").write_text(lock_stamp(), encoding="utf-8")

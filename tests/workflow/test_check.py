@@ -28,9 +28,9 @@ def test_memory(outline, monkeypatch):
     weights = outline.model.num_parameters()
 
     def lines(free, **values):
-        monkeypatch.setattr(memory, "find_place", lambda *words: memory.Place("CPU", free))
+        monkeypatch.setattr(memory, "find_place", lambda *words: ("CPU", free))
         asked = preflight.Preflight(outline, run_of(**values).values, {})
-        return " ".join(check.about_memory(run_of(**values), asked))
+        return " ".join(memory.about_memory(run_of(**values), asked))
 
     assert lines(8e9).startswith("ok 0.00096 billion")
     assert "too little for the weights alone" in lines(4 * weights)
