@@ -52,8 +52,8 @@ def main(argv: list[str]) -> int:
     for number in STOPPING:
         signal.signal(number, handle)
     try:
-        return execute_command(cli.check(argv))
-    except (UserError, cli.WordError) as problem:
+        return execute_command(cli.parse_and_check(argv))
+    except UserError as problem:
         print_error(problem)
         return 2
     except BrokenPipeError:  # the reader of the pipe is gone: `| head`
