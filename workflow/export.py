@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.files import write_atomically
-from lib.paper.captions import CAPTIONS, OF_PAPER
+from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import ROOT, UserError, nearest
 from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
@@ -108,7 +108,6 @@ PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell
 
 def results_document(title: str, files: dict[str, bytes]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
-    from lib.paper.booktabs import escape  # slow to import
 
     lines = [HEAD, rf"\section*{{{escape(title or 'Tables and figures')}}}"]
     for name, (short, long) in CAPTIONS.items():

@@ -22,10 +22,10 @@ import jinja2
 from markupsafe import Markup
 
 from lib.files import write_atomically
-from lib.paper.captions import CAPTIONS
+from lib.paper.booktabs import CAPTIONS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.token_viewer import TokenViewer
+from lib.paper.response_views import TokenViewer
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS
 from lib.paths import UserError, visible
 from workflow.export import export, outputs_for_report, parameters_of

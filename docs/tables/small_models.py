@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
-from lib.analysis.dropout_statistics import split_half_reliability  # noqa: E402
+from lib.analysis.multi_pass_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_results import Signals, load_signals  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.paper.figures import reliability_panels  # noqa: E402

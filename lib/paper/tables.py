@@ -15,11 +15,10 @@ import pandas as pd
 from lib.analysis.results import Results
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate.calibrators import METHODS
-from lib.calibrate.fitting import SOURCE
+from lib.calibrate.experiments import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
-from lib.paper.cells import lines, pair_lines, place, set_table
-from lib.paper.frame_labels import estimators_shown
+from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
 from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS

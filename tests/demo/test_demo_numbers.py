@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib import params, store
-from lib.calibrate import fitting, sample_efficiency
+from lib.calibrate import experiments, fitting
 from lib.score import bootstrap, proper_scores, selective
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
@@ -52,13 +52,13 @@ def test_calibrated_confidence_and_its_intervals(calibrated):
 
 def test_sample_efficiency(shipped):
     of_model = {pair: one for pair, one in shipped.sets.items() if pair[0] == DEMO.figure_model}
-    curves = sample_efficiency.learning_curves(of_model, DRAWN, list(sample_efficiency.SAMPLING), DEMO.bins)
+    curves = experiments.learning_curves(of_model, DRAWN, list(experiments.SAMPLING), DEMO.bins)
     # The best temperature of few rows, between nearly equal losses, depends on their last digits.
     check_as_shipped(curves, "calibration", "curves", rtol=1e-5)
 
 
 def test_transfer(shipped, calibrated):
-    check_as_shipped(fitting.transfer(shipped.sets, calibrated[2], DEMO.bins), "calibration", "transfer")
+    check_as_shipped(experiments.transfer(shipped.sets, calibrated[2], DEMO.bins), "calibration", "transfer")
 
 
 def test_what_the_confidence_is_good_for(shipped):

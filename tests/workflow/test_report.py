@@ -12,8 +12,8 @@ from browser import _browse, chromium
 from bs4 import BeautifulSoup
 from hostile import STRINGS
 
-from lib.paper import report_contents, tables
-from lib.paper.report_records import ReportRecords
+from lib.paper import tables, verdicts
+from lib.paper.booktabs import ReportRecords
 from lib.paper.verdicts import CLAIMS, Verdict
 from lib.paths import visible
 from workflow import cli
@@ -51,10 +51,10 @@ def made(**outputs):
 
 def test_a_number_is_rounded_once():
     """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
-    shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
+    shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_json_()
     claim = CLAIMS[0]
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
-    (record,) = report_contents.list_claims({claim.name: verdict}).records.paper_rows
+    (record,) = verdicts.list_claims({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
