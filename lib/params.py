@@ -189,11 +189,22 @@ LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_conf
 def load_profile(name: str) -> Profile:
     """Read `params/<name>.yaml`, and check every model and dataset that it names."""
     profile = load_parameter_file("profile", name, Profile)
-    for field, value in profile:
-        kind = field.split("_")[-1].removesuffix("s")  # of `models`, `figure_model`, ...
-        for named in filter(None, parameter_types.as_list(value)) if kind in LOADERS else ():
-            LOADERS[kind](named)
+    for kind, named in names_mentioned(dict(profile)):
+        LOADERS[kind](named)
     return profile
+
+
+def kind_of(parameter: str) -> str:
+    """Return the last word of a parameter in the singular: 'model' for `bin_models`."""
+    return parameter.removesuffix("s").split("_")[-1]
+
+
+def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return kind and name of each model and dataset that parameters name: `model`, `models`, `figure_model`, ..."""
+    lists = [
+        (kind_of(name), parameter_types.as_list(value)) for name, value in values.items() if kind_of(name) in LOADERS
+    ]
+    return list(dict.fromkeys((kind, name) for kind, names in lists for name in names if name))
 
 
 # ---- the models and datasets of a notebook

@@ -9,7 +9,7 @@ from pathlib import Path
 from lib import params
 from lib.parameter_types import as_list
 from lib.paths import UserError
-from workflow import finding, gpus, keys, slurm
+from workflow import finding, gpus, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, Run
 from workflow.progress import say
 from workflow.shipped import check_shipped_files, shipped_datasets
@@ -49,7 +49,7 @@ def choose_values(args: Namespace) -> dict:
     values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
     values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
     if args.verb == PUBLISHED:  # no models and datasets, and no parameters that name some
-        values |= {name: type(value)() for name, value in values.items() if keys.kind_of(name) in params.LOADERS}
+        values |= {name: type(value)() for name, value in values.items() if params.kind_of(name) in params.LOADERS}
         return values | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
     if args.verb in (REPLAY, "verify"):

@@ -69,6 +69,7 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
         "name": "08_tables",
         "reads": ("01_generate", "02_single_pass"),
         "exports": True,
+        "decided_by": ("workflow/export.py",),
         "writes": ("exported/08_tables.json",),
     },
 ]
