@@ -11,7 +11,7 @@ from lib.paths import UserError
 from workflow import finding, gpus, keys, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, Run
 from workflow.progress import say
-from workflow.reference_data import check_shipped_files, shipped_datasets
+from workflow.shipped import check_shipped_files, shipped_datasets
 
 
 def plan(args: Namespace) -> Run:

@@ -18,8 +18,7 @@ from lib.calibrate.calibrators import METHODS
 from lib.calibrate.experiments import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
-from lib.paper.cells import lines, pair_lines, place, set_table
-from lib.paper.frame_labels import estimators_shown
+from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
 from lib.score.beyond_calibration import BASE
 from lib.score.estimators import ESTIMATORS
