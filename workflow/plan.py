@@ -57,7 +57,7 @@ def choose_values(args: Namespace) -> dict:
     for kind, load in params.LOADERS.items():
         chosen = values[f"{kind}s"]
         for name, value in values.items():  # single figures show what is there
-            if keys.kind_of(name) == kind:
+            if params.kind_of(name) == kind:
                 kept = [item for item in as_list(value) if item in chosen] or chosen
                 values[name] = kept if isinstance(value, list) else kept[0]
         by_label: dict[str, str] = {}  # tables could not distinguish two of one label
