@@ -26,8 +26,8 @@ from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
 
 TEXT = {"text/latex": ".tex"}
-FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
-         "rep": {"application/json": ""}}  # fmt: skip
+FORMS = {"tab": TEXT, "fig_prompt": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
+         "rep_tokens": {"text/html": ""}, "rep": {"application/json": ""}}  # fmt: skip
 TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "tokens")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
@@ -45,6 +45,11 @@ def marked_outputs(nb: nbformat.NotebookNode) -> Iterator[tuple[int, str, dict]]
         for output in cell.get("outputs", []):
             if "paper" in output.get("metadata", {}):
                 yield number, output["metadata"]["paper"], output.get("data", {})
+
+
+def forms_of(target: str) -> dict[str, str]:
+    """Return the forms that a target must have, with the suffixes of the files that are written."""
+    return next(forms for name, forms in FORMS.items() if target.startswith(name))
 
 
 def outputs_for_report(nb: nbformat.NotebookNode) -> dict[str, dict]:
@@ -65,7 +70,7 @@ def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
         if target in seen:
             raise UserError(f"cell {number}: target '{target}' appears twice")
         seen.add(target)
-        for mime, suffix in FORMS["fig_prompt" if target.startswith("fig_prompt_") else target[:3]].items():
+        for mime, suffix in forms_of(target).items():
             if mime not in data:
                 raise UserError(f"cell {number}: target '{target}' has no {mime}")
             if suffix:

@@ -10,6 +10,7 @@ from workflow.export import TARGETS, PaperExporter, exported_files
 from workflow.render import typeset
 
 DATA = {
+    "text/html": "<p>",
     "text/latex": "\\begin{tabular}{l}x\\end{tabular}",
     "application/pdf": base64.b64encode(b"%PDF").decode(),
     "image/png": base64.b64encode(b"\x89PNG").decode(),
