@@ -104,8 +104,8 @@ NOTEBOOKS = {
         "run = 'demo'\ntitle = ''",
         "from lib.paths import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
-        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': [],",
-        "        'text/html': ''}",
+        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}\n"
+        "data['text/html'] = ''",
         "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
     ),
 }
