@@ -20,14 +20,13 @@ slurm           run the jobs on a SLURM cluster
 notebook        run one job
 locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models
-reference_data  check the signals shipped with the project
-shipped_rows    let a run reuse its shipped rows
-export          write an executed notebook's tables and figures
-report, render  the HTML report and the PDF of a run
+shipped         check the signals shipped with the project, and let a run reuse them
+export          write an executed notebook's tables and figures, and the PDF
+report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
-usable          whether the models of a run can be loaded
+model_checks    whether the models of a run can be loaded
 check           preflight check: machine, disk, access, models
 memory          the memory that a model needs, and what is free
-extras          install vLLM for the runs that use it
+vllm            install vLLM for the runs that use it
 """

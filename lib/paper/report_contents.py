@@ -16,7 +16,7 @@ from scipy.stats import norm
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
-from lib.calibrate.fitting import SOURCE
+from lib.calibrate.experiments import SOURCE
 from lib.paper import tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
 from lib.paper.cells import label_rows

@@ -20,9 +20,9 @@ from tokenizers import Tokenizer
 
 from lib import params, store
 from lib.analysis.run_results import Signals
+from lib.analysis.token_statistics import rows_of_example
 from lib.paper.booktabs import escape
 from lib.paths import visible
-from lib.score.running_example import rows_of_example
 from lib.store import PAIR
 from lib.tasks.prompts import QUERY
 

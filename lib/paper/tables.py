@@ -15,14 +15,14 @@ import pandas as pd
 from lib.analysis.results import Results
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate.calibrators import METHODS
-from lib.calibrate.fitting import SOURCE
+from lib.calibrate.experiments import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
 from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
+from lib.score.beyond_calibration import BASE
 from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS
-from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})

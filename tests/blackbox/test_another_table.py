@@ -16,7 +16,6 @@ FUNCTION, CAPTION, CELL = (
     for begin in (r"^def ranking\(.*?(?=\n\n)", r"^tab_ranking: .*?\n", r"^display\(.*?(?=  #)")
 )
 FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
-EXPORT = ["nbconvert", "--to", "workflow.export.PaperExporter", "--output-dir", "figures"]
 pytestmark = pytest.mark.slow
 
 
@@ -35,7 +34,7 @@ def figures(tmp_path_factory):
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")
     played = goldens.played(folder, "08_tables", "-y", yaml.safe_dump(FEWER))
-    command = [sys.executable, "-m", *EXPORT, str(played)]
+    command = [sys.executable, "-m", "workflow.report", str(played), "figures"]
     subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, check=True)
     return folder / "figures"
 

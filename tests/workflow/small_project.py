@@ -51,7 +51,7 @@ FILES = {  # in place of the project's own, or beside them
     # what the report takes of the modules of claims
     "lib/paper/report_contents.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = 'not comparable: ', 0.834",
     "lib/paper/numbers_of_paper.py": "def paper_facts(): return {'twice': []}",
-    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, {}",
+    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS = {}, {}",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
     "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",
@@ -68,12 +68,13 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
         "name": "08_tables",
         "reads": ("01_generate", "02_single_pass"),
         "exports": True,
+        "decided_by": ("workflow/export.py",),
         "writes": ("exported/08_tables.json",),
     },
 ]
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
-    "usable.py": "def find_unusable(run, names):  # its models are none\n    return []\n\n"
+    "model_checks.py": "def find_unusable(run, names):  # its models are none\n    return []\n\n"
     "def with_small(run, names):\n    return replace(run, small=tuple(names))",
 }
 NOTEBOOKS = {

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from types import SimpleNamespace
 
-import nbformat
 import pandas as pd
 import pytest
 from browser import _browse, chromium
@@ -19,7 +18,7 @@ from lib.paper.verdicts import CLAIMS, Verdict
 from lib.paths import visible
 from workflow import cli
 from workflow.export import results_document
-from workflow.report import count_changed_verdicts, format_value, link_numbers, report_page
+from workflow.report import format_value, link_numbers, report_page
 
 
 def finding(**changed):
@@ -67,8 +66,9 @@ def test_a_number_leads_to_its_row_if_it_has_one():
 
 
 def test_verdicts_that_change_are_counted_by_choice():
-    choices = [{"choice": "a", "flips": "FiftySuffice"}, {"choice": "a", "flips": ""}, {"choice": "b", "flips": None}]
-    assert count_changed_verdicts(choices) == {"a": 1, "b": 0}
+    text = made(rep_sensitivity=[turn(choice="a"), turn(choice="a", flips=False), turn(choice="b", flips=False)])
+    assert "<b>1</b> verdict changes under one of 2 other choices" in text
+    assert "<li>a: 1 changed</li><li>b: none changed</li>" in text
 
 
 def test_no_headline_counts_what_cannot_be_compared():
@@ -92,9 +92,9 @@ COMMANDS = ["demo", "small", "paper", "pilot", "replay", "replay small", "publis
 @pytest.mark.parametrize("words", COMMANDS)
 def test_the_command_at_the_foot_makes_this_run(words):
     """As the command line reads it: it is the one that names the run so."""
-    run = cli.check(words.split()).run
+    run = cli.parse_and_check(words.split()).run
     (printed,) = re.findall(r"<code>\./run_all\.sh ([^<]*)</code>", report_page({"run": run}, {}))
-    assert cli.check(printed.split()).run == run and f"artifacts/{run}/" in report_page({"run": run}, {})
+    assert cli.parse_and_check(printed.split()).run == run and f"artifacts/{run}/" in report_page({"run": run}, {})
 
 
 def test_a_run_by_hand_has_no_command():
@@ -160,10 +160,7 @@ def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
 def test_latex_sets_them(tmp_path):
     latex = settings().latex
     (tmp_path / "tab_inference_settings.tex").write_text(latex, encoding="utf-8")
-    document = results_document(
-        nbformat.v4.new_notebook(metadata={"papermill": {"parameters": parameters(" ".join(STRINGS))}}),
-        {"tab_inference_settings.tex": latex.encode()},
-    )
+    document = results_document(" ".join(STRINGS), {"tab_inference_settings.tex": latex.encode()})
     (tmp_path / "results.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
