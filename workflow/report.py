@@ -25,7 +25,6 @@ from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.response_views import TokenViewer
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS
 from lib.paths import UserError, visible
 from workflow.export import export, outputs_for_report, parameters_of
@@ -38,13 +37,14 @@ SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
-    findings, ablation, choices, views, notes, numbers = (
+    findings, ablation, choices, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
-        for name in ("findings", "ablation", "sensitivity", "tokens", "notes", "numbers")
+        for name in ("findings", "ablation", "sensitivity", "notes", "numbers")
     )
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
+    tokens = "".join(outputs.get("rep_tokens", {}).get("text/html", ""))
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     flips = [row for row in choices if row["flips"]]
     template = TEMPLATE.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         ablation=ablation,
         notes=[row["note"] for row in notes],
         number=format_value,
-        tokens=Markup(TokenViewer(views)._repr_html_()) if views else "",  # noqa: S704  escaped there
+        tokens=Markup(tokens),  # noqa: S704  escaped in lib.paper.response_views
     )
     return visible(shown)
 

@@ -7,7 +7,7 @@ Markup without scripts, for notebooks and the report. Probabilities are the mode
 import html
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import jinja2
 import numpy as np
 import pandas as pd
 from huggingface_hub import try_to_load_from_cache
+from IPython.display import HTML
 from tokenizers import Tokenizer
 
 from lib import params, store
@@ -111,26 +112,14 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
 # ---- token by token
 
 
-@dataclass(frozen=True)
-class TokenViewer:
-    """Responses, each a dictionary of what the template shows; several are collapsed."""
-
-    views: list[dict[str, Any]] = field(repr=False)
-
-    def _repr_html_(self) -> str:
-        env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-        return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(views=self.views)
-
-    def _repr_json_(self) -> list[dict[str, Any]]:
-        return self.views
-
-
-def show_tokens(generations: pd.DataFrame, rows: Iterable[pd.Series]) -> TokenViewer:
-    """Show responses, rows of `interpret_responses`; the generations frame has their tokens."""
+def show_tokens(generations: pd.DataFrame, rows: Iterable[pd.Series]) -> HTML:
+    """Show responses, rows of `interpret_responses`; the generations frame has their tokens. Several are collapsed."""
     chosen = list(rows)
     spellers = {model: load_token_speller(model) for model in {one.model for one in chosen}}
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
-    return TokenViewer([view_tokens(generations, one, spellers[one.model], most) for one in chosen])
+    views = [view_tokens(generations, one, spellers[one.model], most) for one in chosen]
+    template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True, undefined=jinja2.StrictUndefined)
+    return HTML(template.render(views=views))
 
 
 def load_token_speller(model: str) -> Callable[[int], str]:

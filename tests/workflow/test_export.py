@@ -10,6 +10,7 @@ from workflow import report
 from workflow.export import TARGETS, export, exported_files, typeset
 
 DATA = {
+    "text/html": "<p>",
     "text/latex": "\\begin{tabular}{l}x\\end{tabular}",
     "application/pdf": base64.b64encode(b"%PDF").decode(),
     "image/png": base64.b64encode(b"\x89PNG").decode(),
