@@ -1,14 +1,19 @@
-"""Types of parameter values, and one-line validation errors with the nearest valid value."""
+"""Types of parameters, from a number to a model or a dataset (`params/models/`, `params/datasets/`), and one-line
+validation errors with the nearest valid value."""
 
+import os
 import re
 import reprlib
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+import pydantic
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from lib.paths import UserError, nearest, public_path
+from lib.paths import MODELS, UserError, local_path, nearest, public_path
 
+SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
 Kind = TypeVar("Kind", bound="Strict")
 Value = TypeVar("Value")
 
@@ -49,11 +54,11 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
     """Return the validated settings. Raise UserError, prefixed by `where`, for invalid values."""
     try:
         return kind.model_validate(values)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         raise UserError(f"{where}: {explain_validation_error(error, kind)}") from None
 
 
-def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
+def explain_validation_error(error: pydantic.ValidationError, kind: type[Strict]) -> str:
     """Describe the first error, an unknown key before any other: a missing one may be that key misspelled."""
     errors = error.errors(include_url=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
@@ -70,3 +75,87 @@ def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
         case "string_type":
             said = "a text is meant: put it in quotes"
     return f"'{key}' is {reprlib.repr(first['input'])}; {said}"
+
+
+# ---- models and datasets
+
+
+class Model(Strict):
+    """A language model: where it is, and the decoding settings of tab:inference_settings."""
+
+    label: Name
+    # name on the hub, or a folder (from the project's root, or ~/...); empty: no weights, only `responses`
+    source: Place = ""
+    revision: Name | None = None
+    # file in the source
+    gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")
+    sha256: Sha256 | None = None  # of that file
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
+    gpus: Literal["all"] | None = None  # all: its layers are spread over every visible GPU, and its jobs run alone
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    temperature: float = Field(1.0, ge=0.001, le=1000)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(-1, ge=-1, le=10**6)  # -1 (or 0): off
+    min_p: float = Field(0.0, ge=0, lt=1)
+    system_prompt: bool = True
+    thinking: bool = False
+    date_string: Name | None = None  # for chat templates that insert today's date
+    max_new_tokens: Count | None = None
+    # JSON lines of precomputed responses ({dataset}: the dataset's name); generation is skipped
+    responses: Annotated[Place, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if not self.source and (self.gguf or self.revision or not self.responses):
+            raise ValueError("'source' is missing")
+        if bool(self.gguf) != bool(self.sha256):
+            raise ValueError("'gguf' names a file, and 'sha256' its checksum: one of them is missing")
+        return self
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether its weights are available; otherwise only its precomputed responses are."""
+        return bool(self.source)
+
+    @property
+    def place(self) -> Path:
+        """The local folder of its source, or of its GGUF file once that is checked."""
+        return MODELS / str(self.sha256) if self.gguf else local_path(self.source)
+
+    def responses_to(self, dataset: str) -> Path | None:
+        """Return the file of its precomputed responses to a dataset; relative paths start from the project's root."""
+        return local_path(self.responses.format(dataset=dataset)) if self.responses else None
+
+
+class Published(Strict):
+    """A published file, by its path below DATA_FOLDER."""
+
+    path: str = Field(pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*$")
+    sha256: Sha256
+
+
+class Dataset(Strict):
+    """A set of questions: the source of its rows, the fields to read, and the split."""
+
+    label: Name
+    # name on the hub, a folder of files named by part, or files by part: {all: file}
+    source: Place | Annotated[dict[Name, Place], Field(min_length=1)]
+    revision: Name | None = None
+    config: Name | None = None
+    question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]  # joined by one space
+    answer: Name = "answer"  # field with a number, or a text that ends in `#### number`
+    id: Name | None = None  # field; null: `id` if a row has one, else split and row index
+    calibration: Count  # rows expected, checked at loading
+    evaluation: Count
+    parts: dict[Name, Literal["calibration", "evaluation"]] = {
+        "train": "calibration", "test": "evaluation", "calibration": "calibration", "evaluation": "evaluation"
+    }  # fmt: skip
+    seed: Seed | None = None  # shuffles the rows of one file into the two splits
+    split_ids: Place | None = None  # file with the list of ids of each part
+    files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows below DATA_FOLDER
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of its published files, if DATA_FOLDER is set; relative paths start from the project's root."""
+        named = os.environ.get("DATA_FOLDER")
+        return local_path(named) if named and self.files else None

@@ -16,9 +16,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from lib import parameter_types
 from lib.files import read_yaml
-from lib.models_and_datasets import Dataset, Model
-from lib.parameter_types import Bins, Count, Kind, Names, Rows, Seed, Several, Share, Strict, Text, as_list, validate
+from lib.parameter_types import Bins, Count, Dataset, Model, Names, Rows, Seed, Several, Share, Strict, Text, validate
 from lib.paths import PARAMS, UserError, nearest
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
@@ -150,7 +150,7 @@ def parameter_file_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def read_parameter_file(path: Path, kind: type[Kind]) -> Kind:
+def read_parameter_file(path: Path, kind: type[parameter_types.Kind]) -> parameter_types.Kind:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
     where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
     values = read_yaml(path, where) or {}
@@ -159,7 +159,7 @@ def read_parameter_file(path: Path, kind: type[Kind]) -> Kind:
     return validate(kind, values, str(where))
 
 
-def load_parameter_file(kind: str, name: str, contents: type[Kind]) -> Kind:
+def load_parameter_file(kind: str, name: str, contents: type[parameter_types.Kind]) -> parameter_types.Kind:
     """Read the file of a profile, model or dataset (`kind`). Raise UserError with the nearest name.
 
     Without a revision, it has the commit that the run resolved.
@@ -189,11 +189,22 @@ LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_conf
 def load_profile(name: str) -> Profile:
     """Read `params/<name>.yaml`, and check every model and dataset that it names."""
     profile = load_parameter_file("profile", name, Profile)
-    for field, value in profile:
-        kind = field.split("_")[-1].removesuffix("s")  # of `models`, `figure_model`, ...
-        for named in filter(None, as_list(value)) if kind in LOADERS else ():
-            LOADERS[kind](named)
+    for kind, named in names_mentioned(dict(profile)):
+        LOADERS[kind](named)
     return profile
+
+
+def kind_of(parameter: str) -> str:
+    """Return the last word of a parameter in the singular: 'model' for `bin_models`."""
+    return parameter.removesuffix("s").split("_")[-1]
+
+
+def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return kind and name of each model and dataset that parameters name: `model`, `models`, `figure_model`, ..."""
+    lists = [
+        (kind_of(name), parameter_types.as_list(value)) for name, value in values.items() if kind_of(name) in LOADERS
+    ]
+    return list(dict.fromkeys((kind, name) for kind, names in lists for name in names if name))
 
 
 # ---- the models and datasets of a notebook

@@ -20,10 +20,9 @@ slurm           run the jobs on a SLURM cluster
 notebook        run one job
 locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models
-reference_data  check the signals shipped with the project
-shipped_rows    let a run reuse its shipped rows
-export          write an executed notebook's tables and figures
-report, render  the HTML report and the PDF of a run
+shipped         check the signals shipped with the project, and let a run reuse them
+export          write an executed notebook's tables and figures, and the PDF
+report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
 model_checks    whether the models of a run can be loaded

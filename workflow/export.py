@@ -1,28 +1,25 @@
-"""Export the executed 08_tables to files for the paper, with nbconvert and without pandoc or Inkscape.
-
-    jupyter nbconvert --to workflow.export.PaperExporter artifacts/demo/notebooks/08_tables.ipynb \\
-        --output-dir figures/demo
+"""The files for the paper: what the executed 08_tables shows, and all of it as one PDF, if LaTeX is installed.
 
 An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and fig_x.png. "rep_x" is
-for the report only. Each declared target must appear exactly once, and no other. The exporter also writes results.tex,
-which includes them all, and report.html.
+for the report only. Each declared target must appear exactly once, and no other. results.tex includes them all.
 
 A run writes what its notebooks show for the paper to artifacts/<run>/exported/, too, one JSON file each. Only these are
 read later: an executed notebook may be opened and saved by its reader.
 """
 
 import base64
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-
-import nbformat
-from nbconvert.exporters import Exporter
+from typing import Any
 
 from lib.files import write_atomically
-from lib.paper.booktabs import escape
-from lib.paper.captions import CAPTIONS, OF_PAPER
-from lib.paths import UserError, nearest
+from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
+from lib.paths import ROOT, UserError, nearest
 from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
 
@@ -35,49 +32,62 @@ OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_fi
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 
-def parameters_of(nb: nbformat.NotebookNode) -> dict:
+def parameters_of(nb: Any) -> dict:
     """Return the parameters with which papermill executed a notebook."""
     return nb.metadata.get("papermill", {}).get("parameters", {})
 
 
-def marked_outputs(nb: nbformat.NotebookNode) -> Iterator[tuple[int, str, dict]]:
-    """Yield (cell number, target, data) of each output that is marked for the paper."""
-    for number, cell in enumerate(nb.cells, 1):
+def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
+    """Yield (target, data) of each output that is marked for the paper."""
+    for cell in nb.cells:
         for output in cell.get("outputs", []):
             if "paper" in output.get("metadata", {}):
-                yield number, output["metadata"]["paper"], output.get("data", {})
+                yield output["metadata"]["paper"], output.get("data", {})
 
 
-def outputs_for_report(nb: nbformat.NotebookNode) -> dict[str, dict]:
+def outputs_for_report(nb: Any) -> dict[str, dict]:
     """Return the forms of each marked output that the report shows, by target."""
     return {
         target: {mime: value for mime, value in data.items() if mime in IN_REPORT}
-        for _, target, data in marked_outputs(nb)
+        for target, data in marked_outputs(nb)
     }
 
 
-def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
+def exported_files(nb: Any) -> dict[str, bytes]:
     """Return the files' contents by name. Raise UserError unless each target appears exactly once."""
     declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
-    files, seen = {}, set()
-    for number, target, data in marked_outputs(nb):
-        if target not in declared:
-            raise UserError(f"cell {number}: unknown target '{target}': {nearest(target, declared)}")
-        if target in seen:
-            raise UserError(f"cell {number}: target '{target}' appears twice")
-        seen.add(target)
+    shown = [target for target, _ in marked_outputs(nb)]
+    if unknown := [target for target in shown if target not in declared]:
+        raise UserError(f"unknown target '{unknown[0]}': {nearest(unknown[0], declared)}")
+    files = {}
+    for target, data in marked_outputs(nb):
         for mime, suffix in FORMS["fig_prompt" if target.startswith("fig_prompt_") else target[:3]].items():
             if mime not in data:
-                raise UserError(f"cell {number}: target '{target}' has no {mime}")
+                raise UserError(f"target '{target}' has no {mime}")
             if suffix:
                 text = data[mime]
                 files[target + suffix] = text.encode() if mime == "text/latex" else base64.b64decode(text)
-    if missing := [target for target in declared if target not in seen]:
-        raise UserError(f"no output has the target {' or '.join(missing)}")
+    if wrong := [target for target in declared if shown.count(target) != 1]:
+        raise UserError(f"one output must have the target '{wrong[0]}', and there are {shown.count(wrong[0])}")
     return files
 
 
-# ---- results.tex -------------------------------------------------------------------------------------------
+def export(nb: Any, folder: Path) -> list[str]:
+    """Write all files of an executed notebook to a folder, each atomically, and return their names."""
+    files = exported_files(nb)
+    files["results.tex"] = results_document(parameters_of(nb).get("title", ""), files).encode()
+    for name, content in files.items():
+        write_atomically(folder / name, partial(Path.write_bytes, data=content))
+    return sorted(files)
+
+
+def export_for_report(nb: Any, path: Path) -> None:
+    """Write the marked outputs of an executed notebook to one file."""
+    parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
+    write_json(path, {"parameters": parameters, "outputs": outputs_for_report(nb)})
+
+
+# ---- one document with all of them -------------------------------------------------------------------------
 
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[a4paper,landscape,margin=1.5cm]{geometry}
@@ -93,12 +103,13 @@ PANEL = r"""\begin{minipage}{\linewidth}
 \captionof{%s}[%s]{%s}
 \end{minipage}\par\vspace{9mm}"""
 FIGURE = r"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectratio]{%s.pdf}"
+PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 
 
-def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
+def results_document(title: str, files: dict[str, bytes]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
-    title = escape(parameters_of(nb).get("title") or "Tables and figures")
-    lines = [HEAD, rf"\section*{{{title}}}"]
+
+    lines = [HEAD, rf"\section*{{{escape(title or 'Tables and figures')}}}"]
     for name, (short, long) in CAPTIONS.items():
         caption = escape(short), escape(f"{short}. {long}")
         if f"{name}.tex" in files:
@@ -109,37 +120,20 @@ def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
     return "\n".join([*lines, r"\end{document}", ""])
 
 
-# ---- writing -----------------------------------------------------------------------------------------------
-
-
-class PaperExporter(Exporter):
-    """An nbconvert exporter of the outputs that are marked for the paper."""
-
-    def _file_extension_default(self) -> str:
-        return ".tex"
-
-    def from_notebook_node(self, nb, resources=None, **kw):
-        from workflow.report import read_exported, report_page  # slow to import
-
-        nb, resources = super().from_notebook_node(nb, resources, **kw)
-        files = exported_files(nb)
-        _, others = read_exported(Path(resources["metadata"].get("path", "")).parent / "exported")
-        report = report_page(parameters_of(nb), others | outputs_for_report(nb))
-        resources["outputs"] = files | {"report.html": report.encode()}
-        resources["unique_key"] = "results"
-        return results_document(nb, files), resources
-
-
-def export(nb: nbformat.NotebookNode, folder: Path) -> list[str]:
-    """Write all files of an executed notebook to a folder, each atomically, and return their names."""
-    files = exported_files(nb)
-    files["results.tex"] = results_document(nb, files).encode()
-    for name, content in files.items():
-        write_atomically(folder / name, partial(Path.write_bytes, data=content))
-    return sorted(files)
-
-
-def export_for_report(nb: nbformat.NotebookNode, path: Path) -> None:
-    """Write the marked outputs of an executed notebook to one file."""
-    parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
-    write_json(path, {"parameters": parameters, "outputs": outputs_for_report(nb)})
+def typeset(folder: Path) -> str:
+    """Create results.pdf if it is missing. Return one line for the user if that is not possible, else an empty one."""
+    made, log = folder / "results.pdf", folder / "results.log"
+    if made.exists() or not (folder / "results.tex").exists():
+        return ""
+    if not shutil.which("pdflatex"):
+        return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*PDFLATEX, f"-output-directory={scratch}", "results.tex"]
+        env = {**os.environ, "SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
+        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+        if done.returncode == 0:
+            write_atomically(made, partial(shutil.copyfile, Path(scratch, made.name)))
+            log.unlink(missing_ok=True)
+            return ""
+    log.write_bytes(done.stdout)
+    return f"results.pdf was not created: pdflatex failed, see {os.path.relpath(log, ROOT)}"

@@ -8,8 +8,10 @@ import re
 import time
 from collections.abc import Iterable
 from functools import cache
+from importlib.util import resolve_name
+from itertools import accumulate
 
-from lib.files import sha256
+from lib.files import sha256, write_atomically
 from lib.paths import ROOT, UserError
 from workflow.files import read_json
 
@@ -33,15 +35,13 @@ def checksum(path: str) -> str | None:
     state = place.stat()
     if state.st_size < BIG:
         return sha256(place)
-    memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
-    identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-    known = read_json(memory)
-    if isinstance(known, dict) and known.get("identity") == identity and isinstance(known.get("sha256"), str):
-        return known["sha256"]
+    identity = (place, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+    memory = ROOT / "artifacts" / ".checksums" / digest(*map(str, identity))
+    if memory.is_file():
+        return memory.read_text()
     value = sha256(place)
     if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could have the same time
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.write_text(json.dumps({"identity": identity, "sha256": value}))  # if cut short, it is not read
+        write_atomically(memory, lambda scratch: scratch.write_text(value))
     return value
 
 
@@ -118,22 +118,11 @@ def normalize_source(source: str, cell: bool = False) -> str:
         tree = ast.parse(source)
     except SyntaxError:
         return source
-    return dump_ast(tree.body if cell else tree)
-
-
-def dump_ast(node: object) -> str:
-    """Return a syntax tree as text, without docstrings, and without the empty fields and f-string parts that some
-    Python versions add."""
-    if isinstance(node, list):
-        return f"[{','.join(map(dump_ast, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
-    if isinstance(node, ast.JoinedStr):
-        fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
-    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-        fields["body"] = node.body[1:]
-    return f"{type(node).__name__}({','.join(f'{name}={dump_ast(value)}' for name, value in fields.items())})"
+    for node in ast.walk(tree):
+        documented = isinstance(node, DOCUMENTED) and not (cell and node is tree)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return ast.dump(tree)
 
 
 def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()) -> set[str]:
@@ -155,24 +144,24 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
 
 @cache
 def imported_names(path: str, source: str) -> frozenset[str]:
-    """Return the dotted names below `lib` that a source imports, with their packages; some may be attributes."""
-    package, names = path.split("/")[:-1], set()
+    """Return the dotted names below `lib` that a source imports; some may be attributes."""
+    package, names = path.rpartition("/")[0].replace("/", "."), set()
     for node in ast.walk(parse_source(path, source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) + 1 - node.level] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    whole = {".".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
-    return frozenset(name for name in whole if name.split(".")[0] == "lib")
+            module = resolve_name("." * node.level + (node.module or ""), package)
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return frozenset(name for name in names if name.split(".")[0] == "lib")
 
 
 @cache
 def named_files(path: str, source: str) -> frozenset[str]:
     """Return the places below `lib` where the files that a source imports, or names in a string, would lie."""
-    modules = (name.replace(".", "/") for name in imported_names(path, source))
-    files = {f"{module}{suffix}" for module in modules for suffix in (".py", "/__init__.py")}
+    files = set()
+    for name in imported_names(path, source):
+        for module in accumulate(name.split("."), "{}/{}".format):  # its packages, itself
+            files |= {f"{module}.py", f"{module}/__init__.py"}
     for node in ast.walk(parse_source(path, source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             beside = path.removesuffix(".py") if node.value[0] == "." else f"{path.rpartition('/')[0]}/"

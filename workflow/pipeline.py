@@ -32,7 +32,7 @@ class Run:
 
     `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
     `thinking`: models that think. `small`: models that run on the processor everywhere
-    (lib.models_and_datasets.SMALL), on one thread: it is the fastest, and its results do not
+    (lib.parameter_types.SMALL), on one thread: it is the fastest, and its results do not
     depend on the machine's cores. They are known once jobs start.
     `spread`: models whose layers are spread over all GPUs.
     `slurm`: sbatch's options by notebook, empty for a run on this machine. On a cluster `gpus_by_notebook` tells which

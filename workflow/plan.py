@@ -9,10 +9,10 @@ from pathlib import Path
 from lib import params
 from lib.parameter_types import as_list
 from lib.paths import UserError
-from workflow import finding, gpus, keys, slurm
+from workflow import finding, gpus, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, Run
 from workflow.progress import say
-from workflow.reference_data import check_shipped_files, shipped_datasets
+from workflow.shipped import check_shipped_files, shipped_datasets
 
 
 def plan(args: Namespace) -> Run:
@@ -49,7 +49,7 @@ def choose_values(args: Namespace) -> dict:
     values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
     values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
     if args.verb == PUBLISHED:  # no models and datasets, and no parameters that name some
-        values |= {name: type(value)() for name, value in values.items() if keys.kind_of(name) in params.LOADERS}
+        values |= {name: type(value)() for name, value in values.items() if params.kind_of(name) in params.LOADERS}
         return values | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
     if args.verb in (REPLAY, "verify"):
@@ -57,7 +57,7 @@ def choose_values(args: Namespace) -> dict:
     for kind, load in params.LOADERS.items():
         chosen = values[f"{kind}s"]
         for name, value in values.items():  # single figures show what is there
-            if keys.kind_of(name) == kind:
+            if params.kind_of(name) == kind:
                 kept = [item for item in as_list(value) if item in chosen] or chosen
                 values[name] = kept if isinstance(value, list) else kept[0]
         by_label: dict[str, str] = {}  # tables could not distinguish two of one label

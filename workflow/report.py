@@ -1,7 +1,10 @@
 """The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
 It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads nothing,
-contains no date, and its template escapes all text of users.
+contains no date, and its template escapes all text of users. A run writes it as an output of a job of its own. For an
+08_tables executed by hand, this writes the same files:
+
+    python -m workflow.report artifacts/lab/notebooks/08_tables.ipynb figures/lab
 """
 
 import base64
@@ -9,6 +12,7 @@ import hashlib
 import html
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +22,13 @@ import jinja2
 from markupsafe import Markup
 
 from lib.files import write_atomically
-from lib.paper.captions import CAPTIONS
+from lib.paper.booktabs import CAPTIONS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.token_viewer import TokenViewer
-from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
-from lib.paths import visible
+from lib.paper.response_views import TokenViewer
+from lib.paper.verdicts import FINDINGS, QUANTIFIERS
+from lib.paths import UserError, visible
+from workflow.export import export, outputs_for_report, parameters_of
 from workflow.pipeline import command_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -41,6 +46,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
+    flips = [row for row in choices if row["flips"]]
     template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     shown = env.from_string(template).render(
@@ -59,9 +65,9 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         foreign=sorted(foreign),
         expected=EXPECTED_CAPTURE_RATE,
         robust="rep_sensitivity" in outputs,
-        flips=[row for row in choices if row.get("flips")],
-        judged=len({row["choice"] for row in choices}),
-        tried_choices=count_changed_verdicts(choices).items(),
+        flips=flips,
+        flips_by_choice=Counter(row["choice"] for row in flips),
+        choices=list(dict.fromkeys(row["choice"] for row in choices)),
         ablation=ablation,
         notes=[row["note"] for row in notes],
         number=format_value,
@@ -83,6 +89,17 @@ def write_report(exported: Path, path: Path) -> None:
     write_atomically(path, lambda scratch: scratch.write_text(page, encoding="utf-8"))
 
 
+def main(notebook: Path, figures: Path) -> None:
+    """Write all files of an executed 08_tables, and the report with what 09_beyond exports beside it."""
+    import nbformat  # slow, and a run's report needs none
+
+    nb = nbformat.read(notebook, as_version=4)
+    export(nb, figures)
+    _, others = read_exported(notebook.parent.parent / "exported")
+    page = report_page(parameters_of(nb), others | outputs_for_report(nb))
+    (figures / "report.html").write_text(page, encoding="utf-8")
+
+
 def script_digest(template: str) -> str:
     """Return the checksum of the page's script; its content security policy allows no other script."""
     (script,) = SCRIPT.findall(template)
@@ -91,8 +108,7 @@ def script_digest(template: str) -> str:
 
 def count_verdicts(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
     """Count by side how many hold, do not hold and cannot be judged."""
-    none = dict.fromkeys(VERDICT_WORDS.values(), 0)
-    return {side: Counter(none | Counter(row[side] for row in findings)) for side in sides}
+    return {side: Counter(row[side] for row in findings) for side in sides}
 
 
 def group_claims(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
@@ -103,14 +119,6 @@ def group_claims(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
             group = {"name": name, "id": re.sub(r"\W", "_", name.lower()), "headline": FINDINGS.get(name, "")}
             groups.append(group | {"rows": rows, "counts": count_verdicts(rows, sides)})
     return groups
-
-
-def count_changed_verdicts(choices: list[dict]) -> dict[str, int]:
-    """Count the claims whose verdict changes under each alternative choice."""
-    counts = dict.fromkeys((row["choice"] for row in choices), 0)
-    for row in choices:
-        counts[row["choice"]] += bool(row["flips"])
-    return counts
 
 
 def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
@@ -144,8 +152,15 @@ def link_numbers(name: str, table: str, ids: set[str]) -> str:
 
 def format_value(value: Any) -> str:
     """Format a value: three decimals, yes or no, an empty string for None."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if not isinstance(value, (int, float)):
-        return "" if value is None else str(value)
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except UserError as problem:
+        sys.exit(f"report: {problem}")

@@ -74,6 +74,7 @@ READ = ("include_thinking",)  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
+EXPORT = ("workflow/export.py",)
 NOTEBOOKS = (
     Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
              undeclared=("max_batch_tokens", "n_temperature_nodes")),
@@ -94,10 +95,11 @@ NOTEBOOKS = (
              writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=RESPONSES, data=PAPER, undeclared=READ,
              writes=("calibration/transfer.parquet",)),
-    Notebook("09_beyond", reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed"), folders=("calibrators",),
+    Notebook("09_beyond", reads=SIGNALS, data=PAPER, decided_by=EXPORT, undeclared=(*READ_ALL, "seed"),
+             folders=("calibrators",),
              writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet",
                      "exported/09_beyond.json")),
-    Notebook("08_tables", exports=True, undeclared=(*SHOWN, "resamples"), data=PAPER,
+    Notebook("08_tables", exports=True, undeclared=(*SHOWN, "resamples"), data=PAPER, decided_by=EXPORT,
              writes=("exported/08_tables.json",),
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
                     "09_beyond/selective")),

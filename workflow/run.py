@@ -10,14 +10,15 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, finding, fresh, hub, locks, model_checks, slurm, vllm, weights
+from workflow.export import typeset
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
-from workflow.render import typeset
 from workflow.schedule import Schedule, start_fork_server
 from workflow.slurm import Submission
 
@@ -124,9 +125,7 @@ def make(args: Namespace, run: Run) -> int:
         print_verdicts(verdicts)
         run = model_checks.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
-        machine = Submission(run, board, taken) if run.slurm else Schedule(run, board, scratch)
-        code = execute(run, todo, machine) if todo else 0
-        if code:
+        if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
@@ -175,9 +174,8 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
 
-def execute(run: Run, todo: list[fresh.Verdict], machine: Schedule | Submission) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, taken: dict[str, str]) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
-    board = machine.board
     at_once = "SLURM" if run.slurm else f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     conditional = sum(verdict.state == "waits" for verdict in todo)
     others = f", and {conditional} if their inputs change" if conditional else ""
@@ -185,7 +183,9 @@ def execute(run: Run, todo: list[fresh.Verdict], machine: Schedule | Submission)
     hub.save_revisions(run)
     if run.slurm:
         run.save()
-    machine.run_jobs()
+        Submission(run, board, taken).run_jobs()
+    else:
+        Schedule(run, board, scratch).run_jobs()
     for _, text in reversed(board.failures):  # the first failure last
         print_error(text)
     codes = {code for code, _ in board.failures}

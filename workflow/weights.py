@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lib import params
 from lib.files import write_atomically
-from lib.models_and_datasets import Model
+from lib.parameter_types import Model
 from lib.paths import ROOT, UserError, local_path, nearest
 from workflow import hub
 from workflow.fingerprint import checksum

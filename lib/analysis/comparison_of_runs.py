@@ -7,7 +7,7 @@ two close scores swap.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,10 @@ LEAST_MATCHED = 0.97  # minimum share of identical responses
 TOLERANCE = 0.002  # of a number, between machines
 UNSTABLE_METHOD = "isotonic"  # numbers of this method may differ by more
 LISTED_NUMBERS = 20  # at most
+OUTCOMES = {"both": "diverged", "left_only": "only here", "right_only": "only shipped"}  # by pandas' words
 
 
-@dataclass(frozen=True)
-class MatchedRuns:
+class MatchedRuns(NamedTuple):
     """The signals of both runs on the rows with identical tokens.
 
     `outcomes` counts the rows of either run: same, diverged (other tokens), only here, only shipped. `left_out` has a
@@ -41,9 +41,7 @@ def match_rows(ours: Signals, theirs: Signals) -> MatchedRuns:
     here, shipped = (side.generations[[*KEYS, "token_ids"]] for side in (ours, theirs))
     rows = here.merge(shipped, on=KEYS, how="outer", suffixes=("", "_shipped"), indicator="outcome")
     same = np.array([np.array_equal(*tokens) for tokens in zip(rows.token_ids, rows.token_ids_shipped, strict=True)])
-    outcome = rows.outcome.astype(str).replace(
-        {"both": "diverged", "left_only": "only here", "right_only": "only shipped"}
-    )
+    outcome = rows.outcome.astype(str).replace(OUTCOMES)
     if not same.any():
         raise UserError("no response in common with what is shipped: these are other models or questions")
     return MatchedRuns(
@@ -82,36 +80,29 @@ def recompute_frames(signals: Signals, n_bins_ablation: Sequence[int]) -> Frames
 
 
 def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per number of the tables.
-
-    Columns: table, key, here, shipped, difference, within (the tolerance), and `prints_differently`.
+    """Return a row per number of the tables: table, key, here, shipped, difference, and whether it is `within`.
 
     Parameters
     ----------
     ours, theirs
         The numbers of a run and of the shipped one, from `lib.paper.report_contents.printed_numbers`.
     """
-    ours, theirs = (side[["table", "key", "value", "text"]] for side in (ours, theirs))
-    table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("", "_there"))
-    table = table.rename(columns={"value": "here", "value_there": "shipped"})
+    here, shipped = (side.set_index(["table", "key"]).value for side in (ours, theirs))
+    table = pd.DataFrame({"here": here, "shipped": shipped}).reset_index()
     difference = (table.here - table.shipped).abs()
-    unstable = table.key.str.contains(UNSTABLE_METHOD)
-    within = (difference <= TOLERANCE) | (unstable & difference.notna())  # false for a missing number
-    prints_differently = table.pop("text") != table.pop("text_there")
-    return table.assign(difference=difference, within=within, prints_differently=prints_differently)
+    unstable = table.key.str.contains(UNSTABLE_METHOD) & difference.notna()
+    return table.assign(difference=difference, within=(difference <= TOLERANCE) | unstable)
 
 
 def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
-    """Return a line for each number whose printed form differs or that differs by too much, largest excess first."""
-    shown = table[table.prints_differently | ~table.within]
-    shown = shown.sort_values(["within", "difference"], ascending=[True, False])
+    """Return a line for each number that differs by more than TOLERANCE, those after isotonic regression last."""
+    shown = table[~(table.difference <= TOLERANCE)].sort_values(["within", "difference"], ascending=[True, False])
     lines = [
-        f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped, differs by {row.difference:.2g}"
-        + ("" if row.within else f", MORE than {TOLERANCE}")
+        f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped"
+        + (", after isotonic regression" if row.within else f", MORE than {TOLERANCE} apart")
         for row in shown.head(LISTED_NUMBERS).itertuples()
     ]
-    more = len(shown) - LISTED_NUMBERS
-    return [*lines, f"and {more} more, all in {file}" if more > 0 else f"every number: {file}"]
+    return [*lines, f"every number: {file}"]
 
 
 def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()) -> tuple[bool, str]:
@@ -119,7 +110,7 @@ def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequenc
 
     `wrong`: tables of the run that its signals do not reproduce.
     """
-    count = matched.outcomes
+    count, beyond = matched.outcomes, (~table.within).sum()
     shared, why = count["same"] + count["diverged"], ""
     if count["diverged"] > (1 - LEAST_MATCHED) * shared:
         why = f"{count['diverged']} of {shared} responses diverged"
@@ -127,11 +118,10 @@ def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequenc
         why = f"{count['only here']} responses are only here, {count['only shipped']} only shipped"
     elif wrong:
         why = f"{len(wrong)} of the run's tables are not what its signals give"
-    elif not table.within.all():
-        why = f"{(~table.within).sum()} of {len(table)} numbers differ by more than {TOLERANCE}"
+    elif beyond:
+        why = f"{beyond} of {len(table)} numbers differ by more than {TOLERANCE}"
     if why:
         return False, f"NOT the same: {why}"
-    printed, jumped = table.prints_differently.sum(), (table.difference > TOLERANCE).sum()
-    how = f"{printed} print differently" if printed else "all print alike"
-    how += f" ({jumped} differ by more than {TOLERANCE}, after isotonic regression)" if jumped else ""
-    return True, f"the same: {len(table)} numbers, {how}; {count['same']} of {shared} responses alike"
+    jumped = (table.difference > TOLERANCE).sum()
+    how = f", but for {jumped} after isotonic regression" if jumped else ""
+    return True, f"the same: {len(table)} numbers within {TOLERANCE}{how}; {count['same']} of {shared} responses alike"

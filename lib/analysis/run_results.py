@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from lib import params, store
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.analysis import multi_pass_statistics, token_statistics
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
-from lib.calibrate.fitting import DataByPair, calibrate, calibration_data, transfer
+from lib.calibrate import experiments
+from lib.calibrate.fitting import DataByPair, calibrate, calibration_data
 from lib.params import EvaluationChoices
 from lib.score.bootstrap import RESAMPLED
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
@@ -88,7 +89,7 @@ def raw_frames(signals: Signals, n_bins_ablation: Sequence[int] = ()) -> Frames:
     """Return the frames of the tables of raw confidence, without intervals."""
     confidence, choices = signals.confidence, signals.choices
     raw = pd.concat([evaluate(confidence, choices.bins), ece_on_shared_rows(confidence, choices.bins)])
-    saved = token_statistics.summarize_token_reduction(signals.verification)
+    saved = multi_pass_statistics.summarize_token_reduction(signals.verification)
     frames = {
         "result_estimation": raw,
         "dropout_grid_search": evaluate_rate_grid(signals.responses, signals.dropout, choices),
@@ -118,7 +119,7 @@ def calibration_frames(signals: Signals) -> Frames:
     store a run's."""
     calibrated, learned, fits = calibrate(signals.confidence, signals.sets)
     results = pd.concat([evaluate(calibrated, signals.choices.bins, names=RESAMPLED), learned], ignore_index=True)
-    transferred = transfer(signals.sets, fits, signals.choices.bins)
+    transferred = experiments.transfer(signals.sets, fits, signals.choices.bins)
     return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 
 
@@ -128,18 +129,18 @@ def statistics_frames(signals: Signals) -> Frames:
     Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
     """
     responses, evaluation = signals.responses, signals.confidence[signals.confidence.split == "evaluation"]
-    passes = rows_at_selected_rate(dropout_statistics.keep_parsed_answers(signals.dropout, responses))
+    passes = rows_at_selected_rate(multi_pass_statistics.keep_parsed_answers(signals.dropout, responses))
     gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
     return {
         "overconfidence": gaps.mean().rename("gap").reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
         "positions": token_statistics.position_curves(responses),
-        "calibration_rows": calibration_statistics.describe_calibration_split(signals.sets),
-        "verification": token_statistics.verification_costs(signals.verification, signals.generations),
-        "entropies": apply_by_pair(dropout_statistics.entropy_curves, passes),
-        "passes": dropout_statistics.summarize_passes(passes),
-        "by_passes": dropout_statistics.ece_by_number_of_passes(responses, signals.dropout, signals.choices),
+        "calibration_rows": experiments.describe_calibration_split(signals.sets),
+        "verification": multi_pass_statistics.verification_costs(signals.verification, signals.generations),
+        "entropies": apply_by_pair(multi_pass_statistics.entropy_curves, passes),
+        "passes": multi_pass_statistics.summarize_passes(passes),
+        "by_passes": multi_pass_statistics.ece_by_number_of_passes(responses, signals.dropout, signals.choices),
     }
 
 
@@ -192,7 +193,7 @@ def results_of_run(
         frame = store.read_pairs(run, folder, name, models, datasets)
         frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
         if kind == "calibration/curves":
-            frame = calibration_statistics.summarize_curves(frame)
+            frame = experiments.summarize_curves(frame)
         frames |= dict.fromkeys(STORED_FRAMES[kind], frame)
     if "ablation" in kinds:
         answers = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]

@@ -1,4 +1,5 @@
-"""Statistics of tokens: where the signal is in a response, and how many tokens each confidence costs.
+"""Statistics of tokens: where the signal is in a response, how many tokens each confidence costs, and which response
+the notebooks follow.
 
 Responses are from `interpret_responses`, on one split; curves are means over rows with 95% intervals. Single-pass
 estimators come with the response; all others process additional tokens.
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.score.estimators import validate_logprobs
+from lib.paths import UserError
+from lib.score.estimators import ans_avg, validate_logprobs
 from lib.score.metrics import auroc
 from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span
@@ -144,30 +146,41 @@ def cost_and_quality(costs: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame
     return table.assign(tokens=table.pop("response") + table.pop("further").fillna(0.0))
 
 
-# ---- verification
+# ---- the running example of the notebooks
 
 
-def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
-    """Return the tokens saved in situ as rows like `evaluate`: mean of 1 - query / standard prompt, in percent."""
-    part = verification[verification.split == "evaluation"]
-    rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(PAIR, sort=False)
-    means = rows.value.mean().reset_index()
-    return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
+def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
+    """Choose the running example of the notebooks.
 
+    Parameters
+    ----------
+    responses : DataFrame
+        From `interpret_responses`.
+    example : str
+        Its id. If empty or unknown, the most confident wrong answer is chosen.
+    model, dataset : str
 
-def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) -> pd.DataFrame:
-    """Return two statistics of verification by pair; NaN where tokens do not vary.
-
-    `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its prompt) and the
-    answer without thinking. `saving_with_length`: rank correlation of the share saved in situ with the response's
-    length.
+    Raises
+    ------
+    UserError
+        The choices leave no row of the model.
     """
-    length = generations[KEYS].assign(length=generations.token_ids.map(len))
-    length["again"] = generations.prompt_tokens + (length["length"] - generations.thinking_end).clip(lower=0)
-    rows = verification[verification.split == "evaluation"].merge(length, on=KEYS)
-    records = []
-    for pair, part in rows.groupby(PAIR, sort=False):
-        saved = (1 - part.in_situ_tokens / part.standard_tokens).rank()
-        r = part.again.corr(part.standard_tokens, min_periods=2)
-        records.append((*pair, r**2, saved.corr(part["length"].rank(), min_periods=2)))
-    return pd.DataFrame(records, columns=[*PAIR, "r2", "saving_with_length"])
+    rows = responses[(responses.model == model) & (responses.split == "evaluation")]
+    if rows.empty:
+        raise UserError(
+            f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "
+            "choose last_number or zero"
+        )
+    named = rows[rows.example_id == example]
+    if len(named):
+        return named.iloc[0]
+    for wanted in (rows.dataset == dataset, rows.answer.notna(), ~rows.correct):
+        chosen = rows[wanted.reindex(rows.index)]
+        rows = chosen if len(chosen) else rows
+    scores = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
+    return rows.iloc[int(np.argmax(scores))]
+
+
+def rows_of_example(frame: pd.DataFrame, one: pd.Series) -> pd.DataFrame:
+    """Return the rows of a per-example frame for the running example."""
+    return frame[(frame[KEYS] == one[KEYS]).all(axis=1)]

@@ -5,7 +5,7 @@ trailing underscore, optional sample weights. Rows of a single class do not dete
 Platt scaling then predict the class, and the temperature goes to its bound.
 
 To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures include it. Its
-learned attributes must be numbers or arrays, so that `calibrator_files` can save it.
+learned attributes must be numbers or arrays, so that `fitting.save_calibrators` can keep it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,25 +1,27 @@
-"""Fit calibrators to a run's frames, one per method and model-dataset pair, and apply them.
+"""Fit calibrators to a run's frames, one per method and model-dataset pair, apply them to the pair's own evaluation
+rows, and keep them as files."""
 
-They are applied to the pair's own evaluation rows, or to those of other pairs (`tab:calibration_transfer_full`)."""
-
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
-from lib.paths import UserError
+from lib.files import parse_json, read_bytes, write_atomically
+from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ans_avg
-from lib.score.metrics import METRICS
 from lib.store import KEYS, PAIR
 
 SPLITS = ("calibration", "evaluation")
-SOURCE = ["source_model", "source_dataset"]
 Pair = tuple[str, str]
 
 # ---- calibration and evaluation rows
@@ -157,15 +159,12 @@ def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tu
     """Fit the methods that take an estimator's confidence, or its margin if every row has one, with its calibrated
     evaluation rows."""
     calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
-    for method, kind in product(METHODS.values(), ("confidence", "margin")):
-        there = kind in rows and rows[kind].notna().all() and len(calibration) and len(evaluation)
-        if kind in method.inputs and there:
-            calibrator = method.inputs[kind]().fit(calibration[kind], calibration.correct)
-            confidence = calibrator.predict(evaluation[kind])
-            yield (
-                Fit(pair, estimator, method, kind, calibrator),
-                evaluation.assign(method=method.name, confidence=confidence),
-            )
+    given = [kind for kind in ("confidence", "margin") if kind in rows and rows[kind].notna().all()]
+    for method, kind in product(METHODS.values(), given):
+        if kind in method.inputs and len(calibration) and len(evaluation):
+            fit = Fit(pair, estimator, method, kind, method.inputs[kind]())
+            fit.calibrator.fit(calibration[kind], calibration.correct)
+            yield fit, evaluation.assign(method=method.name, confidence=fit.calibrator.predict(evaluation[kind]))
 
 
 def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[tuple[Fit, pd.DataFrame]]:
@@ -192,44 +191,55 @@ def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype({"value": "Float64"})
 
 
-# ---- transfer of Ans Avg's calibrators (Finding 4)
+# ---- files: self-contained JSON, with exact float64 round trips
 
 
-def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.DataFrame:
-    """Apply calibrators of Ans Avg that were fitted on one pair to every pair.
+def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
+    """Write each calibrator to artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
 
-    Parameters
-    ----------
-    sets : dict
-        As `calibration_data` returns it.
-    fits : iterable of Fit
-        As `calibrate` returns them.
-    n_bins
-        As for `ece`.
+    Return a frame with model, dataset, estimator, calibrator, rows and file. Raise UserError as `calibrator_record`.
+    """
+    written = []
+    for fit in fits:
+        who = [*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower()]
+        path = store.frame_path(run, "calibrators", "__".join(who)).with_suffix(".json")
+        text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
+        write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+        written.append((*who, fit.calibrator.n_rows_, path.name))
+    return pd.DataFrame(written, columns=[*PAIR, "estimator", "calibrator", "rows", "file"])
+
+
+def calibrator_record(fit: Fit) -> dict[str, Any]:
+    """Return the contents of a file. Raise UserError for attributes that are no numbers, texts or arrays."""
+    model, dataset = fit.pair
+    record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
+              "input": fit.kind, "attributes": vars(fit.calibrator)}  # fmt: skip
+    try:
+        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
+    except (AttributeError, ValueError) as error:
+        name = type(fit.calibrator).__name__
+        raise UserError(f"the calibrator {name} can't be kept as a file: {first_line(error)}") from None
+    return record | {"sha256": store.digest(record)}
+
+
+def load_calibrator(path: Path | str) -> Calibrator:
+    """Load a calibrator from its JSON file.
 
     Returns
     -------
-    DataFrame
-        The target's model and dataset, source_model and source_dataset ("" for the raw score), method, metric (ece,
-        mce, brier, and `delta_ece` against the raw score), value, n.
+    Calibrator
+        Ready to `predict` from the file's kind of input: scores, margins or answer tokens.
+
+    Raises
+    ------
+    UserError
+        If the file is missing or modified, or its method is not declared.
     """
-    rows: list[tuple] = []
-    for target, (_, new) in sets.items():
-        for key, scores in scores_by_source(new, fits).items():
-            values = {name: METRICS[name](scores, new.correct, n_bins) for name in ("ece", "mce", "brier")}
-            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence, new.correct, n_bins)
-            rows += [(*target, *key, metric, value, len(scores)) for metric, value in values.items()]
-    return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
-
-
-def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
-    """Return Ans Avg of evaluation rows, raw and calibrated by every pair's calibrators.
-
-    The frame has a row per example_id and a column per (source_model, source_dataset, method). The raw score comes
-    first, with empty names.
-    """
-    scores = {("", "", ""): new.confidence}
-    for fit in (fit for fit in fits if fit.is_of_ans_avg):
-        if (taken := getattr(new, fit.kind)) is not None:
-            scores[*fit.pair, fit.method.name] = fit.calibrator.predict(taken)
-    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])
+    path, where = Path(path), relative_path(Path(path))
+    record = parse_json(read_bytes(path, where), where)
+    if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
+        raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
+    calibrator = METHODS[check_choice("method", record["method"], METHODS)].inputs[record["input"]]()
+    for name, value in record["attributes"].items():
+        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    return calibrator

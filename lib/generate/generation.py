@@ -26,7 +26,7 @@ from lib.generate.imported_responses import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode, local_folder
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.teacher_forcing import response_row, score_responses
-from lib.models_and_datasets import Model
+from lib.parameter_types import Model
 from lib.params import Demonstration, Engine, Generation, load_dataset_config
 from lib.paths import ROOT, UserError, nearest, relative_path
 from lib.random_streams import stream_seed

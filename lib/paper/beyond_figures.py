@@ -14,8 +14,8 @@ from scipy.stats import gmean
 
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
+from lib.paper.cells import estimators_shown, label_rows
 from lib.paper.figure_style import Canvas, in_paper_style
-from lib.paper.frame_labels import estimators_shown, label_rows
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
@@ -160,13 +160,8 @@ def risk_coverage_plot(
             part = rows[rows["estimator"] == estimator.name]
             look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
             ax.plot(part["answered"], part["accuracy"], line, markevery=0.25, label=estimator.plain, **look)
-        ring: dict[str, Any] = {
-            "s": 36,
-            "facecolor": "none",
-            "edgecolor": "black",
-            "label": f"guaranteed {precision:g}",
-        }
-        ax.scatter(rings["answered"], rings["precision"], **ring)
+        ring: dict[str, Any] = {"s": 36, "facecolor": "none", "edgecolor": "black"}
+        ax.scatter(rings["answered"], rings["precision"], **ring, label=f"guaranteed {precision:g}")
         ax.axhline(precision, zorder=0, color="0.6", linewidth=0.8, label=f"accuracy {precision:g}")
         ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], **({"xlabel": "share answered"} if method else {"title": label}))
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):

@@ -1,20 +1,27 @@
-"""A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; the paper's macros.
+"""A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; captions; the paper's macros;
+tables of words.
 
 This module knows nothing of models or metrics. The labels of both axes determine the layout: row labels span their
 block, labels of column groups span their columns, and rules separate blocks.
 """
 
 import html
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 
 import pandas as pd
+import yaml
 from latex2mathml.converter import convert
 
 from lib.paths import visible
+
+OF_PAPER, BEYOND = yaml.safe_load(Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")).values()
+CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
 
 # ---- LaTeX
 
@@ -207,3 +214,24 @@ def _body(cells: pd.DataFrame) -> Iterator[str]:
 
 def _multirow(rows: int, text: str) -> str:
     return rf"\multirow{{{rows}}}{{*}}{{{text}}}" if rows > 1 else text
+
+
+# ---- tables of words
+
+ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
+
+
+@dataclass(frozen=True)
+class ReportRecords:
+    """A frame of words for the reader of the notebook; `records`, if any, are for the report."""
+
+    records: pd.DataFrame | None = field(repr=False)
+    shown: pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            page = self.shown.to_html(index=False, na_rep="")
+        return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
+
+    def _repr_json_(self) -> list | None:
+        return None if self.records is None else json.loads(self.records.to_json(orient="records", double_precision=15))

@@ -1,20 +1,22 @@
-"""The numbers of a tidy frame in the cells of a table, formatted.
+"""The numbers of a tidy frame in the cells of a table, formatted; tidy frames with the tables' labels, for notebooks.
 
 The rows or columns of a table are a frame, too: their labels, in LaTeX, are its index, and each column is a part of a
 number's key that they fix.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
 
 import pandas as pd
 
 from lib.analysis.results import NUMBER_KEY, QUANTITIES
+from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import COMMANDS, Table, embolden, escape
-from lib.score.estimators import Estimator, in_columns
+from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
 
+Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {"model": "Model", "dataset": "Dataset", "rate": "Dropout rate", "bins": "Bins", "estimator": "Estimator"}
@@ -42,9 +44,16 @@ def pair_lines(models: Mapping[str, str], datasets: Mapping[str, str], **levels:
     return lines({level: {k: escape(v) for k, v in labels.items()} for level, labels in named.items()} | levels)
 
 
+def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
+    """Return the estimators of a frame, the paper's first."""
+    there = set(frame["estimator"])
+    declared = in_declared_order(e for e in ESTIMATORS.values() if e.name in there)
+    return sorted(declared, key=lambda estimator: estimator.own)
+
+
 def estimators_of(frame: pd.DataFrame) -> list[Estimator]:
     """Return the estimators of a frame that have columns, single-pass before multi-pass."""
-    return sorted(in_columns(frame["estimator"].unique()), key=lambda e: [*PARTS].index(e.group))
+    return sorted((e for e in estimators_shown(frame) if e.definition), key=lambda e: [*PARTS].index(e.group))
 
 
 def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
@@ -116,9 +125,10 @@ def format_values(values: pd.Series, form: Callable[[float], str] = "{:.3f}".for
     return values.map(form, na_action="ignore").astype(object).fillna(DASH)
 
 
-def format_3dp(value: float) -> str:
-    """Return three decimals without a leading zero: .053, -.209, 1.000."""
-    return f"{value:z.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:z.3f}"
+def format_3dp(value: float, sign: str = "") -> str:
+    """Return three decimals without a leading zero: .053, -.209, 1.000; +.012 with the sign "+"."""
+    text = f"{value:{sign}z.3f}"
+    return text.replace("0.", ".", 1) if abs(value) < 0.9995 else text
 
 
 def format_two_digits(value: float) -> str:
@@ -138,3 +148,42 @@ def format_intervals(numbers: pd.DataFrame, command: str, form: Callable[[float]
     parts += [format_gains(numbers)] * (COMMANDS[command][0] == 4)
     texts = command + sum(("{" + part + "}" for part in parts[1:]), "{" + parts[0] + "}")
     return texts.where(numbers.low.notna() & numbers.high.notna(), parts[0])
+
+
+# ---- frames for notebooks
+
+
+def label_rows(frame: pd.DataFrame, models: Labels, datasets: Labels) -> pd.DataFrame:
+    """Return a tidy frame with the labels of the tables for models, datasets, estimators and methods.
+
+    Categories have the order of the run, which sorting and pivoting keep. On the answer's tokens `platt` is labeled
+    temperature.
+    """
+    known = {e.name: e.plain for e in in_declared_order(ESTIMATORS.values())}
+    estimators = {"base": "base rate"} | known | {"ans": "answer tokens"}
+    labels = {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets}
+    frame = frame.copy()
+    if "method" in frame:
+        words = {"": "raw"} | {name: how.answer_label for name, how in METHODS.items()}
+        of_margins = {name: how.label for name, how in METHODS.items() if "answers" in how.inputs}
+        of_answers = ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")]
+        is_answer = frame.get("estimator", pd.Series("ans", frame.index)).isin(of_answers)
+        methods = frame["method"].map(words).where(is_answer, frame["method"].map(words | of_margins))
+        frame["method"] = categorize(methods, [*words.values(), *of_margins.values()])
+    for column, names in (labels | {"estimator": estimators}).items():
+        if column in frame and names:
+            frame[column] = categorize(frame[column].map(dict(names)), names.values())
+    return frame
+
+
+def categorize(values: pd.Series, order: Iterable[str]) -> pd.Categorical:
+    """Return words as categories in this order, without those that are absent."""
+    return pd.Categorical(values, [word for word in dict.fromkeys(order) if word in set(values)], ordered=True)
+
+
+def pivot_labeled(
+    frame: pd.DataFrame, models: Labels, datasets: Labels, index: Any, columns: Any, values: Any = "value"
+) -> pd.DataFrame:
+    """Return values of a tidy frame with labels, three decimals, in the order of the run."""
+    wide = label_rows(frame, models, datasets).pivot(index=index, columns=columns, values=values)
+    return wide.astype(float).round(3)

@@ -5,7 +5,6 @@ embedded) and PNG. They bypass pyplot, so they need no closing and never appear 
 the same bytes.
 """
 
-import base64
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import matplotlib as mpl
-import matplotlib.style
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
@@ -31,7 +29,6 @@ BLUE, ORANGE, GRAY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
 RESPONSE_STYLES = ((True, "correct", BLUE, "-"), (False, "incorrect", ORANGE, "--"))  # of responses
 # Color, line, marker, hatching: any two differ in lightness, too, for grayscale print and color-blind readers.
 STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GRAY, ":", "D", "xxxx")
-MIME_TYPES = {"png": "image/png", "pdf": "application/pdf"}
 STYLE_SHEETS = "default", "seaborn-v0_8-ticks", str(Path(__file__).with_suffix(".mplstyle"))
 
 
@@ -73,24 +70,26 @@ class Figure:
     """
 
     canvas: Canvas
-    kinds: tuple[str, ...] = ("png",)
+    has_pdf: bool = False
 
     @property
     def printed(self) -> "Figure":
         """The figure for the exporter."""
-        return Figure(self.canvas, ("png", "pdf"))
+        return Figure(self.canvas, has_pdf=True)
 
     def save(self, kind: str) -> bytes:
         """Return the figure as `png` or `pdf`, without what differs between two processes."""
         without = ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
-        with paper_style(), io.BytesIO() as buffer:
+        with style.context(STYLE_SHEETS), io.BytesIO() as buffer:
             self.canvas.savefig(buffer, format=kind, metadata=dict.fromkeys(without))
             return buffer.getvalue()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         width, height = (round(144 * float(inches)) for inches in self.canvas.get_size_inches())  # on screen
-        texts = {MIME_TYPES[kind]: base64.b64encode(self.save(kind)).decode("ascii") for kind in self.kinds}
-        return texts | {"text/plain": "<Figure>"}, {"image/png": {"width": width, "height": height}}
+        return self.save("png"), {"width": width, "height": height}
+
+    def _repr_pdf_(self) -> bytes | None:
+        return self.save("pdf") if self.has_pdf else None
 
 
 def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
@@ -98,7 +97,7 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with paper_style():
+        with style.context(STYLE_SHEETS):  # whatever a notebook has set
             canvas = draw(*args, **kwargs)
             add_legend(canvas)
             canvas.draw_without_rendering()
@@ -106,11 +105,6 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
             return Figure(canvas)
 
     return figure
-
-
-def paper_style() -> Any:
-    """Return the context for drawing and saving figures, independent of the notebook's settings."""
-    return mpl.style.context(STYLE_SHEETS)
 
 
 def add_legend(canvas: Canvas) -> None:

@@ -182,10 +182,10 @@ def draw_learning(
     """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
     of each value of the column `by`. The dotted line is the raw score."""
     bands = bands[bands[column].isin(list(panels))].sort_values("n")
-    ways = zip(bands[by].unique(), style.STYLES, strict=False)
-    styles = (
-        method_styles() if by == "method" else {way: (way.replace("wrong", "incorrect"), *look) for way, look in ways}
-    )
+    styles = method_styles()
+    if by != "method":
+        ways = zip(bands[by].unique(), style.STYLES, strict=False)
+        styles = {way: (way.replace("wrong", "incorrect"), *look) for way, look in ways}
     shown = [value for value in panels if (bands[column] == value).any()]
     for ax, value in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
         of_panel = bands[bands[column] == value]

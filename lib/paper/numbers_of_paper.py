@@ -13,12 +13,7 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results, as_sentence
 from lib.paths import ARTIFACTS
 
 REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
-DECODING_SETTINGS = {
-    "Temperature": "temperature",
-    "Top-$p$": "top_p",
-    "Top-$k$": "top_k",
-    "Min-$p$": "min_p",
-}
+DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 
 
 @cache

@@ -1,12 +1,13 @@
-"""What 08 tells the report beside tables and figures: claims, each number beside the paper's, ablations, notes.
+"""What 08 and 09 tell the report beside tables, figures and claims: each number beside the paper's, verdicts under
+other choices, ablations, notes.
 
 Only the paper's own models, with its sampling and its questions, can reproduce the paper. Numbers of other models are
 not compared.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,15 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.analysis.run_results import Signals
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
+from lib.calibrate.experiments import SOURCE
 from lib.paper import tables
-from lib.paper.booktabs import Table
-from lib.paper.captions import CAPTIONS, OF_PAPER
-from lib.paper.frame_labels import label_rows
+from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
+from lib.paper.cells import label_rows
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
-from lib.paper.report_records import ReportRecords
-from lib.paper.verdicts import VERDICT_WORDS, Verdict
+from lib.paper.verdicts import Verdict, judge_all
+from lib.params import EvaluationChoices
+from lib.paths import UserError
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import answer_coverage
 from lib.store import PAIR
@@ -39,28 +41,6 @@ COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
-
-# ---- claims
-
-NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
-# Of each claim, for the report:
-CLAIM_FACTS = ("name", "group", "quote", "quantifier", "place", "counted")
-
-
-def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
-    """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
-    records = []
-    for name, on_paper in paper.items():
-        record: dict[str, Any] = {fact: getattr(on_paper.claim, fact) for fact in CLAIM_FACTS}
-        sides = {"paper": on_paper} | ({} if here is None else {"here": here[name]})
-        for side, verdict in sides.items():
-            record[side] = VERDICT_WORDS[verdict.held]
-            record[f"{side}_said"] = verdict.said or NO_NUMBER[side]
-            record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
-        records.append(record)
-    frame = pd.DataFrame(records)
-    return ReportRecords(frame, frame.drop(columns=["name", "place", *frame.filter(like="_rows")]))
-
 
 # ---- numbers
 
@@ -92,21 +72,20 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
-    foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(find_foreign(here, paper).get)
-    reasons = foreign.bfill(axis=1).iloc[:, 0]
+    reasons = both[[*PAIR, *SOURCE]].map(find_foreign(here, paper).get).bfill(axis=1).iloc[:, 0]
     conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
     verdicts = [NOT_COMPARABLE + reasons.fillna(""), "not in the paper", "no interval printed", "inside"]
     both["verdict"] = np.select(conditions, verdicts, "outside")
     both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
-    words = {
-        "model": both["model_label"],
-        "dataset": both["dataset_label"],
-        "variant": [" ".join(filter(None, map(format_key_part, parts))) for parts in both[VARIANT].to_numpy()],
-        "estimator": both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
-        "difference": both["value"] - both["value_paper"],
-    }
+    both = both.assign(
+        model=both["model_label"],
+        dataset=both["dataset_label"],
+        variant=[" ".join(filter(None, map(format_key_part, parts))) for parts in both[VARIANT].to_numpy()],
+        estimator=both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
+        difference=both["value"] - both["value_paper"],
+    )
     columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
-    frame = both.assign(**words)[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
+    frame = both[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 
@@ -134,6 +113,70 @@ def find_foreign(here: Results, paper: Results) -> dict[str, str]:
     return reasons
 
 
+# ---- sensitivity: other choices, one at a time, without a model
+
+CHOICES = {  # that move results and need no model, and what each decides
+    "missing": "a response without an answer",
+    "logprobs_from": "whose probabilities are read",
+    "include_thinking": "the thinking block is part of the response",
+    "options": "the words whose mass P(True) compares",
+    "phi": "from BALD to confidence",
+    "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
+    "grader": "what counts as right",
+    "bins": "the bins of ECE and MCE",
+}
+BINS = (10, 20, 30)  # the paper's
+
+
+def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
+    """Yield each of CHOICES with every value except the current one (`now`)."""
+    for name in CHOICES:
+        kind = EvaluationChoices.model_fields[name].annotation
+        values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
+        yield from ((name, value) for value in values if value != getattr(now, name))
+
+
+def change_choice(signals: Signals, name: str, value: Any) -> Signals:
+    """Return the signals under another choice. Raise UserError if no response is left."""
+    choices = signals.choices.model_copy(update={name: value})
+    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
+
+
+def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
+    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames."""
+    frames = raw_frames(signals) | calibration_frames(signals)
+    return judge_all(replace(labels, frames=frames))
+
+
+def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
+    """Judge the claims again under every alternative choice.
+
+    Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and
+    name, its counts `here` and `then`, and whether the verdict `flips`.
+    """
+    before, records = list(judge_errors(signals, labels).values()), []
+    for name, value in alternative_choices(signals.choices):
+        said, now = ({True: "yes", False: "no"}.get(one, one) for one in (value, getattr(signals.choices, name)))
+        choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
+        try:
+            after = list(judge_errors(change_choice(signals, name, value), labels).values())
+        except UserError as error:  # such as options that are not single tokens of the model
+            after = []
+            records.append((choice, str(error), "", "", "", False))
+        for old, new in zip(before, after, strict=False):
+            if old.held is not None:
+                flips = new.held not in (None, old.held)
+                records.append((choice, old.claim.quote, old.claim.name, old.said, new.said, flips))
+    return pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])
+
+
+def list_changed_verdicts(records: pd.DataFrame) -> ReportRecords:
+    """List the claims whose verdict changes, from the output of `judge_alternatives`."""
+    changed = records.loc[records.flips, ["choice", "finding", "here", "then"]]
+    none = pd.DataFrame([{"choice": "any of them", "finding": "none changes"}])
+    return ReportRecords(records, changed if len(changed) else none)
+
+
 # ---- ablations
 
 
@@ -154,12 +197,8 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     rows = counted["rows"].sum()
     unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
     shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
-    lines = [
-        *describe_sources(run, results),
-        f"{shares}, {cut:.1%} cut by length.",
-        *describe_row_counts(results),
-        *explain_empty_cells(run, results),
-    ]
+    lines = [*describe_sources(run, results), f"{shares}, {cut:.1%} cut by length."]
+    lines += [*describe_row_counts(results), *explain_empty_cells(run, results)]
     frame = pd.DataFrame({"note": lines})
     return ReportRecords(frame, frame)
 

@@ -1,6 +1,7 @@
 """The claims of the paper's abstract, introduction and four boxed findings, in this order, and their verdicts: holds,
 does not hold, not judged."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -8,15 +9,18 @@ import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
 from lib.paper import calibration_claims, estimation_claims
+from lib.paper.booktabs import ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
 from lib.paper.numbers_of_paper import paper_facts, published
-from lib.paper.report_records import ReportRecords
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
 GROUPS = ["Abstract", "Introduction", *FINDINGS]
 ALL = [claim for module in (estimation_claims, calibration_claims) for claim in vars(module).values()]
 CLAIMS = sorted((claim for claim in ALL if isinstance(claim, Claim)), key=lambda claim: GROUPS.index(claim.group))
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
+NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
+# Of each claim, for the report:
+CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,21 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
     return {claim.name: judge(claim, results) for claim in claims}
 
 
-# ---- for a notebook
+# ---- for notebooks and the report
+
+
+def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
+    """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
+    frame = pd.DataFrame([{fact: getattr(one.claim, fact) for fact in CLAIM_FACTS} for one in paper.values()])
+    shown = frame[["group", "quote", "counted", "quantifier"]].copy()
+    for side, verdicts in {"paper": paper, **({} if here is None else {"here": here})}.items():
+        found = [verdicts[name] for name in paper]
+        frame[side] = [VERDICT_WORDS[one.held] for one in found]
+        frame[f"{side}_said"] = [one.said or NO_NUMBER[side] for one in found]
+        rows = [one.rows.to_json(orient="split", index=False, double_precision=15) for one in found]
+        frame[f"{side}_rows"] = [*map(json.loads, rows)]
+        shown[side] = [one.in_words(NO_NUMBER[side]) for one in found]
+    return ReportRecords(frame, shown)
 
 
 def show_claims(
@@ -74,16 +92,6 @@ def show_claims(
     """
     results = Results(models, datasets, models, (models, datasets), (), frames)
     here = judge_all(results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()])
-    shown = [one.claim for one in here.values() if one.claim.group != names or not one.lacks]
-    paper = judge_all(published(), shown)
-    rows = [
-        (
-            claim.quote,
-            f"{claim.counted} ({claim.quantifier})",
-            paper[claim.name].in_words("no number printed"),
-            here[claim.name].in_words(VERDICT_WORDS[None]),
-        )
-        for claim in shown
-    ]
-    group = next((claim.group for claim in shown), names)
-    return ReportRecords(None, pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]))
+    here = {name: one for name, one in here.items() if one.claim.group != names or not one.lacks}
+    paper = judge_all(published(), [one.claim for one in here.values()])
+    return ReportRecords(None, list_claims(paper, here).shown)

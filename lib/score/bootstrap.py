@@ -1,8 +1,8 @@
 """The bootstrap over evaluation rows, for all estimators and methods of a pair together.
 
-A resample is the number of times each row was drawn. Accuracy, ECE, MCE and Brier need only sums over rows. So one
-matrix product of these counts with a few columns per estimator evaluates every resample. Differences between estimators
-are paired, and pairs with equally many rows share the draws. Calibrators are not refitted.
+A resample is the number of times each row was drawn, so the metrics take many resamples at once as weights of rows.
+Differences between estimators are paired, and pairs with equally many rows share the draws. Calibrators are not
+refitted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.score.metrics import bin_index, evaluate
+from lib.score.metrics import METRICS, evaluate
 from lib.store import PAIR
 
 RESULT_KEYS = [*PAIR, "estimator", "method", "metric"]
@@ -33,21 +33,13 @@ def draw_resample_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarr
 def resample_metrics(
     confidence: Any, correct: Any, n_bins: int = 10, resamples: int = 5000, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Return metrics by name over resamples, (resamples, k), for k estimators' scores (n, k); accuracy (resamples,
-    1)."""
-    c, y = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
-    n, k = c.shape
-    members = [np.eye(n_bins)[bin_index(np.asarray(confidence)[:, j], n_bins)] for j in range(k)]
-    gaps = [member * (y - c[:, j])[:, None] for j, member in enumerate(members)]
-    columns = np.hstack([y[:, None], (c - y[:, None]) ** 2, *members, *gaps])  # (n, 1 + k + 2 k n_bins)
+    """Return metrics by name over resamples, each (resamples, k), for k estimators' scores (n, k)."""
+    scores = np.asarray(confidence)
     parts: dict[str, list] = {name: [] for name in RESAMPLED}
-    for block in draw_resample_counts(n, resamples, seed):
-        sums = block @ columns
-        count, gap = sums[:, 1 + k :].reshape(len(block), 2, k, n_bins).swapaxes(0, 1)
-        parts["acc"].append(sums[:, :1] / n)
-        parts["brier"].append(sums[:, 1 : 1 + k] / n)
-        parts["ece"].append(np.abs(gap).sum(-1) / n)
-        parts["mce"].append((np.abs(gap) / np.maximum(count, 1)).max(-1))
+    for block in draw_resample_counts(len(scores), resamples, seed):
+        for name in RESAMPLED:
+            values = [METRICS[name](column, correct, n_bins, block) for column in scores.T]
+            parts[name].append(np.stack(values, axis=1))
     return {name: np.concatenate(blocks) for name, blocks in parts.items()}
 
 

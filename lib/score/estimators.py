@@ -133,9 +133,3 @@ PAPER_ESTIMATORS = [e.name for e in _DECLARED if e.definition]
 def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:
     """Sort by signal, then by name: Avg before Joint."""
     return sorted(estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name))
-
-
-def in_columns(names: Iterable[str]) -> list[Estimator]:
-    """Return those of `names` that have a definition, in the order of the result tables."""
-    wanted = set(names)
-    return in_declared_order(e for e in ESTIMATORS.values() if e.name in wanted and e.definition)

@@ -11,8 +11,7 @@ import pandas as pd
 
 from lib.params import EvaluationChoices
 from lib.store import KEYS
-from lib.tasks.answers import answer_span, has_answer
-from lib.tasks.grading import grade
+from lib.tasks.answers import answer_span, grade, has_answer
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 

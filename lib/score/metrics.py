@@ -139,12 +139,12 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
         return above / (right.sum(axis=-1) * wrong.sum(axis=-1))
 
 
-METRICS: dict[str, Callable[[Any, Any, int], Any]] = {  # functions of confidence, correct and the number of bins
-    "acc": lambda confidence, correct, n_bins: accuracy(confidence, correct),
+METRICS: dict[str, Callable[..., Any]] = {  # functions of confidence, correct, the number of bins and the weights
+    "acc": lambda confidence, correct, n_bins, sample_weight=None: accuracy(confidence, correct, sample_weight),
     "ece": ece,
     "mce": mce,
-    "brier": lambda confidence, correct, n_bins: brier(confidence, correct),
-    "auroc": lambda confidence, correct, n_bins: auroc(confidence, correct),
+    "brier": lambda confidence, correct, n_bins, sample_weight=None: brier(confidence, correct, sample_weight),
+    "auroc": lambda confidence, correct, n_bins, sample_weight=None: auroc(confidence, correct, sample_weight),
 }
 
 

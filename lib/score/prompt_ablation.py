@@ -13,9 +13,8 @@ from lib.params import Demonstration
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
 from lib.store import KEYS, PAIR
-from lib.tasks.answers import answer_span
+from lib.tasks.answers import answer_span, grade
 from lib.tasks.datasets import Example
-from lib.tasks.grading import grade
 
 ARMS: tuple[Demonstration, ...] = ("one", "none")  # asked again, unless it is the run's own
 
@@ -39,16 +38,13 @@ def examples_of_rows(generations: pd.DataFrame) -> list[Example]:
 def combine_arms(
     rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Return all answers to each question: those of the run's own `rows` (`profile`) and of each other arm."""
-    own = describe_answers(rows).assign(demonstration=demonstration, profile=True)
-    others = [describe_answers(rows).assign(demonstration=arm, profile=False) for arm, rows in asked_again.items()]
-    return pd.concat([own, *others], ignore_index=True)
-
-
-def describe_answers(generations: pd.DataFrame) -> pd.DataFrame:
-    """Return the answer to each question with its Ans Avg."""
-    confidence = [ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in generations.itertuples()]
-    return generations[[*KEYS, "reference", "answer", "finish_reason"]].assign(ans_avg=confidence)
+    """Return all answers to each question, with their Ans Avg: the run's own `rows` (`profile`) and each other arm."""
+    parts = []
+    for arm, answers in ((demonstration, rows), *asked_again.items()):
+        confidence = [ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in answers.itertuples()]
+        told = answers[[*KEYS, "reference", "answer", "finish_reason"]].assign(ans_avg=confidence)
+        parts.append(told.assign(demonstration=arm, profile=answers is rows))
+    return pd.concat(parts, ignore_index=True)
 
 
 def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 10) -> pd.DataFrame:

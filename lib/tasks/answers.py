@@ -1,4 +1,4 @@
-r"""Find the final answer of a response, and map it to the generated tokens.
+r"""Find the final answer of a response, map it to the generated tokens, and grade it.
 
 The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction). lib.tasks.numbers says how
 numbers are written and what ends one.
@@ -19,11 +19,14 @@ numbers are written and what ends one.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
+from lib.paths import check_choice
+from lib.tasks import numbers
 from lib.tasks.numbers import BOX, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
 
 MARK, CLOSING_TAG = "####", "</think>"
@@ -37,6 +40,9 @@ _QUESTION = re.compile(r"^[^\w\n]*(?:q|question|problem|exercise|user|human)\b[ 
 _PARENTHESES = r"\((?:[^()]|\([^()]*\))*(?:\)|$)"
 _ASIDE = re.compile(rf"""(?<=[\w)\]}}.,*"'`]) {_PARENTHESES}""")  # of kinds
 _NEXT_EQUATION = re.compile(r"\W*(?:[,;&|o]|\. )|.* [vyl] ?$")  # of kinds, after the result of one
+GRADERS = ("numeric", "exact")
+_TOLERANCE = Decimal("1e-3")  # of PAL, the source of GSMHard
+_HALF = Decimal("0.500000001")  # slightly above 1/2: -1895420.4999999998 is ...420.5 in floating point
 
 Span = tuple[int, int]  # half-open
 
@@ -207,3 +213,37 @@ def answer_span(row: Any) -> Span:
         return int(row.last_number_start), int(row.last_number_end)
     last = max(len(row.token_logprobs) - int(row.eos), 1)
     return last - 1, last
+
+
+# ---- grades
+
+
+def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
+    """Whether an answer is correct; a missing one is not.
+
+    The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference may be rounded to
+    the answer's number of decimals, including none; half may be rounded either way.
+
+    Parameters
+    ----------
+    answer, reference : str
+    grader : str
+        `numeric`: they differ by less than 1e-3, or the answer is a rounded non-integer reference. `exact`: their
+        values are equal, as those of 18.00 and 18.
+
+    Raises
+    ------
+    UserError
+        For an unknown grader.
+    """
+    check_choice("grader", grader, GRADERS)
+    value, expected = numbers.parse_number(answer), numbers.parse_number(reference)
+    if value is None or expected is None:
+        return False
+    if grader == "exact":
+        return value == expected
+    gap = numbers.CONTEXT.abs(numbers.CONTEXT.subtract(value, expected))
+    if gap < _TOLERANCE or expected == expected.to_integral_value(context=numbers.CONTEXT):
+        return gap < _TOLERANCE
+    decimals = max(0, -int(value.as_tuple().exponent))
+    return numbers.CONTEXT.scaleb(gap, decimals) <= _HALF

@@ -24,7 +24,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import files, paths, random_streams
-from lib.models_and_datasets import Dataset
+from lib.parameter_types import Dataset
 from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.numbers import canonical_number

@@ -7,7 +7,8 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 from synthetic import keyed, passed, told
 
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.analysis import multi_pass_statistics, token_statistics
+from lib.calibrate import experiments
 from lib.params import EvaluationChoices
 from lib.score import confidence
 
@@ -54,7 +55,7 @@ def test_tokens_that_are_saved_in_percent():
         keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
         keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
     ]
-    found = token_statistics.summarize_token_reduction(pd.concat(pairs))
+    found = multi_pass_statistics.summarize_token_reduction(pd.concat(pairs))
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
@@ -76,7 +77,7 @@ def test_costs_of_verification():
 
     def facts_of(tokens, **other):
         verification = keyed(4, standard_tokens=tokens, in_situ_tokens=[30] * 4)
-        return token_statistics.verification_costs(verification, generations.assign(**other)).iloc[0]
+        return multi_pass_statistics.verification_costs(verification, generations.assign(**other)).iloc[0]
 
     assert facts_of(prompt + length - thought + 30).r2 == pytest.approx(1), "question and answer together"
     facts = facts_of(2 * length + 30)
@@ -92,12 +93,12 @@ def test_costs_of_verification():
 
 def test_what_the_passes_of_a_pair_come_to():
     """BALD .2 and .6, of predictive entropies .5 and .7; entropies of single passes .15, .25 and .2."""
-    facts = dropout_statistics.summarize_passes(passed()).iloc[0]
+    facts = multi_pass_statistics.summarize_passes(passed()).iloc[0]
     assert facts.entropy_variation == pytest.approx(np.sqrt(1 / 24))
     assert facts.bald_share == pytest.approx(0.4 / 0.6) and facts.unchanged == 1
     assert np.isnan(facts.auroc_where_unchanged)
     turned = passed(top_changed=[[False, True]], predictive=[[[9, 9]] * 3])
-    calm = dropout_statistics.summarize_passes(pd.concat([passed(), passed(correct=[False]), turned])).iloc[0]
+    calm = multi_pass_statistics.summarize_passes(pd.concat([passed(), passed(correct=[False]), turned])).iloc[0]
     assert (calm.unchanged, calm.auroc_where_unchanged) == (2, 0.5), "one confidence for all tells nothing"
 
 
@@ -109,13 +110,13 @@ def test_halves_of_the_passes_are_held_against_each_other():
     frame = keyed(4, **whole, **halves).assign(selected=True, tuning=False, rate=0.1)
     responses = told([[0.5]] * 4, [True, False, False, True])
     responses.loc[3, "answer"] = None
-    found = dropout_statistics.split_half_reliability(responses, frame, EvaluationChoices()).iloc[0]
+    found = multi_pass_statistics.split_half_reliability(responses, frame, EvaluationChoices()).iloc[0]
     r = np.corrcoef(1 - bald[:3].T)[0, 1]
     assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
     assert (found.auroc_1, found.auroc_2) == (1, 0.5)
     assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
     single = frame.assign(half_predictive=[[]] * 4, half_conditional=[[]] * 4)
-    assert dropout_statistics.split_half_reliability(responses, single, EvaluationChoices()).empty
+    assert multi_pass_statistics.split_half_reliability(responses, single, EvaluationChoices()).empty
 
 
 # ---- what calibration rows show
@@ -130,7 +131,7 @@ def test_the_quadratic_term_by_maximum_likelihood():
         z = sum(weight * x**power for power, weight in zip(powers, weights, strict=True))
         return np.logaddexp(0, np.where(y, -z, z)).sum()
 
-    curvature = calibration_statistics.test_curvature
+    curvature = experiments.test_curvature
     least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
     assert curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
     assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))
@@ -139,5 +140,5 @@ def test_the_quadratic_term_by_maximum_likelihood():
 def test_the_middle_eighty_percent_of_the_draws():
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
     draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})
-    (found,) = calibration_statistics.summarize_curves(draws).itertuples()
+    (found,) = experiments.summarize_curves(draws).itertuples()
     assert (found.mean, found.low, found.high, found.one_class) == pytest.approx((0.5, 0.1, 0.9, 1))

@@ -36,7 +36,7 @@ def project(tmp_path_factory):
     shutil.rmtree(folder / "demo")  # neither models nor questions are needed
     shutil.rmtree(folder / "artifacts" / "shipped")
     said = run(folder, "published")
-    assert counts(said) == (1, 0)
+    assert counts(said) == (2, 0)
     return folder
 
 
@@ -75,13 +75,13 @@ def test_results_are_one_document(figures):
 
 @pytest.mark.slow
 def test_a_second_time_nothing_is_done_and_a_new_number_is_seen(project, figures):
-    assert counts(run(project, "published")) == (0, 1)
+    assert counts(run(project, "published")) == (0, 2)
     reference, table = project / "artifacts" / "reference.csv", figures / "tab_result_estimation.tex"
     before = table.read_bytes()
     text = reference.read_bytes()
     reference.write_bytes(text.replace(b"GSM8K,seq_avg,,ece,0.053", b"GSM8K,seq_avg,,ece,0.987", 1))
-    assert counts(run(project, "published")) == (1, 0)
+    assert counts(run(project, "published")) == (2, 0)
     assert "0.987" in table.read_text()
     reference.write_bytes(text)
-    assert counts(run(project, "published")) == (0, 1), "the old tables come back"
+    assert counts(run(project, "published")) == (0, 2), "the old tables come back"
     assert table.read_bytes() == before

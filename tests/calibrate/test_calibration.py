@@ -16,7 +16,7 @@ from lib.calibrate.fitting import calibration_data, token_signals
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
-from lib.tasks.grading import grade
+from lib.tasks.answers import grade
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 unit = st.floats(0, 1)

@@ -3,7 +3,7 @@
 import pytest
 from synthetic import responses, run, single_pass, with_margins
 
-from lib.calibrate import fitting, sample_efficiency
+from lib.calibrate import experiments, fitting
 from lib.calibrate.calibrators import Isotonic, Temperature
 from lib.params import Subsampling
 from lib.score.bootstrap import bootstrap
@@ -54,11 +54,11 @@ def test_one_class_is_reported_and_no_cell_is_nan(frame):
 
 def curves_of(sets, sizes, draws, sampling=("uniform",)):
     drawn = Subsampling(calibration_sizes=sizes, draws=draws, seed=5)
-    return sample_efficiency.learning_curves(sets, drawn, sampling)
+    return experiments.learning_curves(sets, drawn, sampling)
 
 
 def test_curves_end_in_the_fit_on_all_rows(sets):
-    curves = curves_of(sets, [10, 30, 1000], 3, sample_efficiency.SAMPLING)
+    curves = curves_of(sets, [10, 30, 1000], 3, experiments.SAMPLING)
     assert set(curves.n) == {10, 30, 60}
     ends = curves[curves.n == 60].set_index([*PAIR, "method"]).sort_index().ece
     for pair, (old, new) in sets.items():
@@ -80,7 +80,7 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
 
 def test_transfer_to_itself_is_calibration(sets, calibrated):
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
-    moved = fitting.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
+    moved = experiments.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
     own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")
     for row in own.itertuples():
         source = (row.model, row.dataset) if row.method else ("", "")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lib import params
-from lib.models_and_datasets import Dataset, Model
+from lib.parameter_types import Dataset, Model
 from lib.paths import PARAMS, UserError
 
 GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"

@@ -10,10 +10,10 @@ import pytest
 
 from lib import params, row_cache, store
 from lib.generate.response_files import Response
-from lib.paths import SHIPPED
+from lib.paths import SHIPPED, UserError
 from lib.row_cache import RowCache, digest_responses, measured_facts, row_facts, row_key
 from lib.tasks import datasets
-from workflow import shipped_rows
+from workflow import shipped
 
 pytestmark = pytest.mark.usefixtures("artifacts")
 PAIR = "tiny-llama__demo-easy"
@@ -197,8 +197,10 @@ def test_shipped_rows_serve_a_run_that_copies_them(artifacts, capsys):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     (artifacts / "shipped" / "demo").mkdir()
-    assert shipped_rows.main(["mine"]) == 0 and "500 rows of generations, 500 rows of ver" in capsys.readouterr().out
-    assert shipped_rows.main(["mein"]) == 2 and "did you mean 'mine'?" in capsys.readouterr().err
+    shipped.copy_rows("mine")
+    assert f"{PAIR}: 500 rows of verification\n" in capsys.readouterr().out
+    with pytest.raises(UserError, match="did you mean 'mine'"):
+        shipped.copy_rows("mein")
 
     def ask(kind, items, about=None, **more):
         facts = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")

@@ -6,7 +6,7 @@ import tiny_gguf
 import torch
 from transformers import GgufConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lib import models_and_datasets
+from lib import parameter_types
 from lib.generate import models, preflight
 from lib.paths import UserError
 
@@ -14,12 +14,12 @@ from lib.paths import UserError
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     """The model of a file in its folder of verified files; the file is written by the test."""
-    monkeypatch.setattr(models_and_datasets, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(parameter_types, "MODELS", tmp_path / "models")
     (tmp_path / "models" / "0" / "x").parent.mkdir(parents=True)
 
     def of(file=None, **more):
         told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
-        made = models_and_datasets.Model(**told | more)
+        made = parameter_types.Model(**told | more)
         if file:
             made.place.mkdir(exist_ok=True)
             (made.place / "tiny.gguf").symlink_to(file)
@@ -68,7 +68,7 @@ def test_it_says_what_its_checkpoint_says(tmp_path, spec):
     unpacked = {"dtype": torch.bfloat16, "quantization_config": GgufConfig(dequantize=True)}
     LlamaForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, **unpacked).save_pretrained(folder)
     PreTrainedTokenizerFast.from_pretrained(tmp_path, gguf_file=file.name).save_pretrained(folder)
-    plain = models_and_datasets.Model(label="Plain", source=str(folder), dtype="bfloat16")
+    plain = parameter_types.Model(label="Plain", source=str(folder), dtype="bfloat16")
     other = models.load_language_model("plain", plain)
     assert (lm.eos, lm.tokenizer.chat_template) == (other.eos, other.tokenizer.chat_template)
     for row in range(10):

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from lib import params, store
 from lib.analysis.results import Results
-from lib.calibrate import fitting, sample_efficiency
+from lib.calibrate import experiments, fitting
 from lib.generate import generation, imported_responses, p_true, response_files
 from lib.paper.verdicts import CLAIMS, judge
 from lib.params import EvaluationChoices, Model
@@ -250,9 +250,9 @@ def test_beside_a_model_that_is_at_hand():
         logged[name] = [[]] * len(logged)
     frame = pd.concat([here, logged], ignore_index=True)
     sets = fitting.calibration_data(frame, synthetic.responses(frame))
-    curves = sample_efficiency.learning_curves(sets, params.Subsampling(calibration_sizes=[10], draws=2))
+    curves = experiments.learning_curves(sets, params.Subsampling(calibration_sizes=[10], draws=2))
     calibrated, learned, fits = fitting.calibrate(synthetic.single_pass(frame), sets)
-    for made in (curves, calibrated, fitting.transfer(sets, fits)):
+    for made in (curves, calibrated, experiments.transfer(sets, fits)):
         assert set(made[made.model == "logged"]["method"]) == {"", "isotonic"}
         assert set(made[made.model != "logged"]["method"]) == {"", "isotonic", "platt"}
     assert "logged" not in {*learned.model, *fitting.token_signals(sets).model}

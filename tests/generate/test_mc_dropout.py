@@ -14,7 +14,7 @@ from scipy.stats import entropy
 from transformers.models.qwen3.modeling_qwen3 import repeat_kv
 
 from lib import store
-from lib.analysis.dropout_statistics import entropy_curves
+from lib.analysis.multi_pass_statistics import entropy_curves
 from lib.generate import mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies

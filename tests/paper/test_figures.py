@@ -1,6 +1,5 @@
 """Figures: same data, same bytes; fonts embedded; readable sizes; what a notebook receives."""
 
-import base64
 import hashlib
 import html
 import json
@@ -16,11 +15,10 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.text import Text
 
-from lib.paper import figures, prompt_figures
+from lib.paper import figures, response_views
 from lib.paths import ROOT
 from lib.tasks.prompts import QUERY
-from workflow.export import HEAD, PANEL
-from workflow.render import typeset
+from workflow.export import HEAD, PANEL, typeset
 
 SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
@@ -84,9 +82,8 @@ def test_what_a_notebook_receives(drawn):
     """The PDF where it is for print alone."""
     shown, _ = DisplayFormatter().format(drawn["one"])
     data, metadata = DisplayFormatter().format(drawn["one"].printed)
-    assert shown == {kind: data[kind] for kind in ("image/png", "text/plain")}
-    assert base64.b64decode(data["application/pdf"]) == drawn["one"].save("pdf")
-    assert base64.b64decode(data["image/png"]) == drawn["one"].save("png")
+    assert shown.keys() == {"image/png", "text/plain"} and shown["image/png"] == data["image/png"]
+    assert data["application/pdf"] == drawn["one"].save("pdf") and data["image/png"] == drawn["one"].save("png")
     assert metadata["image/png"]["width"] < 600
 
 
@@ -98,17 +95,17 @@ HOSTILE = "<\uff5cUser\uff5c> 2 \u2264 3, Ren\u00e9\u2019s \u4e2d <b>&amp; \\end
 
 def test_prompts_show_every_character():
     """On a page each letter, none of them markup; in LaTeX what it can set, or the letter's code."""
-    page = prompt_figures.prompt_comparison(PROMPT, PROMPT + HOSTILE + QUERY)._repr_html_()
+    page = response_views.prompt_comparison(PROMPT, PROMPT + HOSTILE + QUERY)._repr_html_()
     texts = [html.unescape(re.sub("<[^>]*>", "", one)) for one in re.findall("(?s)<pre[^>]*>(.*?)</pre>", page)]
     assert texts == [PROMPT, PROMPT + HOSTILE + QUERY] and page.count(f"<mark>{html.escape(QUERY)}</mark>") == 1
-    latex = prompt_figures.prompt_example(PROMPT, HOSTILE)._repr_latex_()
-    assert PROMPT in latex and r"<|User|> 2 \u2264 3, Ren\u00e9's \u4e2d <b>&amp;" in latex
+    latex = response_views.prompt_example(PROMPT, HOSTILE)._repr_latex_()
+    assert PROMPT in latex and r"<|User|> 2 \u2264 3, Ren\xe9's \u4e2d <b>&amp;" in latex
     assert latex.count(r"\end{lstlisting}") == 2
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_prompts_compile(tmp_path):
-    (tmp_path / "prompt.tex").write_text(prompt_figures.prompt_example(PROMPT, HOSTILE + "\tword " * 99)._repr_latex_())
+    (tmp_path / "prompt.tex").write_text(response_views.prompt_example(PROMPT, HOSTILE + "\tword " * 99)._repr_latex_())
     (tmp_path / "results.tex").write_text(HEAD + PANEL % (r"\input{prompt}", "figure", "x", "x") + r"\end{document}")
     assert typeset(tmp_path) == "", (tmp_path / "results.log").read_text()[-2000:]
     text = subprocess.run(["pdftotext", tmp_path / "results.pdf", "-"], capture_output=True, text=True, check=True)

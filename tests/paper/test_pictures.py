@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from lib import random_streams
-from lib.analysis import calibration_statistics
+from lib.analysis import multi_pass_statistics
 from lib.paper import beyond_figures, figures
 
 
@@ -52,7 +52,7 @@ def test_whiskers_are_the_bootstraps():
     rows = [("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2)]
     frame = pd.DataFrame(rows, columns=["estimator", "method", "value"]).assign(model="m", dataset="d", metric="ece")
     frame = frame.assign(low=frame.value - 0.02, high=frame.value + 0.03)
-    (errors,) = calibration_statistics.ece_by_prompt(frame, "m", {"d": "D"}).to_dict("records")
+    (errors,) = multi_pass_statistics.ece_by_prompt(frame, "m", {"d": "D"}).to_dict("records")
     assert errors.pop("dataset") == "D"
     assert errors == pytest.approx(
         {"standard": 0.1, "standard low": 0.08, "standard high": 0.13,

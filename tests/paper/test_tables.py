@@ -9,8 +9,7 @@ from latex import PAPER, paper
 from synthetic import results_of
 
 from lib.paper import report_contents, tables
-from lib.paper.booktabs import COMMANDS, MACROS, as_html, escape
-from lib.paper.captions import CAPTIONS, OF_PAPER
+from lib.paper.booktabs import CAPTIONS, COMMANDS, MACROS, OF_PAPER, as_html, escape
 from lib.paper.numbers_of_paper import published
 from lib.paper.report_contents import TABLES
 

@@ -10,10 +10,10 @@ import synthetic
 from playing import QUICK, play
 
 from lib import store
+from lib.analysis import token_statistics
 from lib.generate import models
-from lib.paper import token_viewer
+from lib.paper import response_views
 from lib.paths import UserError
-from lib.score import running_example
 from lib.tasks import answers
 
 MODEL, DATASETS = "tiny-llama", ("demo-easy", "demo-medium")
@@ -100,8 +100,8 @@ def test_each_is_shown_token_by_token(missing):
     responses = synthetic.responses(frame, missing=missing)
     for kind, ids in names.items():
         one = responses[responses.example_id == ids[-1]].iloc[0]
-        (view,) = token_viewer.show_tokens(frame, [one]).views
-        row = running_example.rows_of_example(frame, one).iloc[0]
+        (view,) = response_views.show_tokens(frame, [one]).views
+        row = token_statistics.rows_of_example(frame, one).iloc[0]
         assert len(view["tokens"]) == max(1, len(row.token_ids) - row.eos), kind
         assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
 

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from synthetic import keyed, passed
 
+from lib.analysis import multi_pass_statistics, token_statistics
 from lib.params import EvaluationChoices
 from lib.paths import ROOT, UserError
-from lib.score import running_example
 
 
 def chosen(example="", dataset="d", **other):
     """The id of the example that is followed, of four whose last calibrates."""
     frame = keyed(4, answer=[np.log([p]) for p in (0.9, 0.5, 0.8, 0.99)], correct=[True, False, False, False])
     frame["split"] = ["evaluation"] * 3 + ["calibration"]
-    return running_example.choose_example(frame.assign(**other), example, "m", dataset).example_id
+    return token_statistics.choose_example(frame.assign(**other), example, "m", dataset).example_id
 
 
 def test_the_named_row_or_else_the_most_confident_wrong_one():
@@ -37,13 +37,13 @@ def test_options_by_hand():
     for way, tokens in (("standard", 9), ("in_situ", 3)):
         logits = np.log(np.array([0.2, 0.6, 0.1])) + 5
         verified |= {f"{way}_tokens": tokens, f"{way}_logits": logits, f"{way}_logz": 5.0}
-    table = running_example.option_probabilities(pd.Series(verified))
+    table = multi_pass_statistics.option_probabilities(pd.Series(verified))
     assert table.loc["standard", ["A", "B", "P(True)"]].tolist() == pytest.approx([0.2, 0.6, 0.25])
     assert table.tokens.to_dict() == {"standard": 9, "in situ": 3}
 
 
 def test_disagreement_by_hand():
-    table = running_example.bald_by_token(passed(), EvaluationChoices())
+    table = multi_pass_statistics.bald_by_token(passed(), EvaluationChoices())
     assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
     assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from lib.paths import ROOT, UserError
-from lib.tasks import answers, grading, numbers
+from lib.tasks import answers, numbers
 
 PLAIN = ["Llama-3.1-8B-Instruct", "Qwen3-8B"]
 THINKING = ["DeepSeek-R1-Distill-Llama-8B", "Qwen3-8B"]
@@ -204,11 +204,11 @@ def test_numbers_are_parsed():
 
 def test_grades():
     for answer, reference, graders in GRADES:
-        accepted = {grader for grader in grading.GRADERS if grading.grade(answer, reference, grader)}
+        accepted = {grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)}
         assert accepted == graders, (answer, reference)
-        assert grading.grade(answer, reference) is ("numeric" in graders)
+        assert answers.grade(answer, reference) is ("numeric" in graders)
     with pytest.raises(UserError, match="'numerc'.*'numeric'"):
-        grading.grade("1", "1", "numerc")
+        answers.grade("1", "1", "numerc")
 
 
 def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
@@ -216,8 +216,8 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
     targets = [json.loads(line)["target"] for line in lines]
     integers = [int(target) for target in targets if target == int(target)]
 
-    for grader in grading.GRADERS:
-        assert not any(grading.grade(str(target + 1), str(target), grader) for target in integers)
+    for grader in answers.GRADERS:
+        assert not any(answers.grade(str(target + 1), str(target), grader) for target in integers)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_every_gsm8k_solution(name, shared):
         ids = encode(real(name), solution)
         _, found = located(real(name), ids)
         assert found["text"] == solution
-        assert all(grading.grade(found["answer"], published, grader) for grader in grading.GRADERS)
+        assert all(answers.grade(found["answer"], published, grader) for grader in answers.GRADERS)
         held = real(name).backend_tokenizer.decode(ids[found["answer_start"] : found["answer_end"]])
         assert held.strip() == published
         assert found["last_number_start"] == found["answer_start"]
@@ -389,7 +389,7 @@ def test_any_text(text, start):
             assert start <= span[0] < span[1] <= len(text)
             number = numbers.parse_number(text[slice(*span)])
             assert numbers.parse_number(numbers.format_number(number)) == number
-            assert grading.grade(text[slice(*span)], numbers.format_number(number), "exact")
+            assert answers.grade(text[slice(*span)], numbers.format_number(number), "exact")
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
-from lib import models_and_datasets, params
+from lib import parameter_types, params
 from lib.paths import ROOT, UserError
 from lib.tasks import datasets, numbers
 
@@ -22,9 +22,7 @@ GSMHARD = {"question": "input", "answer": "target"}
 
 def dataset(source, calibration=1, evaluation=1, **more):
     source = source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
-    return models_and_datasets.Dataset(
-        label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more
-    )
+    return parameter_types.Dataset(label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more)
 
 
 def lines(path, *records):

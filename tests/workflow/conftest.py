@@ -7,7 +7,7 @@ import pytest
 from small_project import ROWS, Project, build, write
 
 import workflow
-from lib import models_and_datasets, params
+from lib import parameter_types, params
 from lib import paths as places
 from workflow import model_checks, rules
 
@@ -26,7 +26,7 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(params, "REVISIONS", {})
     for module in (places, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
-    monkeypatch.setattr(models_and_datasets, "MODELS", project.root / "artifacts" / ".models")
+    monkeypatch.setattr(parameter_types, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(model_checks, "find_unusable", lambda run, names: [])

@@ -50,9 +50,9 @@ FILES = {  # in place of the project's own, or beside them
         """,
     # what the report takes of the modules of claims
     "lib/paper/report_contents.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = 'not comparable: ', 0.834",
-    "lib/paper/token_viewer.py": "class TokenViewer: ...",
+    "lib/paper/response_views.py": "class TokenViewer: ...",
     "lib/paper/numbers_of_paper.py": "def paper_facts(): return {'twice': []}",
-    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, {}",
+    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS = {}, {}",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
     "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",
@@ -69,6 +69,7 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
         "name": "08_tables",
         "reads": ("01_generate", "02_single_pass"),
         "exports": True,
+        "decided_by": ("workflow/export.py",),
         "writes": ("exported/08_tables.json",),
     },
 ]

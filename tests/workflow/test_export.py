@@ -6,8 +6,8 @@ import shutil
 import nbformat
 import pytest
 
-from workflow.export import TARGETS, PaperExporter, exported_files
-from workflow.render import typeset
+from workflow import report
+from workflow.export import TARGETS, export, exported_files, typeset
 
 DATA = {
     "text/latex": "\\begin{tabular}{l}x\\end{tabular}",
@@ -26,22 +26,25 @@ def notebook(*targets, data=DATA):
     return nb
 
 
-def test_one_file_for_each_and_nbconvert_writes_the_same_and_the_report():
+def test_one_file_for_each_and_by_hand_the_same_and_the_report(tmp_path):
     nb = notebook(*TARGETS)
     wanted = {f"{name}.tex" for name in TARGETS if name[:3] in ("tab", "num") or name.startswith("fig_prompt_")}
     drawn = {name for name in TARGETS if name.startswith("fig_")} - {"fig_prompt_example", "fig_prompt_comparison"}
     wanted |= {f"{name}{suffix}" for name in drawn for suffix in (".pdf", ".png")}
-    files, (document, resources) = exported_files(nb), PaperExporter().from_notebook_node(nb)
-    assert files.keys() == wanted and files["fig_main_analysis.png"] == b"\x89PNG"
-    assert resources["outputs"].keys() == {*wanted, "report.html"} and r"\end{document}" in document
+    made = set(export(nb, tmp_path / "run"))
+    assert made == wanted | {"results.tex"} and (tmp_path / "run/fig_main_analysis.png").read_bytes() == b"\x89PNG"
+    nbformat.write(nb, tmp_path / "08.ipynb")
+    report.main(tmp_path / "08.ipynb", tmp_path / "hand")
+    assert {path.name for path in (tmp_path / "hand").iterdir()} == made | {"report.html"}
+    assert all((tmp_path / "hand" / name).read_bytes() == (tmp_path / "run" / name).read_bytes() for name in made)
 
 
 LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image/png", "text/html"))
 
 
 @pytest.mark.parametrize("targets, data, line", [
-    (TARGETS[1:], DATA, f"no output has the target {TARGETS[0]}"),
-    ((*TARGETS, TARGETS[0]), DATA, f"target '{TARGETS[0]}' appears twice"),
+    (TARGETS[1:], DATA, f"one output must have the target '{TARGETS[0]}', and there are 0"),
+    ((*TARGETS, TARGETS[0]), DATA, f"one output must have the target '{TARGETS[0]}', and there are 2"),
     ((*TARGETS, "tab_result_estimatoin"), DATA, "did you mean 'tab_result_estimation'"),
     ((*TARGETS, "../tab_x"), DATA, "unknown target '../tab_x'"),
     (["tab_estimators"], HTML, "'tab_estimators' has no text/latex"),

@@ -91,7 +91,7 @@ def made(inside):
         ("lib/epsilon.py", '" ".join', '"-".join', "01 02 08 report"),  # of no room that only shows
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08 report"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08 report"),
-        ("workflow/export.py", '"results"', '"all"', "08 report"),
+        ("workflow/export.py", '"results.tex"', '"all.tex"', "08 report"),
         (
             "lib/paper/booktabs.py",
             "def escape",

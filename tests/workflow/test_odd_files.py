@@ -77,4 +77,5 @@ def test_what_a_killed_run_was_writing_is_removed_when_the_same_run_starts(insid
     for path in paths:
         write(path, "half")
     with locks.run_lock(RUN):
+        locks.remove_partial_files(RUN)
         assert [path.exists() for path in paths] == [False, False, True, False]

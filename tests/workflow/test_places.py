@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lib import params, store
+from lib import params
 from lib.generate import models, preflight
-from workflow import gpus, keys, memory, model_checks
+from workflow import gpus, memory, model_checks
 from workflow.pipeline import Run
 
 
@@ -42,18 +42,6 @@ def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     assert [name for name, _ in asked] == ["CPU", "a GPU", "all 2 GPUs"] and asked[2][1] == 16e9
     need = [float(text.split("up to ")[1].split(" GB")[0]) for _, text in lines]
     assert need[1] == need[2] < need[0]
-
-
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
-def test_their_precision_is_in_no_key_of_a_job(run, name, monkeypatch):
-    """The key is that of the file before it named one, as shipped manifests hold it. Of a larger model it counts."""
-    shipped = store.read_manifest(store.SHIPPED / "generations" / f"{name}__demo-easy.parquet")["model"]
-    expected = {key: value for key, value in shipped.items() if key not in ("label", "gguf", "sha256")}
-    (job,) = [one for one in run.jobs if one.name == f"01_generate__{name}__demo-easy"]
-    assert params.load_model_config(name).dtype == "float32"
-    assert keys.key_parts(job)[f"model {name}"] == expected
-    monkeypatch.setattr(keys, "SMALL", 1000)
-    assert keys.key_parts(job)[f"model {name}"] == expected | {"dtype": "float32"}
 
 
 # ---- models that are too large for one GPU

@@ -6,20 +6,19 @@ import shutil
 import subprocess
 from types import SimpleNamespace
 
-import nbformat
 import pandas as pd
 import pytest
 from browser import _browse, chromium
 from bs4 import BeautifulSoup
 from hostile import STRINGS
 
-from lib.paper import report_contents, tables
-from lib.paper.report_records import ReportRecords
+from lib.paper import tables, verdicts
+from lib.paper.booktabs import ReportRecords
 from lib.paper.verdicts import CLAIMS, Verdict
 from lib.paths import visible
 from workflow import cli
 from workflow.export import results_document
-from workflow.report import count_changed_verdicts, format_value, link_numbers, report_page
+from workflow.report import format_value, link_numbers, report_page
 
 
 def finding(**changed):
@@ -52,10 +51,10 @@ def made(**outputs):
 
 def test_a_number_is_rounded_once():
     """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
-    shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
+    shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_json_()
     claim = CLAIMS[0]
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
-    (record,) = report_contents.list_claims({claim.name: verdict}).records.paper_rows
+    (record,) = verdicts.list_claims({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
@@ -67,8 +66,9 @@ def test_a_number_leads_to_its_row_if_it_has_one():
 
 
 def test_verdicts_that_change_are_counted_by_choice():
-    choices = [{"choice": "a", "flips": "FiftySuffice"}, {"choice": "a", "flips": ""}, {"choice": "b", "flips": None}]
-    assert count_changed_verdicts(choices) == {"a": 1, "b": 0}
+    text = made(rep_sensitivity=[turn(choice="a"), turn(choice="a", flips=False), turn(choice="b", flips=False)])
+    assert "<b>1</b> verdict changes under one of 2 other choices" in text
+    assert "<li>a: 1 changed</li><li>b: none changed</li>" in text
 
 
 def test_no_headline_counts_what_cannot_be_compared():
@@ -160,10 +160,7 @@ def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
 def test_latex_sets_them(tmp_path):
     latex = settings().latex
     (tmp_path / "tab_inference_settings.tex").write_text(latex, encoding="utf-8")
-    document = results_document(
-        nbformat.v4.new_notebook(metadata={"papermill": {"parameters": parameters(" ".join(STRINGS))}}),
-        {"tab_inference_settings.tex": latex.encode()},
-    )
+    document = results_document(" ".join(STRINGS), {"tab_inference_settings.tex": latex.encode()})
     (tmp_path / "results.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")

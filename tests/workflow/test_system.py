@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from small_project import PAIR, with_cell
+from small_project import FILES, PAIR, with_cell, write
 
 pytestmark = pytest.mark.slow
 FRAME = f"artifacts/demo/generations/{PAIR}.parquet"
@@ -60,6 +60,8 @@ def test_a_full_disk(project):
     if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
         pytest.skip("no file system can be mounted here")
     try:
+        for name in ("paper.yaml", "reference.csv"):
+            write(disk / name, FILES[f"artifacts/{name}"])
         with_cell(project, "02_single_pass", "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)")
         line = complaint(run(project))
         assert "No space left on device" in line and "02_single_pass" in line

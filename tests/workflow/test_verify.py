@@ -49,13 +49,9 @@ def compared(here, ours, theirs):
 
 def test_the_shipped_run_is_the_same_as_itself(here, theirs):
     table, alike, held, line = compared(here, theirs, theirs)
-    assert (
-        held
-        and (table.difference == 0).all()
-        and alike.outcomes == {"same": 500}
-        and not table.prints_differently.any()
-    )
-    assert line == f"the same: {len(table)} numbers, all print alike; 500 of 500 responses alike"
+    assert held and (table.difference == 0).all() and alike.outcomes == {"same": 500}
+    assert line == f"the same: {len(table)} numbers within 0.002; 500 of 500 responses alike"
+    assert comparison_of_runs.list_differing_numbers(table, "x.csv") == ["every number: x.csv"]
 
 
 def test_what_two_processors_round_otherwise_is_within(here, theirs):
@@ -102,12 +98,14 @@ def test_nothing_in_common_is_said(theirs):
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
     names = [("seq_avg", ""), ("ans_avg", ""), ("seq_avg", "/isotonic"), ("p_true", "/isotonic")]
     keys = [f"{MODEL}/{DATASET}/{name}/ece{method}" for name, method in names]
-    shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5, "text": "0.500"})
-    ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan], text=["0.502", "0.502", "0.540", "--"])
+    shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5})
+    ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan])
     table = comparison_of_runs.compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
     held, line = judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
-    assert held and "2 print differently (1 differ by more than 0.002, after isotonic regression)" in line
+    assert held and line.startswith("the same: 2 numbers within 0.002, but for 1 after isotonic regression; ")
+    *_, moved, _ = comparison_of_runs.list_differing_numbers(table.reset_index(), "x.csv")
+    assert moved == f"tab_x {keys[2]}: 0.5400 here, 0.5000 shipped, after isotonic regression"
 
 
 # ---- what the run printed
@@ -126,7 +124,7 @@ def test_a_forged_table_is_noticed(here, theirs, monkeypatch, tmp_path):
         "figures/lab/tab_result_estimation.tex is NOT what the run's results give",
         "figures/lab/tab_selective.tex is missing",
     ]
-    none = pd.DataFrame({"within": [], "prints_differently": [], "difference": []}, dtype=bool)
+    none = pd.DataFrame({"within": [], "difference": []}, dtype=bool)
     line = "NOT the same: 1 of the run's tables are not what its signals give"
     assert judge_reproduction(none, match_rows(theirs, theirs), ["x"]) == (False, line)
 

@@ -1,8 +1,9 @@
-"""Statistics of stochastic passes beyond c_BALD, by pair: spread, effects of their number, of the rate and of phi.
+"""Statistics of multi-pass confidence, by pair: the tokens of verification, and the spread of stochastic passes.
 
-Inputs are dropout frames as stored. Rows that the choices omit, or without an answer under them, are excluded.
+Inputs are frames as stored. Rows of passes that the choices omit, or without an answer under them, are excluded.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,72 @@ import pandas as pd
 
 from lib.analysis.token_statistics import mean_with_interval
 from lib.params import EvaluationChoices
-from lib.score.confidence import compute_bald, confidence_frame
-from lib.score.estimators import c_bald
+from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds, scale_bald
+from lib.score.estimators import c_bald, p_true
 from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
 
 BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
+
+
+# ---- P(True)
+
+
+def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
+    """Return the tokens saved in situ as rows like `evaluate`: mean of 1 - query / standard prompt, in percent."""
+    part = verification[verification.split == "evaluation"]
+    rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(PAIR, sort=False)
+    means = rows.value.mean().reset_index()
+    return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
+
+
+def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) -> pd.DataFrame:
+    """Return two statistics of verification by pair; NaN where tokens do not vary.
+
+    `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its prompt) and the
+    answer without thinking. `saving_with_length`: rank correlation of the share saved in situ with the response's
+    length.
+    """
+    length = generations[KEYS].assign(length=generations.token_ids.map(len))
+    length["again"] = generations.prompt_tokens + (length["length"] - generations.thinking_end).clip(lower=0)
+    rows = verification[verification.split == "evaluation"].merge(length, on=KEYS)
+    records = []
+    for pair, part in rows.groupby(PAIR, sort=False):
+        saved = (1 - part.in_situ_tokens / part.standard_tokens).rank()
+        r = part.again.corr(part.standard_tokens, min_periods=2)
+        records.append((*pair, r**2, saved.corr(part["length"].rank(), min_periods=2)))
+    return pd.DataFrame(records, columns=[*PAIR, "r2", "saving_with_length"])
+
+
+def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
+    """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
+
+    `results` are from `bootstrap`; the ends of their intervals are included (standard low, standard high, and so on).
+    Models without P(True) and datasets without a value have no row.
+    """
+    bars = {"p_true": "standard", "p_true_insitu": "in situ"}
+    part = results.query("metric == 'ece' and model == @model and method == '' and estimator in @bars")
+    wide = part.pivot(index="dataset", columns="estimator", values=["value", "low", "high"]).astype(float)
+    wide = wide.reindex(index=[name for name in datasets if name in wide.index])
+    columns = {f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide}
+    return pd.DataFrame({"dataset": [datasets[name] for name in wide.index], **columns})
+
+
+def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
+    """Return P(True) of one row of a verification frame, standard and in situ.
+
+    Columns: probability of either option (summed over counted spellings), the confidence, and the number of encoded
+    tokens.
+    """
+    odds, records = option_log_odds(pd.DataFrame([verified]), words).iloc[0], {}
+    for variant, margin in MARGINS.items():
+        true, mass = p_true(odds[margin]), odds[f"{variant}_mass"]
+        options = dict(zip(words.split("/"), (mass * true, mass * (1 - true)), strict=True))
+        records[variant.replace("_", " ")] = options | {"P(True)": true, "tokens": verified[f"{variant}_tokens"]}
+    return pd.DataFrame(records).T.astype({"tokens": int})
+
+
+# ---- MC dropout
 
 
 def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
@@ -122,3 +183,18 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
     return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
+
+
+def bald_by_token(passes: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
+    """Return BALD by answer token from a dropout frame of one row; the mean of column phi is c_BALD.
+
+    Columns: both terms of `eq:bald` after all passes, BALD (nats) and its phi (`top_k` and `top_p` divide BALD first).
+    """
+    row: Any = passes.iloc[0]
+    columns = {
+        "predictive": row.predictive[-1],
+        "conditional": row.conditional[-1],
+        "BALD": compute_bald(row),
+        "phi": [c_bald([value]) for value in scale_bald(passes, choices.phi)[0]],
+    }
+    return pd.DataFrame(columns).rename_axis("answer token")

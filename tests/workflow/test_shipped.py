@@ -3,8 +3,9 @@
 import pytest
 from small_project import write
 
+from lib.files import sha256
 from lib.paths import UserError
-from workflow import reference_data, run
+from workflow import run, shipped
 
 DEMO = "artifacts/shipped/demo"
 
@@ -15,9 +16,9 @@ def folder(inside):
     place = inside.root / DEMO
     for name in ("generations/tiny__easy.parquet", "generations/tiny__easy.json", "ablation/tiny__easy.parquet"):
         write(place / name, f"what {name} holds")
-    lines = [f"{value}  {name}\n" for name, value in reference_data.file_checksums(place).items()]
-    (place / reference_data.LIST).write_text("".join(lines))
-    reference_data.check_shipped_files("demo")
+    lines = [f"{sha256(path)}  {path.relative_to(place)}\n" for path in place.glob("*/*")]
+    (place / shipped.LIST).write_text("".join(lines))
+    shipped.check_shipped_files("demo")
     return place
 
 
@@ -26,12 +27,12 @@ def test_a_difference_is_named_with_its_cure(folder):
 
     def refused(line: str) -> None:
         with pytest.raises(UserError, match=line):
-            reference_data.check_shipped_files("demo")
+            shipped.check_shipped_files("demo")
 
     write(other, "x")
-    refused("ablation/other__easy.parquet is not in .*SHA256SUMS: move it away")
+    refused("ablation/other__easy.parquet is not as SHA256SUMS lists it: .* move a file of your own away")
     other.rename(folder / "ablation/tiny__easy.parquet").unlink()
-    refused(f"tiny__easy.parquet is damaged or missing: `git checkout -- {DEMO}` restores it$")
+    refused(f"tiny__easy.parquet is not as SHA256SUMS lists it: `git checkout -- {DEMO}` restores")
     list_.write_bytes(b"\xff\n" * 9)
     refused("git checkout")
 
@@ -41,10 +42,10 @@ def test_every_run_asks_first(folder, inside, capsys):
     for words in (["replay"], ["demo"], ["check", "demo"]):
         assert run.main(words) == 2
         (line,) = "".join(capsys.readouterr()).splitlines()
-        assert line.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is damaged or missing")
+        assert line.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is not as SHA256SUMS lists it")
 
 
 def test_only_shipped_datasets_are_replayed_and_verified():
     said, three = [], ["demo-easy", "nothing", "demo-hard"]
-    shipped = reference_data.shipped_datasets("demo", ["tiny-llama"], three, said.append)
-    assert (shipped, said) == (["demo-easy", "demo-hard"], ["nothing: not shipped yet, left out"])
+    found = shipped.shipped_datasets("demo", ["tiny-llama"], three, said.append)
+    assert (found, said) == (["demo-easy", "demo-hard"], ["nothing: not shipped yet, left out"])

@@ -1,0 +1,216 @@
+"""Experiments on calibration (Finding 4): what can be corrected, from how many rows, and for which other pairs.
+
+Calibrators of Ans Avg are fitted on fewer rows, with or without oversampling of incorrect answers
+(`fig:calibration_analysis` (c)), and applied to other model-dataset pairs (`tab:calibration_transfer_full`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import logit
+from scipy.stats import chi2
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from lib.calibrate.calibrators import METHODS
+from lib.calibrate.fitting import CalibrationData, DataByPair, Fit, ScoredSplit
+from lib.params import Subsampling
+from lib.score.metrics import METRICS, ece, reliability_diagram
+from lib.store import PAIR
+
+SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
+SOURCE = ["source_model", "source_dataset"]
+CONFIDENT_SCORE = 0.9
+SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float32
+
+# ---- before and after
+
+
+def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
+    """Return statistics of the calibration rows by pair.
+
+    `confident_errors` is the number of wrong rows above CONFIDENT_SCORE per 50 rows. `curved` is the p-value
+    (likelihood ratio) of a quadratic term in the logit of the confidence, NaN if it cannot be fitted.
+    """
+    records = []
+    for (model, dataset), (rows, _) in sets.items():
+        confident_errors = (rows.confidence > CONFIDENT_SCORE) & ~rows.correct
+        errors = 50 * float(np.mean(confident_errors)) if len(confident_errors) else np.nan
+        records.append((model, dataset, errors, test_curvature(rows.confidence, rows.correct)))
+    return pd.DataFrame(records, columns=["model", "dataset", "confident_errors", "curved"])
+
+
+def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """Return the p-value of the quadratic term of a logistic regression on the logit of n scores.
+
+    NaN for one class, or fewer than three different scores.
+    """
+    x = logit(np.clip(np.asarray(confidence, dtype=float), SCORE_PRECISION, 1 - SCORE_PRECISION))
+    if len(set(correct)) < 2 or len(np.unique(x)) < 3:
+        return np.nan
+    x = (x - x.mean()) / x.std()
+    losses = []
+    for columns in (x[:, None], np.column_stack([x, x**2])):
+        model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8, max_iter=200)
+        losses.append(log_loss(correct, model.fit(columns, correct).predict_proba(columns), normalize=False))
+    return float(chi2.sf(max(2 * (losses[0] - losses[1]), 0), 1))
+
+
+def reliability_by_method(
+    calibrated: pd.DataFrame,
+    model: str,
+    dataset: str,
+    n_bins: int = 10,
+    estimator: str = "ans_avg",
+) -> dict[str, pd.DataFrame]:
+    """Return the reliability diagram of an estimator on one pair, by method."""
+    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
+    groups = here.groupby("method", sort=False)
+    return {how: reliability_diagram(part.confidence, part.correct, n_bins) for how, part in groups}
+
+
+# ---- fewer rows
+
+
+def draw_rows(
+    way: str, correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sample n calibration rows in one way of SAMPLING: their indices (n,) and weights (n,).
+
+    Oversampling draws `incorrect_fraction` incorrect rows, or the overall fraction if larger, as far as enough rows of
+    both classes exist. Weights restore each class's share in the whole set, so the calibrator stays unbiased.
+    """
+    if way == "uniform":
+        return rng.choice(len(correct), n, replace=False), np.ones(n)
+    wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
+    n_wrong = round(n * max(incorrect_fraction, 1 - correct.mean()))
+    n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
+    n_right = n - n_wrong
+    rows = np.append(rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False))
+    if way == "more wrong, unweighted":
+        return rows, np.ones(n)
+    weights = len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)
+    return rows, np.repeat(weights, (n_wrong, n_right)) * n / len(correct)
+
+
+def learning_curves(
+    sets: DataByPair,
+    drawn: Subsampling,
+    sampling: Sequence[str] = ("uniform",),
+    n_bins: int = 10,
+) -> pd.DataFrame:
+    """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
+
+    Parameters
+    ----------
+    sets : dict
+        As `calibration_data` returns it.
+    drawn : Subsampling
+        Set sizes and draws per size; all rows are always added last. Draws depend on (seed, dataset, size), so models
+        and methods share them.
+    sampling : sequence of str
+        Entries of SAMPLING.
+    n_bins
+        As for `ece`.
+
+    Returns
+    -------
+    DataFrame
+        A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and `one_class`: whether
+        the draw has a single class.
+    """
+    rows: list[tuple] = []
+    for (model, dataset), pair in sets.items():
+        for (*key, one_class), scores in scores_by_draw(pair, dataset, drawn, sampling).items():
+            rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins), one_class))
+    columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def scores_by_draw(pair: CalibrationData, dataset: str, drawn: Subsampling, sampling: Sequence[str]) -> pd.DataFrame:
+    """Return Ans Avg of a pair's evaluation rows, raw and calibrated on smaller sets by every method.
+
+    Parameters
+    ----------
+    pair, dataset
+        One item of the result of `calibration_data`.
+    drawn, sampling
+        As for `learning_curves`.
+
+    Returns
+    -------
+    DataFrame
+        A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the raw score, every
+        draw of each smaller size, then all rows.
+    """
+    old, new = pair
+    total, predictors = len(old.correct), {}
+    for name, method in METHODS.items():
+        fitted_on, asked = getattr(old, method.answer_input), getattr(new, method.answer_input)
+        if fitted_on is not None and asked is not None:  # None without stored logits
+            calibrator = method.inputs[method.answer_input]()
+            predictors[name] = calibrator.fit_many(fitted_on, old.correct, asked)
+    scores = {}
+    for way in sampling:
+        scores[way, "", total, 0, False] = new.confidence
+        for n in [*(n for n in drawn.calibration_sizes if n < total), total]:
+            rng = np.random.default_rng([drawn.seed, n, *dataset.encode()])
+            for draw in range(drawn.draws if n < total else 1):
+                rows, weights = draw_rows(way, old.correct, n, rng, drawn.incorrect_fraction)
+                one_class = len(set(old.correct[rows])) < 2
+                for name, predict in predictors.items():
+                    scores[way, name, n, draw, one_class] = predict(rows, weights)
+    columns = ["sampling", "method", "n", "draw", "one_class"]
+    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)
+
+
+def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean over draws, the band of the middle 80%, and the number of one-class draws."""
+    curves = curves.astype({"ece": float})  # an empty frame may have dtype object
+    groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
+    bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
+    return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
+
+
+# ---- other pairs
+
+
+def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.DataFrame:
+    """Apply calibrators of Ans Avg that were fitted on one pair to every pair.
+
+    Parameters
+    ----------
+    sets : dict
+        As `calibration_data` returns it.
+    fits : iterable of Fit
+        As `calibrate` returns them.
+    n_bins
+        As for `ece`.
+
+    Returns
+    -------
+    DataFrame
+        The target's model and dataset, source_model and source_dataset ("" for the raw score), method, metric (ece,
+        mce, brier, and `delta_ece` against the raw score), value, n.
+    """
+    rows: list[tuple] = []
+    for target, (_, new) in sets.items():
+        for key, scores in scores_by_source(new, fits).items():
+            values = {name: METRICS[name](scores, new.correct, n_bins) for name in ("ece", "mce", "brier")}
+            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence, new.correct, n_bins)
+            rows += [(*target, *key, metric, value, len(scores)) for metric, value in values.items()]
+    return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
+
+
+def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
+    """Return Ans Avg of evaluation rows, raw and calibrated by every pair's calibrators.
+
+    The frame has a row per example_id and a column per (source_model, source_dataset, method). The raw score comes
+    first, with empty names.
+    """
+    scores = {("", "", ""): new.confidence}
+    for fit in (fit for fit in fits if fit.is_of_ans_avg):
+        if (taken := getattr(new, fit.kind)) is not None:
+            scores[*fit.pair, fit.method.name] = fit.calibrator.predict(taken)
+    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])

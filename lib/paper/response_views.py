@@ -1,0 +1,179 @@
+"""Responses to read: exchanges as framed listings (`fig:prompt_example`, `fig:prompt_comparison`), and token by token,
+each shaded by its probability, with the answer boxed.
+
+Markup without scripts, for notebooks and the report. Probabilities are the model's own, at temperature 1.
+"""
+
+import html
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+from huggingface_hub import try_to_load_from_cache
+from tokenizers import Tokenizer
+
+from lib import params, store
+from lib.analysis.run_results import Signals
+from lib.analysis.token_statistics import rows_of_example
+from lib.paper.booktabs import escape
+from lib.paths import visible
+from lib.store import PAIR
+from lib.tasks.prompts import QUERY
+
+NOT_KEPT = "(not kept)"
+NOT_ASKED = "(not asked: the model is not at hand)"
+LISTING = r"""\begin{minipage}[t]{%.2f\linewidth}
+\textbf{%s}
+\begin{lstlisting}[basicstyle=\ttfamily\scriptsize,breaklines=true,columns=fullflexible,keepspaces=true,frame=single,
+xleftmargin=4pt,xrightmargin=4pt]
+%s
+\end{lstlisting}
+\end{minipage}"""
+QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
+BOX = """<div style="flex: 1 1 20em; min-width: 0"><b>%s</b>
+<pre style="white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .5em">%s</pre></div>"""
+TEMPLATE = Path(__file__).with_suffix(".html.jinja")
+SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
+MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 100 bytes each; longer responses lose their beginning
+
+# ---- exchanges
+
+
+@dataclass(frozen=True)
+class Listings:
+    """Named texts beside each other: LaTeX for the paper, `<pre>` on a page.
+
+    On the page, the verification query at the end of a text is marked: in situ it alone is encoded.
+    """
+
+    texts: Mapping[str, str]
+
+    def _repr_latex_(self) -> str:
+        width = 0.98 / len(self.texts)
+        boxes = [LISTING % (width, escape(name), as_ascii(text)) for name, text in self.texts.items()]
+        return "\n".join([r"% \usepackage{listings}", "\\hfill%\n".join(boxes), ""])
+
+    def _repr_html_(self) -> str:
+        query, boxes = html.escape(QUERY), ""
+        for name, text in self.texts.items():
+            shown = html.escape(visible(text))
+            if shown.endswith(query):
+                shown = f"{shown.removesuffix(query)}<mark>{query}</mark>"
+            boxes += BOX % (html.escape(name), shown)
+        return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{boxes}</div>'
+
+
+def as_ascii(text: str) -> str:
+    """Return the text of a LaTeX listing, which cannot end it.
+
+    Listings read no letters beyond ASCII: these become their plain form (a bar for a full-width one), else their code.
+    """
+    plain = unicodedata.normalize("NFKC", visible(text).translate(QUOTES)).encode("ascii", "backslashreplace").decode()
+    return plain.replace(r"\end{lstlisting}", r"\end {lstlisting}").strip("\n")
+
+
+def prompt_example(prompt: str, response: str) -> Listings:
+    """Return `fig:prompt_example`: a prompt and its response with every character, special tokens included."""
+    return Listings({"Prompt": prompt, "Response": response})
+
+
+def prompt_comparison(standard: str, in_situ: str) -> Listings:
+    """Return `fig:prompt_comparison`: the verification prompt, standard and in situ, side by side."""
+    return Listings({"Standard P(True)": standard, "In-situ P(True)": in_situ})
+
+
+def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[str, str]:
+    """Return the `prompt`, the response (`text`) and both verification prompts (`standard_prompt`, `in_situ_prompt`) of
+    the first evaluation row of a pair.
+
+    If the run stores no texts, the exchange is on our own question, from the manifest of 03. Of an unavailable model,
+    the question replaces its unknown prompt.
+    """
+    chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
+    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
+    has_text = isinstance(one.text, str)
+    if asked.empty:  # the model is unavailable
+        question, text = (one.question, one.text) if has_text else (NOT_KEPT, NOT_KEPT)
+        return {"prompt": question, "text": text, "standard_prompt": NOT_ASKED, "in_situ_prompt": NOT_ASKED}
+    if has_text:
+        exchange = {"prompt": one.prompt, "text": one.text, "standard_prompt": asked.standard_prompt.iloc[0]}
+    else:
+        exchange = store.read_manifest(store.find_frame(run, "verification", f"{model}__{dataset}"))["exchange"]
+    return exchange | {"in_situ_prompt": exchange["prompt"] + exchange["text"] + QUERY}
+
+
+# ---- token by token
+
+
+@dataclass(frozen=True)
+class TokenViewer:
+    """Responses, each a dictionary of what the template shows; several are collapsed."""
+
+    views: list[dict[str, Any]] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+        return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(views=self.views)
+
+    def _repr_json_(self) -> list[dict[str, Any]]:
+        return self.views
+
+
+def show_tokens(generations: pd.DataFrame, rows: Iterable[pd.Series]) -> TokenViewer:
+    """Show responses, rows of `interpret_responses`; the generations frame has their tokens."""
+    chosen = list(rows)
+    spellers = {model: load_token_speller(model) for model in {one.model for one in chosen}}
+    most = MAX_TOKENS_SHOWN // max(1, len(chosen))
+    return TokenViewer([view_tokens(generations, one, spellers[one.model], most) for one in chosen])
+
+
+def load_token_speller(model: str) -> Callable[[int], str]:
+    """Return a function from token ids to text, from the tokenizer's file in its folder or in the Hugging Face cache.
+
+    Partial characters become question marks. If the file is missing or unreadable, an id becomes itself in brackets.
+    """
+    spec = params.load_model_config(model)
+    own = spec.place / "tokenizer.json"
+    try:
+        path = own if own.is_file() else try_to_load_from_cache(spec.source, own.name, revision=spec.revision)
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception:  # tokenizers raises errors without a type of their own
+        return "[{}]".format
+    return lambda token: tokenizer.decode([token], skip_special_tokens=False)
+
+
+def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
+    """Yield the evaluation responses with the highest and lowest mean probability of each pair, once each.
+
+    Both right and wrong responses are chosen, right ones first; ties go to the first.
+    """
+    for _, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
+        means = rows.response.map(lambda logprobs: np.exp(logprobs).mean())
+        for correct in (True, False):
+            part = means[rows.correct.astype(bool) == correct]
+            for place in dict.fromkeys([part.idxmax(), part.idxmin()] if len(part) else []):
+                yield rows.loc[place]
+
+
+def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int], str], most: int) -> dict[str, Any]:
+    """Return what the template shows of a row of `interpret_responses`; an empty response shows its end token."""
+    row = rows_of_example(generations, one).iloc[0]
+    n = max(1, len(row.token_ids) - int(row.eos))
+    first, (start, end) = max(0, n - most), one.span or (n, n)
+    p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
+    shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
+    words = map(spell, map(int, row.token_ids[first:n]))
+    tokens = [
+        {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": f"{p[i]:.4f}"}
+        for i, text in enumerate(words, first)
+    ]
+    names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
+    verdict = f"{'right' if one.correct else 'wrong'} ({row.answer if one.parsed else 'no answer'}"
+    title = f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}"
+    question = row.question if isinstance(row.question, str) else ""
+    return {"title": title, "question": question, "left_out": first, "tokens": tokens}
