@@ -22,14 +22,14 @@ def user_path(word: str) -> str:
     """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
     if not place.exists():
-        remedy = "--data-dir needs the folder of the published files, --slurm a file such as clusters/slurm.yaml"
-        raise UserError(f"there is no '{word}': {remedy}")
+        takes = "--data-dir takes the folder of the published files, --slurm a file such as clusters/slurm.yaml"
+        raise argparse.ArgumentTypeError(f"there is no '{word}'; {takes}")
     return str(place)
 
 
 def whole_number(word: str) -> int:
     if not (word.isascii() and word.isdigit() and int(word) > 0):
-        raise UserError(f"--cores takes a whole number from 1 up, not '{word}'")
+        raise argparse.ArgumentTypeError(f"a whole number from 1 up is meant, not '{word}'")
     return int(word)
 
 
