@@ -122,10 +122,8 @@ def results_document(title: str, files: dict[str, bytes]) -> str:
 
 
 def typeset(folder: Path) -> str:
-    """Create results.pdf if it is missing. Return one line for the user if that is not possible, else an empty one."""
+    """Create results.pdf of results.tex. Return one line for the user if that is not possible, else an empty one."""
     made, log = folder / "results.pdf", folder / "results.log"
-    if made.exists() or not (folder / "results.tex").exists():
-        return ""
     if not shutil.which("pdflatex"):
         return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
     with tempfile.TemporaryDirectory() as scratch:
