@@ -22,7 +22,7 @@ from lib.paper.booktabs import CAPTIONS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS
-from lib.paths import visible
+from lib.paths import show_hidden
 from workflow.pipeline import command_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -68,7 +68,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         number=format_value,
         tokens=Markup(tokens),  # noqa: S704  escaped in lib.paper.response_views
     )
-    return visible(shown)
+    return show_hidden(shown)
 
 
 def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:

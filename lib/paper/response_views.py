@@ -22,7 +22,7 @@ from lib import params, store
 from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import rows_of_example
 from lib.paper.booktabs import escape
-from lib.paths import visible
+from lib.paths import show_hidden
 from lib.store import PAIR
 from lib.tasks.prompts import QUERY
 
@@ -63,7 +63,7 @@ class Listings:
     def _repr_html_(self) -> str:
         query, boxes = html.escape(QUERY), ""
         for name, text in self.texts.items():
-            shown = html.escape(visible(text))
+            shown = html.escape(show_hidden(text))
             if shown.endswith(query):
                 shown = f"{shown.removesuffix(query)}<mark>{query}</mark>"
             boxes += BOX % (html.escape(name), shown)
@@ -75,7 +75,9 @@ def as_ascii(text: str) -> str:
 
     Listings read no letters beyond ASCII: these become their plain form (a bar for a full-width one), else their code.
     """
-    plain = unicodedata.normalize("NFKC", visible(text).translate(QUOTES)).encode("ascii", "backslashreplace").decode()
+    plain = (
+        unicodedata.normalize("NFKC", show_hidden(text).translate(QUOTES)).encode("ascii", "backslashreplace").decode()
+    )
     return plain.replace(r"\end{lstlisting}", r"\end {lstlisting}").strip("\n")
 
 
