@@ -159,14 +159,10 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     first, (start, end) = max(0, n - most), one.span or (n, n)
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
-    words, others = map(spell, map(int, row.token_ids[first:n])), list_probable_tokens(row, spell)
+    others, words = list_probable_tokens(row, spell), map(spell, map(int, row.token_ids[first:n]))
+    tips = [f"{p[i]:.4f}{others.get(i, '')}" for i in range(n)]
     tokens = [
-        {
-            "text": text,
-            "shade": int(shades[i]),
-            "answer": bool(start <= i < end),
-            "tip": f"{p[i]:.4f}{others.get(i, '')}",
-        }
+        {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": tips[i]}
         for i, text in enumerate(words, first)
     ]
     names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
