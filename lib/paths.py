@@ -50,7 +50,7 @@ def escape_unprintable(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
-def visible(text: str) -> str:
+def show_hidden(text: str) -> str:
     """Return a text for a page: control and bidirectional characters escaped."""
     return UNPRINTABLE.sub(lambda match: escape_unprintable(match[0]), text)
 

@@ -24,8 +24,8 @@ from workflow.files import write_json
 from workflow.pipeline import PUBLISHED
 
 TEXT = {"text/latex": ".tex"}
-FORMS = {"tab": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"}, "fig_prompt": TEXT,
-         "rep": {"application/json": ""}}  # fmt: skip
+FORMS = {"tab": TEXT, "fig_prompt": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
+         "rep_tokens": {"text/html": ""}, "rep": {"application/json": ""}}  # fmt: skip
 TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "tokens")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
@@ -61,7 +61,8 @@ def exported_files(nb: Any) -> dict[str, bytes]:
         raise UserError(f"unknown target '{unknown[0]}': {nearest(unknown[0], declared)}")
     files = {}
     for target, data in marked_outputs(nb):
-        for mime, suffix in FORMS["fig_prompt" if target.startswith("fig_prompt_") else target[:3]].items():
+        forms = next(forms for kind, forms in FORMS.items() if target.startswith(kind))
+        for mime, suffix in forms.items():
             if mime not in data:
                 raise UserError(f"target '{target}' has no {mime}")
             if suffix:
@@ -121,10 +122,8 @@ def results_document(title: str, files: dict[str, bytes]) -> str:
 
 
 def typeset(folder: Path) -> str:
-    """Create results.pdf if it is missing. Return one line for the user if that is not possible, else an empty one."""
+    """Create results.pdf of results.tex. Return one line for the user if that is not possible, else an empty one."""
     made, log = folder / "results.pdf", folder / "results.log"
-    if made.exists() or not (folder / "results.tex").exists():
-        return ""
     if not shutil.which("pdflatex"):
         return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
     with tempfile.TemporaryDirectory() as scratch:

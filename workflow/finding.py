@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from workflow.pipeline import Run
-from workflow.rules import NOTEBOOKS, needed
+from workflow.rules import needed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from lib.paper.verdicts import Verdict
 
 NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are added
     "1": ("02_single_pass", "05_calibration"),
@@ -38,10 +37,9 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
 
     group, values = f"Finding {number}", run.values
     some = [claim for claim in CLAIMS if claim.group == group]
-    choices = EvaluationChoices.of(values)
     shown = {name: values[name] for name in ("transfer_models", "transfer_datasets")}
     pairs, kinds = (values["models"], values["datasets"]), frame_kinds(number)
-    signals = load_signals(run.name, *pairs, choices, kinds)
+    signals = load_signals(run.name, *pairs, EvaluationChoices.of(values), kinds)
     results = results_of_run(run.name, signals, *pairs, kinds=kinds, **shown)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
@@ -51,32 +49,22 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
         yield f"   paper  {paper[claim.name].in_words('no number printed')}"
         yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
         yield from deciding_rows(here[claim.name].rows)
-    for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
-        held, judged = tally(verdicts_of)
-        yield f"{group} on {side}: of {len(some)} claims {judged} can be judged, {held} of them hold"
-    yield f"see: {notebooks_of_finding(run, number)}"
-
-
-def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
-    """Return how many claims hold and how many can be judged, as the report counts them."""
-    held = [one.held for one in verdicts.values() if one.held is not None]
-    return sum(held), len(held)
+    for side, verdicts in (("the paper's numbers", paper), ("this run", here)):
+        judged = [verdict.held for verdict in verdicts.values() if verdict.held is not None]
+        yield f"{group} on {side}: of {len(some)} claims {len(judged)} can be judged, {sum(judged)} of them hold"
+    yield f"see: {'  '.join(notebooks_of_finding(run, number))}"
 
 
 def deciding_rows(frame: pd.DataFrame) -> Iterator[str]:
     """Yield the first rows that decide a claim."""
     if len(frame):
         shown = frame.head(MAX_ROWS).round(3).replace({"agrees": {True: "yes", False: "no"}})
-        text = shown.to_string(index=False, na_rep="")
-        yield from (f"          {line}" for line in text.splitlines())
+        yield from textwrap.indent(shown.to_string(index=False, na_rep=""), " " * 10).splitlines()
     if len(frame) > MAX_ROWS:
         yield f"          ... and {len(frame) - MAX_ROWS} more"
 
 
-def notebooks_of_finding(run: Run, number: str) -> str:
+def notebooks_of_finding(run: Run, number: str) -> list[str]:
     """Return the finding's executed notebooks, or the stored ones that a replay did not execute."""
-    folder = ROOT / run.folder / "notebooks"
-    there = [name for name in NEEDS[number] if any(folder.glob(f"{name}*.ipynb"))]
-    paths = [f"{run.folder}/notebooks/{name}*.ipynb" for name in there]
-    stored = [row.path for row in NOTEBOOKS if row.name in NEEDS[number] and row.name not in there]
-    return "  ".join(paths + stored)
+    executed = {name: f"{run.folder}/notebooks/{name}*.ipynb" for name in NEEDS[number]}
+    return [path if any(ROOT.glob(path)) else f"notebooks/{name}.ipynb" for name, path in executed.items()]

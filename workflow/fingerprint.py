@@ -11,7 +11,7 @@ from functools import cache
 from importlib.util import resolve_name
 from itertools import accumulate
 
-from lib.files import sha256, write_atomically
+from lib.files import parse_json, read_bytes, sha256, write_atomically
 from lib.paths import ROOT, UserError
 from workflow.files import read_json
 
@@ -62,11 +62,7 @@ def semantic_checksum(path: str) -> str | None:
 
 
 def read_cells(path: str) -> list[dict]:
-    try:
-        return json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
-    except (OSError, ValueError, KeyError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} cannot be read as a notebook: {problem}") from None
+    return parse_json(read_bytes(ROOT / path, path), path)["cells"]
 
 
 def is_parameters(cell: dict) -> bool:

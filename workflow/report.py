@@ -1,10 +1,7 @@
 """The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
 It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads nothing,
-contains no date, and its template escapes all text of users. A run writes it as an output of a job of its own. For an
-08_tables executed by hand, this writes the same files:
-
-    python -m workflow.report artifacts/lab/notebooks/08_tables.ipynb figures/lab
+contains no date, and its template escapes all text of users.
 """
 
 import base64
@@ -12,7 +9,6 @@ import hashlib
 import html
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,10 +21,8 @@ from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.response_views import TokenViewer
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS
-from lib.paths import UserError, visible
-from workflow.export import export, outputs_for_report, parameters_of
+from lib.paths import show_hidden
 from workflow.pipeline import command_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -38,13 +32,14 @@ SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
-    findings, ablation, choices, views, notes, numbers = (
+    findings, ablation, choices, notes, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
-        for name in ("findings", "ablation", "sensitivity", "tokens", "notes", "numbers")
+        for name in ("findings", "ablation", "sensitivity", "notes", "numbers")
     )
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
+    tokens = "".join(outputs.get("rep_tokens", {}).get("text/html", ""))
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     flips = [row for row in choices if row["flips"]]
     template = TEMPLATE.read_text(encoding="utf-8")
@@ -71,9 +66,9 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         ablation=ablation,
         notes=[row["note"] for row in notes],
         number=format_value,
-        tokens=Markup(TokenViewer(views)._repr_html_()) if views else "",  # noqa: S704  escaped there
+        tokens=Markup(tokens),  # noqa: S704  escaped in lib.paper.response_views
     )
-    return visible(shown)
+    return show_hidden(shown)
 
 
 def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
@@ -87,17 +82,6 @@ def write_report(exported: Path, path: Path) -> None:
     """Write the report of what the notebooks of a run export."""
     page = report_page(*read_exported(exported))
     write_atomically(path, lambda scratch: scratch.write_text(page, encoding="utf-8"))
-
-
-def main(notebook: Path, figures: Path) -> None:
-    """Write all files of an executed 08_tables, and the report with what 09_beyond exports beside it."""
-    import nbformat  # slow, and a run's report needs none
-
-    nb = nbformat.read(notebook, as_version=4)
-    export(nb, figures)
-    _, others = read_exported(notebook.parent.parent / "exported")
-    page = report_page(parameters_of(nb), others | outputs_for_report(nb))
-    (figures / "report.html").write_text(page, encoding="utf-8")
 
 
 def script_digest(template: str) -> str:
@@ -157,10 +141,3 @@ def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    try:
-        main(*map(Path, sys.argv[1:]))
-    except UserError as problem:
-        sys.exit(f"report: {problem}")

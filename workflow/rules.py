@@ -115,8 +115,3 @@ def needed(names: Iterable[str]) -> list[Notebook]:
         if row.name in wanted:
             wanted |= {word.split("/")[0] for word in row.reads}
     return [row for row in NOTEBOOKS if row.name in wanted]
-
-
-def shippable(optional: bool) -> list[str]:
-    """Return the outputs of notebooks that run a model that a replay needs, or (`optional`) can do without."""
-    return [path for row in NOTEBOOKS if row.runs_model and row.optional == optional for path in row.writes]

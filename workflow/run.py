@@ -16,7 +16,6 @@ from pathlib import Path
 from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, finding, fresh, hub, locks, model_checks, slurm, vllm, weights
-from workflow.export import typeset
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -130,8 +129,11 @@ def make(args: Namespace, run: Run) -> int:
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
-        if not run.wanted and (line := typeset(ROOT / run.figures)):
-            say(line)
+        if not run.wanted and not (ROOT / run.figures / "results.pdf").exists():
+            from workflow.export import typeset  # slow to import, and a start of what is up to date needs none
+
+            if line := typeset(ROOT / run.figures):
+                say(line)
         ran, total, seconds = board.ran, len(verdicts), time.monotonic() - started
         say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
         if run.wanted:

@@ -16,7 +16,7 @@ from lib import params
 from lib.files import sha256
 from lib.paths import ROOT, UserError, nearest
 from workflow.pipeline import SHIPPED
-from workflow.rules import shippable
+from workflow.rules import NOTEBOOKS
 
 LIST = "SHA256SUMS"
 KINDS = ("generations", "in_situ", "verification", "dropout")  # of frames whose rows are reused
@@ -25,7 +25,8 @@ FACTS = ("model", "loaded", "data", "parameters", "options", "sites")  # of a ma
 
 def shipped_datasets(profile: str, models: list[str], datasets: list[str], say: Callable[[str], None]) -> list[str]:
     """Return the datasets with shipped signals of all models; print the others. Raise UserError if there are none."""
-    where, paths = f"{SHIPPED}/{profile}", shippable(optional=False)
+    where = f"{SHIPPED}/{profile}"
+    paths = [path for row in NOTEBOOKS if row.runs_model and not row.optional for path in row.writes]
     there = [
         dataset
         for dataset in datasets

@@ -120,13 +120,13 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
         scores = np.array([c_bald(values) for values in bald])
         predictive = np.mean([np.mean(entropies[-1]) for entropies in rows.predictive])
         unchanged = ~rows.top_changed.map(any).to_numpy()
-        record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
+        record = {
             "entropy_variation": float(np.mean([variation_over_passes(entropies) for entropies in rows.conditional])),
             "bald_share": np.mean([np.mean(values) for values in bald]) / predictive if predictive else np.nan,
             "unchanged": int(unchanged.sum()),
             "auroc_where_unchanged": auroc(scores[unchanged], rows.correct[unchanged]) if unchanged.any() else np.nan,
         }
-        records.append(record)
+        records.append(dict(zip(PAIR, pair, strict=True)) | record)
     return pd.DataFrame(records)
 
 

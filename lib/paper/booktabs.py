@@ -18,7 +18,7 @@ import pandas as pd
 import yaml
 from latex2mathml.converter import convert
 
-from lib.paths import visible
+from lib.paths import show_hidden
 
 OF_PAPER, BEYOND = yaml.safe_load(Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")).values()
 CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
@@ -50,7 +50,7 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 def escape(text: str) -> str:
     """Escape a user's words as LaTeX text."""
-    return "".join(SPECIAL.get(c, c) for c in visible(" ".join(text.split())))
+    return "".join(SPECIAL.get(c, c) for c in show_hidden(" ".join(text.split())))
 
 
 def embolden(latex: str) -> str:

@@ -7,7 +7,7 @@ Markup without scripts, for notebooks and the report. Probabilities are the mode
 import html
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ import jinja2
 import numpy as np
 import pandas as pd
 from huggingface_hub import try_to_load_from_cache
+from IPython.display import HTML
 from tokenizers import Tokenizer
 
 from lib import params, store
 from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import rows_of_example
 from lib.paper.booktabs import escape
-from lib.paths import visible
+from lib.paths import show_hidden
 from lib.store import PAIR
 from lib.tasks.prompts import QUERY
 
@@ -39,6 +40,7 @@ BOX = """<div style="flex: 1 1 20em; min-width: 0"><b>%s</b>
 <pre style="white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .5em">%s</pre></div>"""
 TEMPLATE = Path(__file__).with_suffix(".html.jinja")
 SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
+TOKENS_LISTED = 5  # most probable tokens to list
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 100 bytes each; longer responses lose their beginning
 
 # ---- exchanges
@@ -61,7 +63,7 @@ class Listings:
     def _repr_html_(self) -> str:
         query, boxes = html.escape(QUERY), ""
         for name, text in self.texts.items():
-            shown = html.escape(visible(text))
+            shown = html.escape(show_hidden(text))
             if shown.endswith(query):
                 shown = f"{shown.removesuffix(query)}<mark>{query}</mark>"
             boxes += BOX % (html.escape(name), shown)
@@ -73,7 +75,9 @@ def as_ascii(text: str) -> str:
 
     Listings read no letters beyond ASCII: these become their plain form (a bar for a full-width one), else their code.
     """
-    plain = unicodedata.normalize("NFKC", visible(text).translate(QUOTES)).encode("ascii", "backslashreplace").decode()
+    plain = (
+        unicodedata.normalize("NFKC", show_hidden(text).translate(QUOTES)).encode("ascii", "backslashreplace").decode()
+    )
     return plain.replace(r"\end{lstlisting}", r"\end {lstlisting}").strip("\n")
 
 
@@ -110,26 +114,14 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
 # ---- token by token
 
 
-@dataclass(frozen=True)
-class TokenViewer:
-    """Responses, each a dictionary of what the template shows; several are collapsed."""
-
-    views: list[dict[str, Any]] = field(repr=False)
-
-    def _repr_html_(self) -> str:
-        env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-        return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(views=self.views)
-
-    def _repr_json_(self) -> list[dict[str, Any]]:
-        return self.views
-
-
-def show_tokens(generations: pd.DataFrame, rows: Iterable[pd.Series]) -> TokenViewer:
-    """Show responses, rows of `interpret_responses`; the generations frame has their tokens."""
+def show_tokens(generations: pd.DataFrame, rows: Iterable[pd.Series]) -> HTML:
+    """Show responses, rows of `interpret_responses`; the generations frame has their tokens. Several are collapsed."""
     chosen = list(rows)
     spellers = {model: load_token_speller(model) for model in {one.model for one in chosen}}
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
-    return TokenViewer([view_tokens(generations, one, spellers[one.model], most) for one in chosen])
+    views = [view_tokens(generations, one, spellers[one.model], most) for one in chosen]
+    template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True, undefined=jinja2.StrictUndefined)
+    return HTML(template.render(views=views))
 
 
 def load_token_speller(model: str) -> Callable[[int], str]:
@@ -167,9 +159,14 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     first, (start, end) = max(0, n - most), one.span or (n, n)
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
-    words = map(spell, map(int, row.token_ids[first:n]))
+    words, others = map(spell, map(int, row.token_ids[first:n])), list_probable_tokens(row, spell)
     tokens = [
-        {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": f"{p[i]:.4f}"}
+        {
+            "text": text,
+            "shade": int(shades[i]),
+            "answer": bool(start <= i < end),
+            "tip": f"{p[i]:.4f}{others.get(i, '')}",
+        }
         for i, text in enumerate(words, first)
     ]
     names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
@@ -177,3 +174,17 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     title = f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}"
     question = row.question if isinstance(row.question, str) else ""
     return {"title": title, "question": question, "left_out": first, "tokens": tokens}
+
+
+def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str]:
+    """Return the most probable tokens, with probabilities, at each position with stored logits.
+
+    The log-partition of the softmax follows from the chosen token's logit and log-probability.
+    """
+    listed = {}
+    for place, position in enumerate(row.kept_positions):
+        logits = np.asarray(row.top_logits[place], dtype=float)[:TOKENS_LISTED]
+        p = np.exp(logits - float(row.chosen_logit[place]) + float(row.token_logprobs[position]))
+        words = (f"{spell(int(token))} {value:.4f}" for token, value in zip(row.top_ids[place], p, strict=False))
+        listed[int(position)] = f": {', '.join(words)}"
+    return listed

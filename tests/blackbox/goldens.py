@@ -73,7 +73,7 @@ def records(folder: Path, name: str) -> Texts:
     for path in sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb")):
         for output in outputs(path):
             kind = output.get("metadata", {}).get("paper", "")
-            if kind.startswith("rep_"):
+            if kind.startswith("rep_") and "application/json" in output["data"]:
                 found[kind] = "\n".join(flat(output["data"]["application/json"]))
     return found
 

@@ -4,10 +4,8 @@ import re
 import subprocess
 import sys
 
-import goldens
 import nbformat
 import pytest
-import yaml
 from clone import ENV, ROOT, copy_of_project
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")  # its example is the table
@@ -15,7 +13,7 @@ FUNCTION, CAPTION, CELL = (
     re.search(begin, PAGE, flags=re.M | re.S)[0]
     for begin in (r"^def ranking\(.*?(?=\n\n)", r"^tab_ranking: .*?\n", r"^display\(.*?(?=  #)")
 )
-FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
+REPLAY = ["replay", "--models", "tiny-llama", "--datasets", "demo-medium", "demo-hard"]
 pytestmark = pytest.mark.slow
 
 
@@ -26,17 +24,16 @@ def insert(path, text, before=""):
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory):
-    """What is exported of a copy of the project with the table, by the command that the notebook names."""
+    """What is exported by a replay in a copy of the project with the table."""
     folder = copy_of_project(tmp_path_factory.mktemp("table") / "a project")
     insert(folder / "lib/paper/tables.py", f"\n\n{FUNCTION}\n")
     insert(folder / "lib/paper/captions.yaml", f"  {CAPTION}", before="  fig_prompt_comparison:")
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")
-    played = goldens.played(folder, "08_tables", "-y", yaml.safe_dump(FEWER))
-    command = [sys.executable, "-m", "workflow.report", str(played), "figures"]
+    command = [sys.executable, "-m", "workflow.run", *REPLAY]
     subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, check=True)
-    return folder / "figures"
+    return folder / "figures" / "replay"
 
 
 def test_it_is_exported_and_set_at_its_place(figures):

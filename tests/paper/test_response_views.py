@@ -33,11 +33,18 @@ def followed(generations):
     return token_statistics.choose_example(interpret_responses(generations), "medium-0355", "tiny-llama", "demo-medium")
 
 
+def view_of(generations, one, most=10_000):
+    return response_views.view_tokens(generations, one, response_views.load_token_speller(one.model), most)
+
+
 def test_probabilities_are_those_of_the_frame(generations, followed):
     row = token_statistics.rows_of_example(generations, followed).iloc[0]
-    (view,) = response_views.show_tokens(generations, [followed]).views
+    view = view_of(generations, followed)
     tokens, p = view["tokens"], np.exp(row.token_logprobs[: len(view["tokens"])])
-    assert [float(token["tip"]) for token in tokens] == pytest.approx(p, abs=6e-5)
+    assert [float(token["tip"].split(":")[0]) for token in tokens] == pytest.approx(p, abs=6e-5)
+    for i in range(*followed.span):
+        listed = dict(said.rsplit(" ", 1) for said in reversed(tokens[i]["tip"].split(": ", 1)[1].split(", ")))
+        assert float(listed[tokens[i]["text"]]) == pytest.approx(p[i], abs=6e-5), "of the same distribution"
     assert float(view["title"].rsplit(" ", 1)[1]) == pytest.approx(p.mean(), abs=6e-4)
     assert [i for i, token in enumerate(tokens) if token["answer"]] == list(range(*followed.span))
     assert "".join(token["text"] for token in tokens if token["answer"]) == row.answer
@@ -54,10 +61,8 @@ def test_right_and_wrong_ones_of_each_pair_are_chosen(generations, chosen):
     assert [one.name for one in chosen[:2]] == [means[here].idxmax(), means[here].idxmin()]
 
 
-def test_a_long_response_loses_its_beginning_but_not_its_answer(generations, followed, monkeypatch):
-    (whole,) = response_views.show_tokens(generations, [followed]).views
-    monkeypatch.setattr(response_views, "MAX_TOKENS_SHOWN", 7)
-    (cut,) = response_views.show_tokens(generations, [followed]).views
+def test_a_long_response_loses_its_beginning_but_not_its_answer(generations, followed):
+    whole, cut = view_of(generations, followed), view_of(generations, followed, 7)
     assert cut["tokens"] == whole["tokens"][-7:] and any(token["answer"] for token in cut["tokens"])
     assert cut["left_out"] == len(whole["tokens"]) - 7 and cut["title"] == whole["title"]
 
@@ -65,7 +70,7 @@ def test_a_long_response_loses_its_beginning_but_not_its_answer(generations, fol
 def test_words_stay_words(generations, chosen, monkeypatch):
     loud = generations.assign(question=LOUD, reference=LOUD)
     monkeypatch.setattr(response_views, "load_token_speller", lambda model: lambda token: LOUD)
-    text = response_views.show_tokens(loud, chosen)._repr_html_()
+    text = response_views.show_tokens(loud, chosen).data
     body = text.split("</style>", 1)[1]
     assert not re.search(r"<(script|img|svg onload|b|iframe)\b", body) and "7*7" in body
     assert not re.search(r'\son\w+="', re.sub(r"&\w+;|&#\d+;", "", re.sub(r">[^<]*<", "><", body)))
@@ -77,7 +82,7 @@ def test_without_a_tokenizer_ids_are_shown(generations, chosen, monkeypatch, tmp
     monkeypatch.setattr(
         response_views.params, "load_model_config", lambda name: spec.model_copy(update={"source": "x/y"})
     )
-    text = response_views.show_tokens(generations, chosen)._repr_html_()
+    text = response_views.show_tokens(generations, chosen).data
     first = int(token_statistics.rows_of_example(generations, chosen[0]).iloc[0].token_ids[0])
     assert f">[{first}]<" in text and "is the id of a token" in text
 
@@ -87,9 +92,9 @@ def test_without_a_tokenizer_ids_are_shown(generations, chosen, monkeypatch, tmp
 
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_the_report_shows_them_in_any_width(generations, chosen, tmp_path):
-    views = response_views.show_tokens(generations, chosen)._repr_json_()
+    shown = response_views.show_tokens(generations, chosen).data
     path = tmp_path / "report.html"
-    path.write_text(report_page({"run": "mine"}, {"rep_tokens": {"application/json": views}}))
+    path.write_text(report_page({"run": "mine"}, {"rep_tokens": {"text/html": shown}}))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
     check_width(path)
 

@@ -50,7 +50,6 @@ FILES = {  # in place of the project's own, or beside them
         """,
     # what the report takes of the modules of claims
     "lib/paper/report_contents.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = 'not comparable: ', 0.834",
-    "lib/paper/response_views.py": "class TokenViewer: ...",
     "lib/paper/numbers_of_paper.py": "def paper_facts(): return {'twice': []}",
     "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS = {}, {}",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
@@ -106,7 +105,8 @@ NOTEBOOKS = {
         "run = 'demo'\ntitle = ''",
         "from lib.paths import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
-        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}",
+        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}\n"
+        "data['text/html'] = ''",
         "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
     ),
 }

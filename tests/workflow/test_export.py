@@ -6,10 +6,10 @@ import shutil
 import nbformat
 import pytest
 
-from workflow import report
 from workflow.export import TARGETS, export, exported_files, typeset
 
 DATA = {
+    "text/html": "<p>",
     "text/latex": "\\begin{tabular}{l}x\\end{tabular}",
     "application/pdf": base64.b64encode(b"%PDF").decode(),
     "image/png": base64.b64encode(b"\x89PNG").decode(),
@@ -26,17 +26,14 @@ def notebook(*targets, data=DATA):
     return nb
 
 
-def test_one_file_for_each_and_by_hand_the_same_and_the_report(tmp_path):
+def test_one_file_for_each(tmp_path):
     nb = notebook(*TARGETS)
     wanted = {f"{name}.tex" for name in TARGETS if name[:3] in ("tab", "num") or name.startswith("fig_prompt_")}
     drawn = {name for name in TARGETS if name.startswith("fig_")} - {"fig_prompt_example", "fig_prompt_comparison"}
     wanted |= {f"{name}{suffix}" for name in drawn for suffix in (".pdf", ".png")}
-    made = set(export(nb, tmp_path / "run"))
-    assert made == wanted | {"results.tex"} and (tmp_path / "run/fig_main_analysis.png").read_bytes() == b"\x89PNG"
-    nbformat.write(nb, tmp_path / "08.ipynb")
-    report.main(tmp_path / "08.ipynb", tmp_path / "hand")
-    assert {path.name for path in (tmp_path / "hand").iterdir()} == made | {"report.html"}
-    assert all((tmp_path / "hand" / name).read_bytes() == (tmp_path / "run" / name).read_bytes() for name in made)
+    made = export(nb, tmp_path)
+    assert {*made} == {path.name for path in tmp_path.iterdir()} == wanted | {"results.tex"}
+    assert (tmp_path / "fig_main_analysis.png").read_bytes() == b"\x89PNG"
 
 
 LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image/png", "text/html"))
@@ -71,7 +68,6 @@ def test_typeset(tmp_path):
 
 def test_without_latex_the_run_says_so_and_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert typeset(tmp_path) == "", "nothing to set"
     (tmp_path / "results.tex").write_text("x")
     said = typeset(tmp_path)
     assert "pdflatex is missing" in said and len(said.splitlines()) == 1

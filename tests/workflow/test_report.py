@@ -15,7 +15,7 @@ from hostile import STRINGS
 from lib.paper import tables, verdicts
 from lib.paper.booktabs import ReportRecords
 from lib.paper.verdicts import CLAIMS, Verdict
-from lib.paths import visible
+from lib.paths import show_hidden
 from workflow import cli
 from workflow.export import results_document
 from workflow.report import format_value, link_numbers, report_page
@@ -103,7 +103,7 @@ def test_a_run_by_hand_has_no_command():
 
 # ---- hostile words
 
-WORDS = [visible(" ".join(text.split())) for text in STRINGS]
+WORDS = [show_hidden(" ".join(text.split())) for text in STRINGS]
 
 
 def settings():

@@ -152,7 +152,7 @@ def test_a_failing_cell(project, source, code, line):
 
 
 def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys):
-    for path, line in (("notebooks/02_single_pass.ipynb", "cannot be read as a notebook"),
+    for path, line in (("notebooks/02_single_pass.ipynb", "02_single_pass.ipynb, line 1: not JSON"),
                        ("lib/beta.py", "lib/beta.py, line 1: '(' was never closed: def f(")):  # fmt: skip
         (inside.root / path).write_text("def f(")
         assert run.main([]) == 2
