@@ -71,11 +71,12 @@ def read_resolved(run: Run) -> dict:
 
 
 def pin_revisions(run: Run, anew: bool = False) -> None:
-    """Pin open revisions: as resolved before unless `anew`, else the newest. No file changes.
+    """Pin open revisions: as resolved before unless `anew`, else the newest. Offline, `anew` is not possible. No file
+    changes.
 
     Raise UserError if a revision cannot be resolved.
     """
-    known = {} if anew else read_resolved(run)
+    known = {} if anew and os.environ.get("HF_HUB_OFFLINE") != "1" else read_resolved(run)
     params.REVISIONS.clear()
     for kind, spec in specs_of(run):
         if is_on_hub(spec) and not spec.revision:

@@ -80,7 +80,8 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
     if spec.responses:
         yield from about_responses(run, spec)
     if not spec.at_hand:
-        yield "note", "its weights are not available (its file names no `source`): cells that need them stay empty"
+        text = "its weights are not available (its file names no `source`)"
+        yield "note", f"{text}: P(True), MC dropout, temperature scaling and ablations stay empty"
         return
     if weights.is_elsewhere(spec):
         size = f"{weights.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
@@ -91,7 +92,7 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
     yield from about_processor(run, preflight.lm.model)
     yield from about_gpu(run, preflight.lm)
     if thorough:
-        yield "ok", describe_source(spec)
+        yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
         yield from about_decoding(spec, preflight.lm.facts)
         yield memory.about_memory(run, preflight)
 
@@ -146,13 +147,6 @@ def about_gpu(run: Run, lm: Any) -> Iterator[Line]:
     if size > GPU_SHARE * largest:
         text = f"its weights ({size / 1e9:.2g} GB) do not fit a GPU of {largest / 1e9:.2g} GB"
         yield "wrong", f"{text}: write `gpus: all` in its file to spread it over all GPUs"
-
-
-def describe_source(spec: params.Model) -> str:
-    if spec.gguf:
-        return f"{spec.gguf} of {spec.source}, of the right sha256: every job unpacks it"
-    where = f"the repository {spec.source} on the hub" if hub.is_on_hub(spec) else spec.source
-    return where + (f" at {spec.revision[:12]}" if spec.revision else "")
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:

@@ -10,6 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from lib import params
@@ -90,6 +91,8 @@ def execute_command(args: Namespace) -> int:
 
 def list_jobs(run: Run, force: list[str]) -> int:
     """Print the jobs that a start would do; do and move nothing."""
+    with suppress(UserError):  # a start would report it
+        hub.pin_revisions(run)
     verdicts = fresh.judge_all(run, fresh.reject(run, set(force)))
     todo = [verdict.job for verdict in verdicts if verdict.needs_run]
     for job in todo:

@@ -14,6 +14,7 @@ from lib import params
 from lib.paths import UserError
 from workflow import hub, keys, weights
 from workflow.pipeline import Run
+from workflow.run import list_jobs
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
@@ -102,6 +103,12 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkey
     assert asked.asked == ["someone/tiny"], "the second time it is known"
     assert (remote.root / "artifacts/demo/resolved.yaml").read_text() == f"someone/tiny: {SHA}\n"
     asked.newest = SHA[::-1]
+    params.REVISIONS.clear()
+    list_jobs(run_of(bins=10, title=""), [])
+    assert params.load_model_config("tiny").revision == SHA, "--dry-run uses it, too"
+    hub.pin_revisions(run_of(), anew=True)
+    assert params.load_model_config("tiny").revision == SHA, "offline"
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     hub.pin_revisions(run_of(), anew=True)
     assert params.load_model_config("tiny").revision == asked.newest, "by --force 01"
 
