@@ -19,7 +19,7 @@ from workflow.report import write_report
 
 
 def walk(profile: str) -> None:
-    plan = run.plan(cli.check([profile]))
+    plan = run.plan(cli.parse_and_check([profile]))
     load = models.load_language_model
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     os.chdir(ROOT / "notebooks")

@@ -18,7 +18,7 @@ def jobs_of(words: list[str]) -> list[tuple[str, str, dict]]:
     """Name, notebook and parameters of each job of a run, upstream first."""
     from workflow import cli, run
 
-    jobs = run.plan(cli.check(words)).jobs
+    jobs = run.plan(cli.parse_and_check(words)).jobs
     return [(job.name, job.notebook.path, job.parameters) for job in jobs if not job.notebook.module]
 
 
@@ -42,7 +42,7 @@ def keys_of(words: list[str]) -> dict[str, list[str]]:
     """The parts of each job's key, whose inputs are there now."""
     from workflow import cli, keys, run
 
-    return {job.name: sorted(keys.key_parts(job)) for job in run.plan(cli.check(words)).jobs}
+    return {job.name: sorted(keys.key_parts(job)) for job in run.plan(cli.parse_and_check(words)).jobs}
 
 
 def apart(function, *given):

@@ -25,8 +25,8 @@ export          write an executed notebook's tables and figures, and the PDF
 report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
-usable          whether the models of a run can be loaded
+model_checks    whether the models of a run can be loaded
 check           preflight check: machine, disk, access, models
 memory          the memory that a model needs, and what is free
-extras          install vLLM for the runs that use it
+vllm            install vLLM for the runs that use it
 """

@@ -7,52 +7,51 @@ error with a suggestion, exit code 2. It runs on Python 3.8.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
 import textwrap
 from pathlib import Path
 
+sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parent.parent)]
 
-class WordError(Exception):
-    """A wrong argument, as a one-line error with a suggestion."""
+from lib.paths import ROOT, UserError, nearest  # noqa: E402
 
 
-def data_folder(word: str) -> str:
-    """Return the folder of --data-dir, relative to the user's directory, which run_all.sh passes on."""
+def user_path(word: str) -> str:
+    """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
-    if not place.is_dir():
-        raise WordError(f"--data-dir needs the folder of the published files, and there is no folder '{word}'")
+    if not place.exists():
+        remedy = "--data-dir needs the folder of the published files, --slurm a file such as clusters/slurm.yaml"
+        raise UserError(f"there is no '{word}': {remedy}")
     return str(place)
 
 
 def whole_number(word: str) -> int:
     if not (word.isascii() and word.isdigit() and int(word) > 0):
-        raise WordError(f"--cores takes a whole number from 1 up, not '{word}'")
+        raise UserError(f"--cores takes a whole number from 1 up, not '{word}'")
     return int(word)
 
 
-ROOT = Path(__file__).resolve().parent.parent
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
-VERBS = ("replay", "published", "check", "verify", "finding", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 OPTIONS = {  # how argparse reads them
-    **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+"}),
-    "--data-dir": {"type": data_folder},
+    **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
+    "--data-dir": {"type": user_path},
     "--cores": {"type": whole_number},
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
-    "--slurm": {},
+    "--slurm": {"type": user_path},
 }
-TAKES = {  # the arguments of each verb
-    MAKE: ("profile", *OPTIONS),
-    "verify": ("profile", *OPTIONS),
-    "check": ("profile", *SELECTION, "--data-dir", "--cores", "--cpu"),
-    "replay": ("profile", *SELECTION, "--force", "--cores", "--dry-run"),
+NAMING = (MAKE, "verify", "check", "replay")  # verbs that take a profile
+TAKES = {  # the options of each verb
+    **dict.fromkeys((MAKE, "verify"), tuple(OPTIONS)),
+    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
+    "replay": (*SELECTION, "--force", "--cores", "--dry-run"),
     "published": ("--force", "--cores", "--dry-run"),
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
+VERBS = {*TAKES, "finding"} - {MAKE}
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   run whatever is missing or out of date
 
@@ -80,14 +79,14 @@ artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
 command to resume a stopped run. TORCH_INDEX=URL: where to get PyTorch."""
 
 
-def parameter_files(root: Path, folder: str = "") -> list[str]:
+def parameter_files(folder: str = "") -> list[str]:
     """Return the stems of the parameter files in params/ or one of its folders."""
-    return sorted(path.stem for path in (root / "params" / folder).glob("*.yaml"))
+    return sorted(path.stem for path in (ROOT / "params" / folder).glob("*.yaml"))
 
 
-def notebook_numbers(root: Path) -> list[str]:
+def notebook_numbers() -> list[str]:
     """Return the numbers of the notebooks, as `--force` takes them: 01, ..., 04b."""
-    return sorted(path.name.split("_")[0] for path in (root / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
+    return [path.name.split("_")[0] for path in (ROOT / "notebooks").glob("[0-9][0-9]*_*.ipynb")]
 
 
 def notebook_number(word: str) -> str:
@@ -96,120 +95,93 @@ def notebook_number(word: str) -> str:
 
 
 def choose(kind: str, word: str, options: list[str]) -> str:
-    """Return the word if it is one of the options; else raise WordError with the nearest option."""
-    if word in options:
-        return word
-    close = difflib.get_close_matches(word.lower(), options, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else "there is: " + (", ".join(options) or "nothing")
-    raise WordError(f"unknown {kind} '{word}': {hint}")
+    """Return the word if it is one of the options; else raise UserError with the nearest option."""
+    if word not in options:
+        raise UserError(f"unknown {kind} '{word}': {nearest(word.lower(), options)}")
+    return word
 
 
 class Parser(argparse.ArgumentParser):
     """argparse that raises one-line errors instead of printing them."""
 
     def error(self, message: str):  # type: ignore[override]
-        raise WordError(message)
+        raise UserError(message)
 
 
-def build_parser() -> Parser:
-    """Return a parser with a subparser for each verb."""
-    parser = Parser(add_help=False)
-    verbs = parser.add_subparsers(dest="verb")
-    for verb, taken in TAKES.items():
-        one = verbs.add_parser(verb, add_help=False, allow_abbrev=False)
-        one.set_defaults(profile=DEFAULT, models=[], add_models=[], datasets=[], add_datasets=[], force=[])
-        one.set_defaults(data_dir=None, cores=None, slurm=None, cpu=False, dry_run=False)
-        for word in taken:
-            one.add_argument(word, **OPTIONS.get(word, {"nargs": "?"}))  # the profile may be left out
-    return parser
+def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Parse the arguments; those after `--` go to JupyterLab or pytest. Return also the words that are too many.
 
-
-def parse(argv: list[str]) -> argparse.Namespace:
-    """Parse the arguments; those after `--` go to JupyterLab or pytest. Raise WordError for an unknown option."""
+    Raise UserError for an option that the verb does not take.
+    """
     cut = argv.index("--") if "--" in argv else len(argv)
     words, rest = argv[:cut], argv[cut + 1 :]
     if {"-h", "--help"} & set(words):
         words = ["help"]
-    finding, words = take_finding(words)
-    verb = words.pop(0) if words and words[0] in VERBS else MAKE
+    finding = take_finding(words)
+    verb = words.pop(0) if words and words[0] in TAKES else MAKE
     if finding and verb not in (MAKE, "replay"):
-        raise WordError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
-    args, args.surplus = build_parser().parse_known_args([verb, *words])
-    for option in (word.split("=")[0] for word in args.surplus if word.startswith("-")):
+        raise UserError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
+    for option in (word.split("=")[0] for word in words if word.startswith("-")):
         if option == "--profile":
-            raise WordError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
-        raise WordError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
-    args.finding, args.rest, args.run = finding, rest, args.profile
-    if verb in ("replay", "published"):
-        args.run = verb if args.profile == DEFAULT else f"{verb}-{args.profile}"
-    return args
+            raise UserError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
+        if option not in TAKES[verb]:
+            raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
+    profile = words.pop(0) if verb in NAMING and words and not words[0].startswith("-") else DEFAULT
+    parser = Parser(add_help=False, allow_abbrev=False)
+    for option, settings in OPTIONS.items():
+        parser.add_argument(option, **settings)
+    run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
+    known = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run, rest=rest)
+    return parser.parse_known_args(words, known)
 
 
-def take_finding(words: list[str]) -> tuple[str, list[str]]:
-    """Return N of a leading `finding N` and the other arguments; '' and all arguments if there is none."""
+def take_finding(words: list[str]) -> str:
+    """Remove a leading `finding N` from the words and return N; empty if there is none."""
     if words[:1] != ["finding"]:
-        return "", words
-    if len(words) < 2 or words[1] not in FINDINGS:
-        said = f"not '{words[1]}'" if len(words) > 1 else "as ./run_all.sh finding 3"
-        raise WordError(f"finding takes the number of one, {', '.join(FINDINGS)}, {said}")
-    return words[1], words[2:]
+        return ""
+    if len(words) == 1:
+        raise UserError("finding takes the number of one, as ./run_all.sh finding 3")
+    if words[1] not in FINDINGS:
+        raise UserError(f"finding takes the number of one, {', '.join(FINDINGS)}, not '{words[1]}'")
+    _, number = words.pop(0), words.pop(0)
+    return number
 
 
-def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
+def parse_and_check(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments and check them against the folders of the project."""
-    args, profiles = parse(argv), parameter_files(root)
-    for word in (args.verb, args.profile):
-        if word in profiles and (word in VERBS or word.startswith("replay-")):
-            raise WordError(f"params/{word}.yaml has the name of a verb: rename it")
+    (args, surplus), profiles = parse(argv), parameter_files()
     if args.verb == MAKE:
         choose("profile or verb", args.profile, [*profiles, *VERBS])
-    elif "profile" in TAKES[args.verb]:
+    elif args.verb in NAMING:
         choose("profile", args.profile, profiles)
-    if args.surplus:  # checked after the first word, which may be a misspelled verb
-        raise WordError(f"one profile or verb at a time: '{args.surplus[0]}' is one too many")
+    if surplus:  # checked after the first word, which may be a misspelled verb
+        raise UserError(f"one profile or verb at a time: '{surplus[0]}' is one too many")
     if args.rest and args.verb not in ("lab", "test"):
         verb = args.profile if args.verb == MAKE else args.verb
-        raise WordError(f"only lab and test take words after --, not {verb}: '{args.rest[0]}'")
+        raise UserError(f"only lab and test take words after --, not {verb}: '{args.rest[0]}'")
     for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
         for word in chosen:
-            there = parameter_files(root, kind + "s")  # a profile may have the same name
+            there = parameter_files(kind + "s")  # a profile may have the same name
             if word not in there and (word in profiles or word in VERBS):
-                raise WordError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
+                raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
-    args.force = [choose("notebook", notebook_number(word), notebook_numbers(root)) for word in args.force]
-    if args.slurm is not None:
-        args.slurm = cluster_file(args.slurm, root)
+    args.force = [choose("notebook", notebook_number(word), notebook_numbers()) for word in args.force]
     if args.slurm and args.cores:
-        raise WordError("--cores does not go with --slurm: set `cpus-per-task` in its file")
+        raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
     return args
 
 
-def cluster_file(word: str, root: Path) -> str:
-    """Return the file of --slurm, relative to the user's directory or the project."""
-    for folder in (os.environ.get("CALLED_FROM", ""), root):
-        place = Path(folder, os.path.expanduser(word)).resolve()
-        if place.is_file():
-            return str(place)
-    return choose("file of --slurm", word, [f"clusters/{path.name}" for path in sorted(root.glob("clusters/*.yaml"))])
-
-
-def printable(text: str, most: int = 280) -> str:
-    """Return a text for the terminal: unprintable characters escaped, the middle of a long text left out."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: 10 * most])
-    return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
-
-
-def help_text(root: Path = ROOT) -> str:
+def help_text() -> str:
     """Return the help, at most 24 lines of 80 columns."""
-    return HELP.format(profiles=textwrap.shorten(", ".join(parameter_files(root)), 30, placeholder=" ..."))
+    return HELP.format(profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ..."))
 
 
 def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
     try:
-        args = check(argv)
-    except WordError as error:
-        print(f"run_all.sh: {printable(str(error))}", file=sys.stderr)
+        args = parse_and_check(argv)
+    except UserError as error:
+        print(f"run_all.sh: {error}", file=sys.stderr)
         return 2
     print(help_text() if args.verb == "help" else args.verb)
     return 0

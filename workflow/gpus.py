@@ -15,8 +15,14 @@ def list_gpus() -> list[str]:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [word.strip() for word in chosen.split(",") if word.strip() not in ("", "-1")]
-    code, listed = run_program("nvidia-smi", "-L")
-    return list_gpus_of_torch() if code else re.findall(r"^GPU .*\(UUID: ([^)]+)\)", listed, flags=re.M)
+    return list(memory_by_gpu()) or list_gpus_of_torch()
+
+
+def memory_by_gpu() -> dict[str, float]:
+    """Return the bytes of memory of every GPU, by UUID; an empty dictionary without nvidia-smi."""
+    _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
+    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
+    return {uuid: 2**20 * float(size) for uuid, size in rows}
 
 
 def list_gpus_of_torch() -> list[str]:
@@ -28,11 +34,3 @@ def list_gpus_of_torch() -> list[str]:
         return []
     code, found = run_program(sys.executable, "-c", LOOK)
     return [] if code else [f"GPU-{uuid}" for uuid in found.split()]
-
-
-def gpu_memory(names: list[str]) -> list[float]:
-    """Return the bytes of memory of each GPU; an empty list without nvidia-smi, or if it names them otherwise."""
-    _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
-    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
-    found = {uuid: 2**20 * float(size) for uuid, size in rows}
-    return [found[name] for name in names] if set(names) <= set(found) else []

@@ -1,28 +1,23 @@
 """Estimate the peak memory of a model: its weights, and the caches and logits of the rows that it decodes together."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
+
+from workflow.pipeline import Run
 
 SAMPLING_BYTES = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
 SPARE = 1.1  # memory for weights, in multiples of their size
 
 
-class Place(NamedTuple):
-    """Where a model runs: its name in messages, and its free memory in bytes."""
-
-    name: str
-    memory: float
-
-
-def find_place(on_gpu: bool, gpus: int = 1) -> Place:
-    """Return the processor, the first visible GPU, or `gpus` GPUs like it together."""
+def find_place(on_gpu: bool, gpus: int = 1) -> tuple[str, float]:
+    """Return the name and the free bytes of the processor, the first visible GPU, or `gpus` GPUs like it together."""
     if not on_gpu:
-        return Place("CPU", psutil.virtual_memory().available)
+        return "CPU", psutil.virtual_memory().available
     import torch
 
     memory = torch.cuda.mem_get_info()[0]
-    return Place(f"all {gpus} GPUs", gpus * memory) if gpus > 1 else Place(torch.cuda.get_device_name(), memory)
+    return (f"all {gpus} GPUs", gpus * memory) if gpus > 1 else (torch.cuda.get_device_name(), memory)
 
 
 def cache_numbers_per_token(network: Any) -> int:
@@ -33,25 +28,24 @@ def cache_numbers_per_token(network: Any) -> int:
     return 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width
 
 
-def bytes_per_token(network: Any, number_bytes: int, longest: int) -> float:
-    """Return decoding's bytes per token: its cache, one layer's copy while the cache grows, its share of sampling.
+def about_memory(run: Run, preflight: Any) -> tuple[str, str]:
+    """Compare the memory that weights and decoding need with what is free where the model runs. Return a level and a
+    line."""
+    from lib.generate import models
 
-    `longest`: tokens of prompt and response at most.
-    """
-    config = network.config.get_text_config()
-    cache = cache_numbers_per_token(network) * number_bytes
-    return cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest
-
-
-def check_memory(network: Any, number_bytes: int, batch_tokens: int, longest: int, place: Place) -> tuple[str, str]:
-    """Compare the memory that weights and decoding need with what is free. Return a level and a line."""
-    weights = SPARE * network.num_parameters() * number_bytes
-    token = bytes_per_token(network, number_bytes, longest)
+    lm, batch_tokens = preflight.lm, run.values["max_batch_tokens"]
+    config, number_bytes = lm.model.config.get_text_config(), models.loading_dtype(lm.spec, lm.model).itemsize
+    longest = preflight.estimate_prompt() + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
+    # per token: its cache, one layer's copy while the cache grows, its share of sampling
+    cache = cache_numbers_per_token(lm.model) * number_bytes
+    token = cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest
+    weights = SPARE * lm.model.num_parameters() * number_bytes
     need, rows = weights + token * max(batch_tokens, longest), max(1, batch_tokens // longest)
-    size = f"{network.num_parameters() / 1e9:.2g} billion parameters"
+    size = f"{lm.model.num_parameters() / 1e9:.2g} billion parameters"
     text = f"{size}, up to {need / 1e9:.2g} GB with {rows} rows at once"
-    if need <= place.memory:
+    place, free = find_place(models.runs_on_gpu(lm.model), run.gpus if lm.spec.gpus == "all" else 1)
+    if need <= free:
         return "ok", text
-    room = int((place.memory - weights) / token)
+    room = int((free - weights) / token)
     remedy = f"max_batch_tokens {room} would fit" if room > 0 else "too little for the weights alone"
-    return "wrong", f"{text}: {place.name} has {place.memory / 1e9:.0f} GB free; {remedy}"
+    return "wrong", f"{text}: {place} has {free / 1e9:.0f} GB free; {remedy}"

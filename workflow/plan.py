@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib import params
+from lib.parameter_types import as_list
 from lib.paths import UserError
 from workflow import finding, gpus, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, Run
@@ -54,10 +55,16 @@ def choose_values(args: Namespace) -> dict:
     if args.verb in (REPLAY, "verify"):
         values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"], say)
     for kind, load in params.LOADERS.items():
-        restrict_to_selection(values, kind)
-        for name in values[kind + "s"]:
-            load(validate_name(kind, name))
-    check_unique_labels(values)
+        chosen = values[f"{kind}s"]
+        for name, value in values.items():  # single figures show what is there
+            if params.kind_of(name) == kind:
+                kept = [item for item in as_list(value) if item in chosen] or chosen
+                values[name] = kept if isinstance(value, list) else kept[0]
+        by_label: dict[str, str] = {}  # tables could not distinguish two of one label
+        for name in chosen:
+            label = load(validate_name(kind, name)).label
+            if (first := by_label.setdefault(label, name)) != name:
+                raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
     return values
 
 
@@ -65,26 +72,6 @@ def validate_name(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
         raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
-    if kind == "profile" and name.startswith("lab-"):
-        raise UserError(f"profile '{name}': a name that begins with 'lab-' is kept for what is run by hand")
+    if kind == "profile" and re.match(f"(lab|{REPLAY}|{PUBLISHED})(-|$)", name):
+        raise UserError(f"profile '{name}': 'lab', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs")
     return name
-
-
-def check_unique_labels(values: dict) -> None:
-    """Raise UserError if two models (or datasets) have the same label: tables could not distinguish them."""
-    for kind, load in params.LOADERS.items():
-        labels: dict[str, str] = {}
-        for name in values[kind + "s"]:
-            label = load(name).label
-            if (first := labels.setdefault(label, name)) != name:
-                raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
-
-
-def restrict_to_selection(values: dict, kind: str) -> None:
-    """Restrict the models (or datasets) of single figures to those of the command line."""
-    chosen = values[kind + "s"]
-    for name, value in values.items():
-        if name.endswith(f"_{kind}s"):
-            values[name] = [item for item in value if item in chosen] or chosen
-        elif name.endswith(f"_{kind}") and value not in chosen:
-            values[name] = chosen[0]

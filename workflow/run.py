@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, extras, finding, fresh, hub, locks, slurm, usable, weights
+from workflow import check, cli, finding, fresh, hub, locks, model_checks, slurm, vllm, weights
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -52,8 +52,8 @@ def main(argv: list[str]) -> int:
     for number in STOPPING:
         signal.signal(number, handle)
     try:
-        return execute_command(cli.check(argv))
-    except (UserError, cli.WordError) as problem:
+        return execute_command(cli.parse_and_check(argv))
+    except UserError as problem:
         print_error(problem)
         return 2
     except BrokenPipeError:  # the reader of the pipe is gone: `| head`
@@ -106,7 +106,7 @@ def make(args: Namespace, run: Run) -> int:
     if args.dry_run:
         return list_jobs(run, args.force)
     with locks.run_lock(run) as scratch:
-        hub.pin_revisions(run)
+        hub.pin_revisions(run, anew="01" in args.force)
         rejected = fresh.reject(run, set(args.force))
         verdicts = fresh.judge_all(run, rejected)
         todo = [verdict for verdict in verdicts if verdict.needs_run]
@@ -122,7 +122,7 @@ def make(args: Namespace, run: Run) -> int:
             locks.remove_partial_files(run)
         fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = usable.with_small(run, models_of(jobs))
+        run = model_checks.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
@@ -171,10 +171,7 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     waiting = [name for name in models if weights.is_elsewhere(params.load_model_config(name))]
     if report_unusable(run, [name for name in models if name not in waiting]):
         return False
-    if models:
-        hub.check_dataset_files(run)
-    extras.install_vllm(run, jobs, say)
-    hub.fetch(models, say)
+    vllm.install_for(run, jobs, say)
     weights.fetch(models, say)
     return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
@@ -199,7 +196,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
 
 def report_unusable(run: Run, models: list[str]) -> bool:
     """Whether any of these models cannot be loaded; the reasons are printed. Checked before any job starts."""
-    reasons = usable.find_unusable(run, models)
+    reasons = model_checks.find_unusable(run, models)
     for text in reasons:
         print_error(text)
     return bool(reasons)

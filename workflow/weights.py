@@ -1,11 +1,12 @@
-"""GGUF files as weights: found in a folder or on the hub, and verified by their sha256 before the first job.
+"""The weights that jobs need: found on this machine or downloaded before the first job.
 
-A model's file may name a GGUF file. The run looks for it in the folder `source`, in models/, in the hub's cache and in
-the repository `source` on the hub. A link in artifacts/.models/<sha256>/ leads to the file that was verified. Each job
-loads that file by transformers' `gguf_file`.
+A model's file names a folder, a repository on the hub, or a GGUF file in either. A GGUF file may also lie in models/.
+It must have the sha256 of the model's file. A link in artifacts/.models/<sha256>/ leads the jobs to it.
 """
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from lib import params
@@ -15,88 +16,118 @@ from lib.paths import ROOT, UserError, local_path, nearest
 from workflow import hub
 from workflow.fingerprint import checksum
 
-Say = Callable[[str], None]
+# Weights as safetensors, configuration, tokenizer and template: nothing that must be unpickled or executed.
+WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
+TEXTS = ["*.json", "*.jinja", "*.txt", "*.model"]
+USABLE_SHARE = 0.95  # of a disk's free bytes
+
+
+def files_of(spec: Model) -> list[str]:
+    return [spec.gguf] if spec.gguf else WEIGHTS + TEXTS
+
+
+# ---- what is here ------------------------------------------------------------------------------------------
+
+
+def find_gguf(spec: Model) -> Path | None:
+    """Return the GGUF file in the folder `source`, in models/ or in the hub's cache; None if it is in none of them."""
+    file = local_path(spec.source) / str(spec.gguf)
+    for place in (file, ROOT / "models" / file.name):
+        if place.is_file():
+            return place
+    with suppress(UserError):
+        cached = Path(hub.download(spec, files_of(spec), local_files_only=True)) / str(spec.gguf)
+        return cached if cached.is_file() else None
+    return None
 
 
 def is_elsewhere(spec: Model) -> bool:
-    """Whether a model is a GGUF file that is yet to be fetched from the hub, or found nowhere."""
-    try:
-        return bool(spec.gguf) and not locate_file(spec)
-    except UserError:  # reported when it is fetched
-        return True
+    """Whether a model is a GGUF file that is not on this machine."""
+    return bool(spec.gguf) and not find_gguf(spec)
 
 
-def fetch(names: list[str], say: Say) -> None:
-    """Obtain, verify and link the GGUF files of these models. Raise UserError if one is not available."""
-    for name, spec in ((name, params.load_model_config(name)) for name in names):
-        if spec.gguf:
-            link_file(spec, obtain_file(name, spec, say))
+def find_config(spec: Model) -> tuple[str, dict[str, str]]:
+    """Return the folder with a model's configuration and tokenizer, and the name of the GGUF file that holds them.
+
+    From the hub only these are downloaded; a GGUF file must be here.
+    """
+    from lib.generate import models
+
+    if spec.gguf:
+        file = verified_gguf(spec)
+        return str(file.parent), {"gguf_file": file.name}
+    if hub.is_on_hub(spec):
+        return hub.download(spec, TEXTS), {}
+    folder = models.find_source(spec)
+    if not list(Path(folder).glob("*.safetensors")):
+        raise UserError(f"{spec.source} has no *.safetensors, the only weights that are loaded")
+    return folder, {}
 
 
-def obtain_file(name: str, spec: Model, say: Say) -> Path:
-    """Return a local GGUF file or download it. Raise UserError if its sha256 is wrong or the disk is too full."""
-    file = locate_file(spec)
-    if not file:
-        size = size_on_hub(spec)
-        if lack := hub.lack_of_cache_room(size):
-            raise UserError(lack)
-        say(f"fetching {name}: {format_gigabytes(size)} from {spec.source}")
-        file = hub.download_file(spec)
-    verify_file(spec, file)
+def verified_gguf(spec: Model) -> Path:
+    """Return the GGUF file. Raise UserError if it is not here, or not the one of the sha256."""
+    if not (file := find_gguf(spec)):
+        raise UserError(f"{spec.gguf} of {spec.source} is yet to be fetched")
+    if (found := checksum(str(file))) != spec.sha256:
+        raise UserError(f"{spec.gguf} has sha256 {found}, expected {spec.sha256}: it is not used")
     return file
 
 
-def locate_file(spec: Model) -> Path | None:
-    """Return the GGUF file in the folder `source`, in models/ or in the hub's cache. None if it is on the hub alone.
-
-    Raise UserError if `source` is a folder without it.
-    """
-    folder = local_path(spec.source)
-    file = folder / str(spec.gguf)
-    if folder.is_dir() and not file.is_file():
-        there = [path.name for path in folder.glob("*.gguf")]
-        raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(file.name, there)}")
-    return next((place for place in (file, copy_of(spec)) if place.is_file()), None) or hub.cached_file(spec)
+# ---- what is to be fetched ---------------------------------------------------------------------------------
 
 
-def copy_of(spec: Model) -> Path:
-    """Return the place of a GGUF file that was fetched by other means."""
-    return ROOT / "models" / Path(str(spec.gguf)).name
-
-
-def size_on_hub(spec: Model) -> int:
-    """Return the bytes of a GGUF file on the hub. Raise UserError if the hub lacks it."""
+def count_missing_bytes(spec: Model) -> int:
+    """Return the bytes of a model's files that are not downloaded yet. Raise UserError if they can't be had."""
+    if not hub.is_on_hub(spec) and not is_elsewhere(spec):
+        return 0
+    if not hub.names_repository(spec.source):
+        there = [path.name for path in local_path(spec.source).glob("*.gguf")]
+        raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), there)}")
     try:
-        return hub.file_size(spec)
-    except UserError as problem:
-        copy = copy_of(spec).relative_to(ROOT)
-        raise UserError(f"{problem}; or put it at {copy} (sha256 {spec.sha256})") from None
+        hub.resolve_revision("model", spec.source, spec.revision)
+        files = hub.download(spec, files_of(spec), dry_run=True)
+    except UserError:
+        with suppress(UserError):
+            if any(Path(hub.download(spec, files_of(spec), local_files_only=True)).glob(WEIGHTS[0])):
+                return 0
+        raise
+    if not files:
+        raise UserError(f"repository '{spec.source}' has no file '{files_of(spec)[0]}' on the hub")
+    return sum(file.file_size for file in files if file.will_download)
 
 
-def verify_file(spec: Model, file: Path) -> None:
-    """Raise UserError if a file is not the one of the sha256."""
-    if (found := checksum(str(file))) != spec.sha256:
-        raise UserError(f"{spec.gguf} has sha256 {found}, expected {spec.sha256}: it is not used")
+def free_bytes(place: Path) -> int:
+    """Return the free bytes on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.is_dir())).free
 
 
-def link_file(spec: Model, file: Path) -> None:
-    """Make the link by which the jobs find a verified file. It replaces an earlier one in one step."""
-    write_atomically(spec.place / Path(str(spec.gguf)).name, lambda link: link.symlink_to(file.resolve()))
+def why_no_room(wanted: int) -> str:
+    """Return why this many bytes of weights do not fit on the disk of the hub's cache; empty if they do."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    free = free_bytes(Path(HF_HUB_CACHE).expanduser())
+    if wanted <= USABLE_SHARE * free:
+        return ""
+    remedy = "free some, or set HF_HOME to a folder on a larger disk"
+    return f"the download of weights needs {wanted / 1e9:.3g} GB: the disk has {free / 1e9:.1f} GB free; {remedy}"
 
 
-def format_gigabytes(size: int) -> str:
-    return f"{size / 1e9:.3g} GB"
+def fetch(names: list[str], say: Callable[[str], None]) -> None:
+    """Download the weights that jobs need, after checking the access, revision and disk space of all of them. Verify
+    and link GGUF files."""
+    specs = {name: params.load_model_config(name) for name in names}
+    missing = {name: count_missing_bytes(spec) for name, spec in specs.items()}
+    if any(missing.values()) and (lack := why_no_room(sum(missing.values()))):
+        raise UserError(lack)
+    for name, spec in specs.items():
+        if missing[name]:
+            say(f"fetching {name}: {missing[name] / 1e9:.1f} GB of the repository {spec.source} on the hub")
+            hub.download(spec, files_of(spec))
+        if spec.gguf:
+            link_gguf(spec)
 
 
-def describe_weights(spec: Model) -> Iterator[tuple[str, str]]:
-    """Yield the lines of `check`, (level, text): the source and size of a GGUF file, and disk space to fetch it."""
-    if file := locate_file(spec):
-        verify_file(spec, file)
-        size = format_gigabytes(file.stat().st_size)
-        yield "ok", f"{spec.gguf} of {spec.source}, {size}, is here and of the right sha256: every job unpacks it"
-        return
-    size_there = size_on_hub(spec)
-    text = f"{spec.gguf} of {spec.source}, {format_gigabytes(size_there)} on the hub, is yet to be fetched"
-    yield "note", f"{text}: its prompt, end tokens and kind are looked at after that, before the first job"
-    if lack := hub.lack_of_cache_room(size_there):
-        yield "wrong", lack
+def link_gguf(spec: Model) -> None:
+    """Verify a GGUF file and make the link by which the jobs find it. It replaces an earlier one in one step."""
+    file = verified_gguf(spec)
+    write_atomically(spec.place / file.name, lambda link: link.symlink_to(file.resolve()))

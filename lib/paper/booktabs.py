@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -234,7 +233,5 @@ class ReportRecords:
             page = self.shown.to_html(index=False, na_rep="")
         return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
 
-    def _repr_json_(self) -> Any:
-        if self.records is not None:
-            return json.loads(self.records.to_json(orient="records", double_precision=15))
-        return None
+    def _repr_json_(self) -> list | None:
+        return None if self.records is None else json.loads(self.records.to_json(orient="records", double_precision=15))

@@ -125,9 +125,10 @@ def format_values(values: pd.Series, form: Callable[[float], str] = "{:.3f}".for
     return values.map(form, na_action="ignore").astype(object).fillna(DASH)
 
 
-def format_3dp(value: float) -> str:
-    """Return three decimals without a leading zero: .053, -.209, 1.000."""
-    return f"{value:z.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:z.3f}"
+def format_3dp(value: float, sign: str = "") -> str:
+    """Return three decimals without a leading zero: .053, -.209, 1.000; +.012 with the sign "+"."""
+    text = f"{value:{sign}z.3f}"
+    return text.replace("0.", ".", 1) if abs(value) < 0.9995 else text
 
 
 def format_two_digits(value: float) -> str:
@@ -177,8 +178,7 @@ def label_rows(frame: pd.DataFrame, models: Labels, datasets: Labels) -> pd.Data
 
 def categorize(values: pd.Series, order: Iterable[str]) -> pd.Categorical:
     """Return words as categories in this order, without those that are absent."""
-    there = set(values)
-    return pd.Categorical(values, [word for word in dict.fromkeys(order) if word in there], ordered=True)
+    return pd.Categorical(values, [word for word in dict.fromkeys(order) if word in set(values)], ordered=True)
 
 
 def pivot_labeled(

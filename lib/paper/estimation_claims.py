@@ -47,8 +47,7 @@ def overconfidence_of_answers(results: Results) -> pd.DataFrame:
 @introduction("aggregating over the full reasoning trajectory yields discriminative confidence estimates", "generally")
 @main_table("Seq Avg has a higher AUROC than Ans Avg")
 def seq_discriminates(results: Results) -> pd.DataFrame:
-    auroc = raw_errors(results, "seq_avg", "ans_avg", metric="auroc")
-    return auroc.assign(agrees=auroc.seq_avg > auroc.ans_avg)
+    return raw_errors(results, "seq_avg", "ans_avg", metric="auroc").assign(agrees=lambda of: of.seq_avg > of.ans_avg)
 
 
 @introduction("not reflected in the decoded output, even when the generated answer remains unchanged", "generally")
@@ -237,8 +236,7 @@ def conditional_stays(results: Results) -> pd.DataFrame:
 @finding_2("individual forward passes produce similarly sharp distributions", "generally")
 @main_figure("over passes, the entropy of a response varies by at most 20% of its mean (SD)")
 def passes_sharp(results: Results) -> pd.DataFrame:
-    passes = results.frame("passes")
-    return passes[[*PAIR, "entropy_variation"]].assign(agrees=passes.entropy_variation <= 0.2)
+    return results.frame("passes")[[*PAIR, "entropy_variation"]].assign(agrees=lambda of: of.entropy_variation <= 0.2)
 
 
 @finding_2("the predictive entropy increases with T", "generally")
@@ -295,5 +293,5 @@ def token_reduction(results: Results) -> pd.DataFrame:
 @finding_3("particularly relevant for long outputs", "generally")
 @in_situ_table("the share of tokens saved grows with the length of the response (rank correlation)")
 def saving_grows(results: Results) -> pd.DataFrame:
-    costs = results.frame("verification")
-    return costs[[*PAIR, "saving_with_length"]].assign(agrees=costs.saving_with_length > 0)
+    costs = results.frame("verification")[[*PAIR, "saving_with_length"]]
+    return costs.assign(agrees=costs.saving_with_length > 0)

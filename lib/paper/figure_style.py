@@ -12,11 +12,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import matplotlib as mpl
-import matplotlib.style
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
@@ -81,7 +80,7 @@ class Figure:
     def save(self, kind: str) -> bytes:
         """Return the figure as `png` or `pdf`, without what differs between two processes."""
         without = ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
-        with paper_style(), io.BytesIO() as buffer:
+        with style.context(STYLE_SHEETS), io.BytesIO() as buffer:
             self.canvas.savefig(buffer, format=kind, metadata=dict.fromkeys(without))
             return buffer.getvalue()
 
@@ -98,7 +97,7 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with paper_style():
+        with style.context(STYLE_SHEETS):  # whatever a notebook has set
             canvas = draw(*args, **kwargs)
             add_legend(canvas)
             canvas.draw_without_rendering()
@@ -106,11 +105,6 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
             return Figure(canvas)
 
     return figure
-
-
-def paper_style() -> Any:
-    """Return the context for drawing and saving figures, independent of the notebook's settings."""
-    return mpl.style.context(STYLE_SHEETS)
 
 
 def add_legend(canvas: Canvas) -> None:

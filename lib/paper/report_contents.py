@@ -16,6 +16,7 @@ from scipy.stats import norm
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
+from lib.calibrate.experiments import SOURCE
 from lib.paper import tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
 from lib.paper.cells import label_rows
@@ -71,21 +72,20 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
-    foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(find_foreign(here, paper).get)
-    reasons = foreign.bfill(axis=1).iloc[:, 0]
+    reasons = both[[*PAIR, *SOURCE]].map(find_foreign(here, paper).get).bfill(axis=1).iloc[:, 0]
     conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
     verdicts = [NOT_COMPARABLE + reasons.fillna(""), "not in the paper", "no interval printed", "inside"]
     both["verdict"] = np.select(conditions, verdicts, "outside")
     both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
-    words = {
-        "model": both["model_label"],
-        "dataset": both["dataset_label"],
-        "variant": [" ".join(filter(None, map(format_key_part, parts))) for parts in both[VARIANT].to_numpy()],
-        "estimator": both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
-        "difference": both["value"] - both["value_paper"],
-    }
+    both = both.assign(
+        model=both["model_label"],
+        dataset=both["dataset_label"],
+        variant=[" ".join(filter(None, map(format_key_part, parts))) for parts in both[VARIANT].to_numpy()],
+        estimator=both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
+        difference=both["value"] - both["value_paper"],
+    )
     columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
-    frame = both.assign(**words)[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
+    frame = both[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 
@@ -197,12 +197,8 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     rows = counted["rows"].sum()
     unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
     shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
-    lines = [
-        *describe_sources(run, results),
-        f"{shares}, {cut:.1%} cut by length.",
-        *describe_row_counts(results),
-        *explain_empty_cells(run, results),
-    ]
+    lines = [*describe_sources(run, results), f"{shares}, {cut:.1%} cut by length."]
+    lines += [*describe_row_counts(results), *explain_empty_cells(run, results)]
     frame = pd.DataFrame({"note": lines})
     return ReportRecords(frame, frame)
 

@@ -39,6 +39,7 @@ BOX = """<div style="flex: 1 1 20em; min-width: 0"><b>%s</b>
 <pre style="white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .5em">%s</pre></div>"""
 TEMPLATE = Path(__file__).with_suffix(".html.jinja")
 SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
+TOKENS_LISTED = 5  # most probable tokens to list
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 100 bytes each; longer responses lose their beginning
 
 # ---- exchanges
@@ -167,9 +168,14 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     first, (start, end) = max(0, n - most), one.span or (n, n)
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
-    words = map(spell, map(int, row.token_ids[first:n]))
+    words, others = map(spell, map(int, row.token_ids[first:n])), list_probable_tokens(row, spell)
     tokens = [
-        {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": f"{p[i]:.4f}"}
+        {
+            "text": text,
+            "shade": int(shades[i]),
+            "answer": bool(start <= i < end),
+            "tip": f"{p[i]:.4f}{others.get(i, '')}",
+        }
         for i, text in enumerate(words, first)
     ]
     names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
@@ -177,3 +183,17 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     title = f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}"
     question = row.question if isinstance(row.question, str) else ""
     return {"title": title, "question": question, "left_out": first, "tokens": tokens}
+
+
+def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str]:
+    """Return the most probable tokens, with probabilities, at each position with stored logits.
+
+    The log-partition of the softmax follows from the chosen token's logit and log-probability.
+    """
+    listed = {}
+    for place, position in enumerate(row.kept_positions):
+        logits = np.asarray(row.top_logits[place], dtype=float)[:TOKENS_LISTED]
+        p = np.exp(logits - float(row.chosen_logit[place]) + float(row.token_logprobs[position]))
+        words = (f"{spell(int(token))} {value:.4f}" for token, value in zip(row.top_ids[place], p, strict=False))
+        listed[int(position)] = f": {', '.join(words)}"
+    return listed

@@ -20,9 +20,9 @@ from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
 from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
+from lib.score.beyond_calibration import BASE
 from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS
-from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})
@@ -239,7 +239,7 @@ def calibration_transfer_summary(results: Results) -> Table:
     rows = pd.DataFrame([move[1:] for move in moves], pd.MultiIndex.from_tuples(labels, names=names), [*SOURCE, *PAIR])
     columns = lines({"method": {name: how.label for name, how in METHODS.items()}}, metric="delta_ece")
     numbers = place(results.frames["calibration_transfer_summary"], rows, columns)
-    numbers["text"] = cells.format_values(numbers.value, lambda change: f"${format_signed(change)}$")
+    numbers["text"] = cells.format_values(numbers.value, lambda change: f"${cells.format_3dp(change, '+')}$")
     numbers["bold"] = numbers.text.str.startswith("$-") & (numbers.dataset == results.hardest_dataset)
     return set_table(numbers, rows, columns, "l" + "r" * len(METHODS), results.title)
 
@@ -249,11 +249,6 @@ def family_labels(models: Mapping[str, str]) -> dict[str, str]:
     labels = dict(models)
     cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
     return cut if len(set(cut.values())) == len(cut) > 1 else labels
-
-
-def format_signed(value: float) -> str:
-    """Return three decimals with a sign: +.012, -.209."""
-    return f"{'+' if round(value, 3) >= 0 else '-'}{cells.format_3dp(abs(value))}"
 
 
 # ---- beyond the paper

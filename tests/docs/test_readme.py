@@ -11,7 +11,7 @@ import pytest
 
 from docs.tables.findings import counted_in_report, renewed
 from lib.paper.verdicts import CLAIMS
-from lib.paths import ROOT
+from lib.paths import ROOT, UserError
 from workflow import cli
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,7 +49,8 @@ def commands(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_command_is_understood(page, tmp_path):
+def test_every_command_is_understood(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
     shutil.copytree(ROOT / "params", tmp_path / "params")
     for folder in ("", "models", "datasets"):  # a user's own
         (tmp_path / "params" / folder / "mine.yaml").touch()
@@ -57,8 +58,8 @@ def test_every_command_is_understood(page, tmp_path):
     words = {"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}
     for command in commands(page.read_text(encoding="utf-8")):
         try:
-            assert cli.check([words.get(word, word) for word in command.split()[1:]], tmp_path).verb
-        except cli.WordError as problem:
+            assert cli.parse_and_check([words.get(word, word) for word in command.split()[1:]]).verb
+        except UserError as problem:
             pytest.fail(f"{page.name}: {command}: {problem}")
 
 

@@ -263,7 +263,7 @@ def test_beside_a_model_that_is_at_hand():
 
 def test_check_says_it_before_any_work(capsys):
     """A notebook of its own stands for the four that ask the model."""
-    planned = plan(cli.check(["check", "demo", "--models", "logged", "--datasets", "demo-logged"]))
+    planned = plan(cli.parse_and_check(["check", "demo", "--models", "logged", "--datasets", "demo-logged"]))
     assert planned.absent == ("logged",) and {job.notebook.number for job in planned.jobs if job.model} == {"01b"}
     assert check.main(planned, print) == 0
     said = capsys.readouterr().out

@@ -37,7 +37,10 @@ def test_probabilities_are_those_of_the_frame(generations, followed):
     row = token_statistics.rows_of_example(generations, followed).iloc[0]
     (view,) = response_views.show_tokens(generations, [followed]).views
     tokens, p = view["tokens"], np.exp(row.token_logprobs[: len(view["tokens"])])
-    assert [float(token["tip"]) for token in tokens] == pytest.approx(p, abs=6e-5)
+    assert [float(token["tip"].split(":")[0]) for token in tokens] == pytest.approx(p, abs=6e-5)
+    for i in range(*followed.span):
+        listed = dict(said.rsplit(" ", 1) for said in reversed(tokens[i]["tip"].split(": ", 1)[1].split(", ")))
+        assert float(listed[tokens[i]["text"]]) == pytest.approx(p[i], abs=6e-5), "of the same distribution"
     assert float(view["title"].rsplit(" ", 1)[1]) == pytest.approx(p.mean(), abs=6e-4)
     assert [i for i, token in enumerate(tokens) if token["answer"]] == list(range(*followed.span))
     assert "".join(token["text"] for token in tokens if token["answer"]) == row.answer

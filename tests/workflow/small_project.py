@@ -75,7 +75,7 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
 ]
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
-    "usable.py": "def find_unusable(run, names):  # its models are none\n    return []\n\n"
+    "model_checks.py": "def find_unusable(run, names):  # its models are none\n    return []\n\n"
     "def with_small(run, names):\n    return replace(run, small=tuple(names))",
 }
 NOTEBOOKS = {

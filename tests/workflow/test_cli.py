@@ -7,7 +7,17 @@ import sys
 import pytest
 from small_project import ROOT, write
 
+from lib.paths import UserError
 from workflow import cli
+from workflow.plan import plan
+
+BOOTSTRAP = [
+    "workflow/cli.py",
+    "workflow/environment.py",
+    "workflow/installer.py",
+    "workflow/__init__.py",
+    "lib/paths.py",
+]
 
 
 def test_a_wrong_word_installs_nothing(project):
@@ -17,28 +27,34 @@ def test_a_wrong_word_installs_nothing(project):
     assert not (project.root / ".venv").exists() and not (project.root / ".venv.lock").exists()
 
 
-def test_right_words(project):
+def test_right_words(inside):
     line = "verify demo --models tiny --add-models other --datasets easy --force 1 02_single_pass --cores=3"
-    found = cli.check(line.split(), project.root)
+    found = cli.parse_and_check(line.split())
     assert (found.verb, found.profile, found.run) == ("verify", "demo", "demo")
     assert (found.models, found.add_models, found.datasets) == (["tiny"], ["other"], ["easy"])
     assert (found.force, found.cores) == (["01", "02"], 3)
 
 
-@pytest.mark.parametrize("name", ["cli.py", "environment.py", "installer.py", "__init__.py"])
+@pytest.mark.parametrize("name", BOOTSTRAP)
 def test_bootstrap_is_standard_library_and_old_syntax(name):
-    for node in ast.walk(ast.parse((ROOT / "workflow" / name).read_text(), feature_version=(3, 8))):
+    for node in ast.walk(ast.parse((ROOT / name).read_text(), feature_version=(3, 8))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names == ["workflow.installer"]
+        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (
+            ["workflow.installer"],
+            ["lib.paths"],
+        )
 
 
-@pytest.mark.parametrize("line, name", [("replay-x", "replay-x"), ("check check", "check")])
-def test_a_profile_with_the_name_of_a_verb_is_refused(project, line, name):
-    """It would never be run, or as a replay of what is shipped."""
-    (project.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
-    with pytest.raises(cli.WordError, match=rf"^params/{name}.yaml has the name of a verb"):
-        cli.check(line.split(), project.root)
+@pytest.mark.parametrize("words", ["replay-x", "verify published"])
+def test_a_profile_with_the_name_of_another_run_is_refused(inside, words):
+    """It would be run as a replay of what is shipped, or of the paper's numbers."""
+    name = words.split()[-1]
+    (inside.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
+    with pytest.raises(
+        UserError, match=f"^profile '{name}': 'lab', 'replay' and 'published' begin the names of other runs"
+    ):
+        plan(cli.parse_and_check(words.split()))
 
 
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
@@ -49,7 +65,7 @@ def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
     assert project.shell("replay", cwd=tmp_path, **given) == (2, said)
 
 
-def test_a_symbolic_link_to_the_script_itself(project, tmp_path):
-    (tmp_path / "go").symlink_to(project.root / "run_all.sh")
-    done = subprocess.run([tmp_path / "go", "help"], capture_output=True, text=True, env=project.environment())
-    assert done.stdout == f"{cli.help_text(project.root)}\n", done.stderr
+def test_a_symbolic_link_to_the_script_itself(inside, tmp_path):
+    (tmp_path / "go").symlink_to(inside.root / "run_all.sh")
+    done = subprocess.run([tmp_path / "go", "help"], capture_output=True, text=True, env=inside.environment())
+    assert done.stdout == f"{cli.help_text()}\n", done.stderr

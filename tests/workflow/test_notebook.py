@@ -24,9 +24,7 @@ def test_progress_is_told_line_by_line():
     assert told == ["progress: shard 1/2: x", "progress: shard 2/2: y"]
 
 
-LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
-GPU 1: NVIDIA A100 (UUID: GPU-bbbb-2)
-"""
+LISTED = "GPU-aaaa-1, 81559\nGPU-bbbb-2, 81559\n"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from lib import params
 from lib.paths import UserError
-from workflow import extras
+from workflow import vllm
 from workflow.pipeline import Run
 
 GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
@@ -22,8 +22,8 @@ def place(tmp_path, monkeypatch):
     """A lock and an environment of their own, and the commands that would make it."""
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
     (tmp_path / "lock").write_text("six==1.17.0")
-    monkeypatch.setattr(extras, "lock_of", lambda name: tmp_path / "lock")
-    monkeypatch.setattr(extras, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(vllm, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(vllm, "VENV", tmp_path / "venv")
     commands = []
 
     def done(command, **options):
@@ -38,25 +38,25 @@ def place(tmp_path, monkeypatch):
 def test_it_is_made_once_and_again_for_another_lock(place):
     said = []
     for _ in range(2):
-        extras.install_vllm(run(), [GENERATE], said.append)
+        vllm.install_for(run(), [GENERATE], said.append)
     assert len(said) == 1 and len(place.commands) == 2 and "--require-hashes" in place.commands[1]
     (place.folder / "lock").write_text("fails==1")
-    with pytest.raises(UserError, match="venv can't be installed, for the reason above; fix it, or write `engine: t"):
-        extras.install_vllm(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
-    assert len(said) == 2 and not extras.is_installed(extras.VENV, "vllm")
+    with pytest.raises(
+        UserError, match="the installation of vLLM failed for the reason above; fix it .* or write `engine: t"
+    ):
+        vllm.install_for(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
+    assert len(said) == 2 and not vllm.is_installed()
 
 
 def test_refusals(place, monkeypatch):
     def refuses(words: str, gpus: int = 1) -> None:
         with pytest.raises(UserError, match=words):
-            extras.install_vllm(run(gpus), [GENERATE], print)
+            vllm.install_for(run(gpus), [GENERATE], print)
 
-    refuses("needs a GPU with CUDA.*`engine: transformers`, or set VLLM_PYTHON", gpus=0)
-    monkeypatch.setattr(extras.shutil, "which", lambda name: None)
+    refuses("needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_PYTHON", gpus=0)
+    monkeypatch.setattr(vllm.shutil, "which", lambda name: None)
     refuses("no C compiler is found here")
-    monkeypatch.setattr(extras.shutil, "which", lambda name: name)
-    monkeypatch.setattr(extras, "DISK_BYTES", 1e18)
-    refuses("the installation of vLLM needs .* GB: the disk .*`engine: transformers`")
+    monkeypatch.setattr(vllm.shutil, "which", lambda name: name)
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
-    extras.install_vllm(run(gpus=0), [GENERATE], print)
+    vllm.install_for(run(gpus=0), [GENERATE], print)
     assert not place.commands

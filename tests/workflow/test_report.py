@@ -92,9 +92,9 @@ COMMANDS = ["demo", "small", "paper", "pilot", "replay", "replay small", "publis
 @pytest.mark.parametrize("words", COMMANDS)
 def test_the_command_at_the_foot_makes_this_run(words):
     """As the command line reads it: it is the one that names the run so."""
-    run = cli.check(words.split()).run
+    run = cli.parse_and_check(words.split()).run
     (printed,) = re.findall(r"<code>\./run_all\.sh ([^<]*)</code>", report_page({"run": run}, {}))
-    assert cli.check(printed.split()).run == run and f"artifacts/{run}/" in report_page({"run": run}, {})
+    assert cli.parse_and_check(printed.split()).run == run and f"artifacts/{run}/" in report_page({"run": run}, {})
 
 
 def test_a_run_by_hand_has_no_command():

@@ -3,7 +3,6 @@
 import shutil
 from types import SimpleNamespace
 
-import huggingface_hub
 import pytest
 import test_hub
 import tiny_gguf
@@ -13,7 +12,7 @@ from small_project import write
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
-from workflow import usable, weights
+from workflow import model_checks, weights
 from workflow.pipeline import Run
 
 
@@ -30,8 +29,10 @@ def here(inside, monkeypatch):
     write(inside.root / "params/models/small.yaml", text)
 
     def obtain(**changed):
-        spec = params.load_model_config("small").model_copy(update=changed)
-        return weights.obtain_file("small", spec, said.append)
+        own = {"label": "Small", "source": "someone/small-GGUF", "gguf": "small.gguf", "sha256": sha256} | changed
+        write(inside.root / "params/models/small.yaml", "".join(f"{key}: {value}\n" for key, value in own.items()))
+        weights.fetch(["small"], said.append)
+        return (models / sha256 / "small.gguf").resolve()
 
     def kept() -> set[str]:
         return {path.name for path in models.glob("*") if not path.name.endswith(".lock")}
@@ -53,54 +54,59 @@ def test_a_verified_file_is_linked_for_the_jobs(here):
 
 
 class Hub(test_hub.Hub):
-    """A hub that has the file, its size and (as `said`) its checksum."""
+    """A hub that has the file."""
 
-    def __init__(self, monkeypatch, file, said="", error=None):
+    def __init__(self, monkeypatch, file, error=None):
         super().__init__(monkeypatch, error)
-        self.file, self.said = file, said or tiny_gguf.sha256(file)
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda source, name, revision=None: str(self.file))
+        self.file = file
 
-    def get_paths_info(self, source, paths, revision=None):
-        self.asked.append((source, *paths, revision))
-        lfs = SimpleNamespace(sha256=self.said)
-        return [SimpleNamespace(size=self.file.stat().st_size, lfs=lfs)] if paths == ["small.gguf"] else []
+    def snapshot_download(self, source, *, allow_patterns, revision, local_files_only=False, dry_run=False, **options):
+        asked = (source, *allow_patterns, revision)
+        if local_files_only and asked not in self.fetched:
+            raise errors.LocalEntryNotFoundError("not cached")
+        if dry_run:
+            found = SimpleNamespace(file_size=self.file.stat().st_size, will_download=True)
+            return [found] if allow_patterns == ["small.gguf"] else []
+        self.fetched.append(asked)
+        return str(self.file.parent)
 
 
 def test_it_is_fetched_from_the_hub(here, monkeypatch):
     here.served.unlink()
     hub = Hub(monkeypatch, here.file)
     assert here.obtain(revision="abc") == here.file
-    assert hub.asked[1:] == [("someone/small-GGUF", "small.gguf", "abc")]
+    assert set(hub.fetched) == {("someone/small-GGUF", "small.gguf", "abc")}
     (line,) = here.said
-    assert line.startswith("fetching small: ") and line.endswith(" GB from someone/small-GGUF")
+    assert line.startswith("fetching small: ") and line.endswith(" GB of the repository someone/small-GGUF on the hub")
 
 
-@pytest.mark.parametrize(
-    "changed, answer, line",
-    [
-        (
-            {},
-            {"error": errors.OfflineModeIsEnabled("x")},
-            r"can't be reached.*; or put it at models/small.gguf \(sha256 SUM\)$",
-        ),
-        ({}, {"said": "f" * 64}, f"of sha256 {'f' * 64}; or put it at .*SUM\\)$"),
-        ({"gguf": "smaller.gguf"}, {}, "has no file 'smaller.gguf' on the hub"),
-    ],
-)
-def test_where_the_hub_has_it_not(here, monkeypatch, changed, answer, line):
+@pytest.mark.parametrize("changed, error, line", [
+    ({}, errors.OfflineModeIsEnabled("x"), "can't be reached: connect, or name a folder as its `source`$"),
+    ({"gguf": "smaller.gguf"}, None, "has no file 'smaller.gguf' on the hub"),
+])  # fmt: skip
+def test_where_the_hub_has_it_not(here, monkeypatch, changed, error, line):
     here.served.unlink()
-    Hub(monkeypatch, here.file, **answer)
-    with pytest.raises(UserError, match=line.replace("SUM", here.sha256)):
+    Hub(monkeypatch, here.file, error)
+    with pytest.raises(UserError, match=line):
         here.obtain(**changed)
     assert not here.said and not here.kept()
 
 
+def test_a_file_of_other_bytes_on_the_hub_is_not_used(here, monkeypatch):
+    here.served.unlink()
+    Hub(monkeypatch, here.file)
+    with pytest.raises(UserError, match=f"has sha256 {here.sha256}, expected ffff"):
+        here.obtain(sha256="f" * 64)
+    assert not here.kept()
+
+
 def test_a_folder_that_holds_the_file(here, monkeypatch):
     Hub(monkeypatch, here.file, error=RuntimeError("asked"))
+    here.served.unlink()
     folder = str(here.file.parent)
-    assert here.obtain(source=folder) == here.file and not here.kept()
     with pytest.raises(UserError, match="no file smal.gguf in .*; did you mean 'small.gguf'"):
         here.obtain(source=folder, gguf="smal.gguf")
+    assert here.obtain(source=folder) == here.file
     here.file.write_bytes(b"other bytes")
     with pytest.raises(UserError, match=f"expected {here.sha256}"):
         here.obtain(source=folder)
@@ -109,32 +115,21 @@ def test_a_folder_that_holds_the_file(here, monkeypatch):
 def test_a_full_disk_is_said_before(here, monkeypatch):
     here.served.unlink()
     Hub(monkeypatch, here.file)
-    monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
-    with pytest.raises(UserError, match="^the download of weights needs .* GB: the disk .* has 0.0 GB free"):
+    monkeypatch.setattr(weights, "free_bytes", lambda place: 1000)
+    with pytest.raises(UserError, match="^the download of weights needs .* GB: the disk has 0.0 GB free"):
         here.obtain()
-
-
-def lines(spec) -> list[str]:
-    return [" ".join(line) for line in weights.describe_weights(spec)]
 
 
 def test_what_check_says(here, monkeypatch):
     Hub(monkeypatch, here.file)
     spec = params.load_model_config("small")
-    assert not weights.is_elsewhere(spec)
-    (found,) = lines(spec)
-    assert found.startswith("ok small.gguf of someone/small-GGUF, ") and "of the right sha256" in found
-    folder, named = usable.find_config(spec)
+    folder, named = weights.find_config(spec)
     assert models.is_small(models.outline_network(models.read_config(folder, **named)))
     here.served.unlink()
-    monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
     assert weights.is_elsewhere(spec)
-    found, room = lines(spec)
-    assert (
-        found.startswith("note small.gguf of someone/small-GGUF, ") and " GB on the hub, is yet to be fetched" in found
-    )
-    assert "are looked at after that, before the first job" in found
-    assert room.startswith("wrong the download of weights needs")
+    ((level, text),) = model_checks.about_model(Run("demo", {"models": ["small"]}), "small", {})
+    assert level == "note" and text.startswith("small.gguf of someone/small-GGUF, ") and "GB on the hub" in text
+    assert text.endswith("it is looked at once it is fetched, before the first job")
 
 
 def check_here(here, **told) -> list[str]:
@@ -145,7 +140,7 @@ def check_here(here, **told) -> list[str]:
     text = f"label: Small\nsource: someone/small-GGUF\ngguf: small.gguf\nsha256: {sha256}\nsystem_prompt: false\n"
     write(here.project.root / "params/models/small.yaml", text)
     values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
-    found = usable.explain_errors(usable.check_usable(Run("demo", values), "small", {}))
+    found = model_checks.explain_errors(model_checks.about_model(Run("demo", values), "small", {}))
     return [text for level, text in found if level == "wrong"]
 
 
