@@ -29,7 +29,7 @@ OF_RESPONSE = (  # columns of responses that verification and dropout read
     *("question", "prompt_tokens", "token_ids", "answer_start", "answer_end"),
     *("last_number_start", "last_number_end", "thinking_end", "in_situ_logits"),
 )
-Work = Callable[[list], pd.DataFrame]
+RowWork = Callable[[list], pd.DataFrame]
 
 
 class RowCache:
@@ -53,7 +53,7 @@ class RowCache:
         self.folder = store.run_folder(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
-    def map(self, work: Work, items: Sequence[Any], about: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    def map(self, work: RowWork, items: Sequence[Any], about: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Return the rows of all items in order, and compute only the missing ones.
 
         Parameters

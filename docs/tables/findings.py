@@ -23,7 +23,8 @@ MINUTES = {"1": 5, "2": 4, "3": 2, "4": 5}
 
 
 def counted(verdicts_of: dict[str, Verdict]) -> str:
-    return "{} of {}".format(*finding.tally(verdicts_of))
+    held = [one.held for one in verdicts_of.values() if one.held is not None]
+    return f"{sum(held)} of {len(held)}"
 
 
 def counted_in_report(run: str, side: str, claims: list[Claim]) -> str:

@@ -45,14 +45,14 @@ def match_rows(ours: Signals, theirs: Signals) -> MatchedRuns:
     if not same.any():
         raise UserError("no response in common with what is shipped: these are other models or questions")
     return MatchedRuns(
-        ours=select_rows(ours, theirs.dropout, rows.loc[same, KEYS]),
-        theirs=select_rows(theirs, ours.dropout, rows.loc[same, KEYS]),
+        ours=keep_shared_rows(ours, theirs.dropout, rows.loc[same, KEYS]),
+        theirs=keep_shared_rows(theirs, ours.dropout, rows.loc[same, KEYS]),
         outcomes=Counter(outcome.mask(same, "same")),
         left_out=list_differing_rates(ours, theirs),
     )
 
 
-def select_rows(side: Signals, other_passes: pd.DataFrame, keys: pd.DataFrame) -> Signals:
+def keep_shared_rows(side: Signals, other_passes: pd.DataFrame, keys: pd.DataFrame) -> Signals:
     """Return the signals of these rows, and the passes that the other run has, too, and uses in the same way."""
     generations, verification, dropout = (
         frame.merge(keys, on=KEYS) for frame in (side.generations, side.verification, side.dropout)

@@ -54,7 +54,7 @@ def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, .
         return encode_prefix(lm, ids, len(passes))
 
 
-def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
+def tokens_to_read(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     """Return the token ids that a pass over a generations row reads, and how many of the last ones predict the
     answer."""
     start, end = answers.answer_span(row)
@@ -68,7 +68,7 @@ def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> 
     Each block is another forward pass with the same masks. Raise UserError if even a single pass exceeds the device's
     memory, or if logits are not finite.
     """
-    ids, answer = read_tokens(lm, row)
+    ids, answer = tokens_to_read(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
     cache = None
     if settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):

@@ -33,7 +33,16 @@ ENDINGS = {
     "lost": "failed|content_?filter|safety|recitation|refusal|blocklist|prohibited|spii|tool|function|malformed",
 }
 # other fields that may not be ignored
-PARTS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason", "token_logprobs"]
+OTHER_PARTS = [
+    "thinking",
+    "reasoning",
+    "error",
+    "refusal",
+    "tool_calls",
+    "stop_reason",
+    "done_reason",
+    "token_logprobs",
+]
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
@@ -148,7 +157,11 @@ def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
     if not {"text", "token_ids", "logprobs"} & raw.keys():
         return raw
     known = ResponseLine.model_fields
-    told = [name for name, value in raw.items() if value and difflib.get_close_matches(name, [*known, *PARTS], 1, 0.85)]
+    told = [
+        name
+        for name, value in raw.items()
+        if value and difflib.get_close_matches(name, [*known, *OTHER_PARTS], 1, 0.85)
+    ]
     return {name: value for name, value in raw.items() if name in known or name in told}
 
 

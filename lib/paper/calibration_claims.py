@@ -10,7 +10,7 @@ from lib.paper.claims import counted, format_cases, hard_dataset, pivot, quoted,
 from lib.score.estimators import PAPER_ESTIMATORS
 from lib.store import PAIR
 
-CELL = [*PAIR, "estimator"]
+ERROR_CELL = [*PAIR, "estimator"]
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]
 CURVE = [*PAIR, "method"]
 finding_4 = partial(quoted, "Finding 4")
@@ -26,7 +26,7 @@ def calibrated_errors(results: Results, table: str = "result_calibration") -> pd
     estimators = PAPER_ESTIMATORS if table == "result_isotonic" else ["ans_avg", "ans_joint", "p_true"]
     rows = table_rows(results, table).dropna(subset="relative")
     rows = rows[rows.estimator.isin(estimators) & (rows.method != "")]
-    return rows[[*CELL, "method", "value", "relative"]].rename(columns={"value": "ece", "relative": "gain"})
+    return rows[[*ERROR_CELL, "method", "value", "relative"]].rename(columns={"value": "ece", "relative": "gain"})
 
 
 @quoted("Abstract", "both of which substantially reduce in-domain calibration error", "all")
@@ -54,7 +54,9 @@ def platt_reduces(results: Results) -> pd.DataFrame:
 @cells("isotonic regression leaves a lower ECE than temperature or Platt scaling, or the same from more")
 def isotonic_below_temperature(results: Results) -> pd.DataFrame:
     rows = calibrated_errors(results)
-    ece, gain = (pivot(rows, "method", name, CELL).reindex(columns=["isotonic", "platt"]) for name in ("ece", "gain"))
+    ece, gain = (
+        pivot(rows, "method", name, ERROR_CELL).reindex(columns=["isotonic", "platt"]) for name in ("ece", "gain")
+    )
     cases = ece.join(gain.add_suffix("_gain"))
     tie = (cases.isotonic == cases.platt) & (cases.isotonic_gain > cases.platt_gain)
     return cases.assign(agrees=(cases.isotonic < cases.platt) | tie)
@@ -72,9 +74,9 @@ def isotonic_mends_curves(results: Results) -> pd.DataFrame:
 @finding_4("high raw ECE does not necessarily preclude effective post-hoc correction", "can")
 @cells("a raw ECE above .3 is below .15 after calibration")
 def high_raw_mends(results: Results) -> pd.DataFrame:
-    raw = raw_errors(results, *PAPER_ESTIMATORS).stack().rename_axis(CELL).rename("raw")
-    cases = calibrated_errors(results).join(raw, on=CELL).query("raw > 0.3")
-    return cases[[*CELL, "method", "raw", "ece"]].assign(agrees=cases.ece < 0.15)
+    raw = raw_errors(results, *PAPER_ESTIMATORS).stack().rename_axis(ERROR_CELL).rename("raw")
+    cases = calibrated_errors(results).join(raw, on=ERROR_CELL).query("raw > 0.3")
+    return cases[[*ERROR_CELL, "method", "raw", "ece"]].assign(agrees=cases.ece < 0.15)
 
 
 # ---- calibration rows

@@ -207,7 +207,7 @@ def draw_learning(
 
 
 @in_paper_style
-def learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
+def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)

@@ -31,7 +31,7 @@ from lib.tasks.numbers import canonical_number
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
-ENDINGS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet")
+FILE_ENDINGS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
 class Row(NamedTuple):
@@ -280,7 +280,7 @@ def hash_file(name: str) -> str:
 
 def find_ending(name: str) -> str | None:
     ending = Path(name.lower().removesuffix(".gz")).suffix
-    return ending if ending in ENDINGS else None
+    return ending if ending in FILE_ENDINGS else None
 
 
 def read_records(name: str) -> tuple[str, list[Any]]:
@@ -288,7 +288,7 @@ def read_records(name: str) -> tuple[str, list[Any]]:
     where, data = read_file(name)
     ending = find_ending(name)
     if ending is None:
-        raise UserError(f"{where}: files of questions end in {', '.join(ENDINGS)}, all also with .gz")
+        raise UserError(f"{where}: files of questions end in {', '.join(FILE_ENDINGS)}, all also with .gz")
     try:
         data = gzip.decompress(data) if name.lower().endswith(".gz") else data
         if ending == ".parquet":

@@ -38,7 +38,7 @@ def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
     tokens = pd.DataFrame({"logprob": [], "correct": []})
     drawn = [
         figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m"),
-        figures.reliability_panels({}), figures.learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
+        figures.reliability_panels({}), figures.draw_learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
         beyond_figures.answer_density(tokens),
     ]  # fmt: skip
     assert all(figure.save("png").startswith(b"\x89PNG") for figure in drawn)
