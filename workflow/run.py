@@ -129,10 +129,11 @@ def make(args: Namespace, run: Run) -> int:
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
-        if not run.wanted and not (ROOT / run.figures / "results.pdf").exists():
+        document = ROOT / run.figures / "results.tex"
+        if not run.wanted and document.exists() and not document.with_suffix(".pdf").exists():
             from workflow.export import typeset  # slow to import, and a start of what is up to date needs none
 
-            if line := typeset(ROOT / run.figures):
+            if line := typeset(document.parent):
                 say(line)
         ran, total, seconds = board.ran, len(verdicts), time.monotonic() - started
         say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
