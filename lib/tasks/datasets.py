@@ -270,7 +270,8 @@ def read_file(name: str) -> tuple[str, bytes]:
     path = paths.local_path(name)
     where = paths.relative_path(path)
     if path.parent.is_dir() and not os.path.lexists(path):
-        raise UserError(f"no file {where}; {nearest(path.name, os.listdir(path.parent))}")
+        alike = [other.name for other in path.parent.glob(f"*{path.suffix}")]
+        raise UserError(f"no file {where}; {nearest(path.name, alike)}")
     return where, files.read_bytes(path, where)
 
 
