@@ -319,7 +319,7 @@ def test_missing_files_name_the_nearest(tmp_path):
 @pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])
 def test_a_file_of_the_project_is_named_from_its_root(name):
     assert refusal(dataset({"all": name})).startswith("demo/README.md: files of questions end in .jsonl")
-    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl; did you mean")
+    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl; there is")
 
 
 def test_svamp_split_ids(tmp_path):
