@@ -33,8 +33,9 @@ def lines(levels: Mapping[Any, Mapping[Any, str]], **fixed: Any) -> pd.DataFrame
     names = [HEADINGS.get(level) for level in levels]
     labels = pd.MultiIndex.from_product([values.values() for values in levels.values()], names=names)
     frame = pd.DataFrame(index=labels).assign(**fixed)
-    for level, values in zip(levels, zip(*product(*levels.values()), strict=True), strict=True):
-        frame[list(level) if isinstance(level, tuple) else level] = list(values)
+    every = list(product(*levels.values()))  # none if a level has no values
+    for i, level in enumerate(levels):
+        frame[list(level) if isinstance(level, tuple) else level] = [values[i] for values in every]
     return frame
 
 

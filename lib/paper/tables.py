@@ -115,8 +115,9 @@ def dropout_grid_search(results: Results) -> Table:
     numbers = place(frame, rows, columns)
     lowest = numbers[cells.lowest(numbers, numbers.metric == "ece", *PAIR)].drop_duplicates(PAIR).row
     numbers["bold"] = numbers.row.isin(lowest)
-    labels = [(*pair, embolden(rate) if i in set(lowest) else rate) for i, (*pair, rate) in enumerate(rows.index)]
-    rows = rows.set_axis(pd.MultiIndex.from_tuples(labels, names=rows.index.names))
+    heads = rows.index.to_frame(index=False)
+    heads.iloc[lowest, -1] = heads.iloc[lowest, -1].map(embolden)
+    rows = rows.set_axis(pd.MultiIndex.from_frame(heads))
     return set_table(numbers, rows, columns, "llcccc", results.title)
 
 
