@@ -187,4 +187,4 @@ def pivot_labeled(
 ) -> pd.DataFrame:
     """Return values of a tidy frame with labels, three decimals, in the order of the run."""
     wide = label_rows(frame, models, datasets).pivot(index=index, columns=columns, values=values)
-    return wide.astype(float).round(3)
+    return wide.where(wide.notna(), math.nan).astype(float).round(3)
