@@ -5,6 +5,7 @@ are. If everything is up to date, it starts nothing.
 """
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -130,7 +131,8 @@ def make(args: Namespace, run: Run) -> int:
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
         document = ROOT / run.figures / "results.tex"
-        if not run.wanted and document.exists() and not document.with_suffix(".pdf").exists():
+        can_be_set = document.exists() and not document.with_suffix(".pdf").exists()
+        if not run.wanted and can_be_set and (todo or shutil.which("pdflatex")):
             from workflow.export import typeset  # slow to import, and a start of what is up to date needs none
 
             if line := typeset(document.parent):
