@@ -71,6 +71,8 @@ def why_unsupported(root: Path) -> str:
 def venv_command(venv: Path) -> list[str]:
     """Return the command that creates a virtual environment with pip: the first suitable Python, else uv."""
     for path in filter(None, map(shutil.which, PYTHONS)):
+        if path.startswith(f"{venv}/"):  # activated, and about to be removed: the Python that it was made of
+            path = os.path.realpath(path)
         if succeeds([path, "-I", "-c", SUITABLE]):
             return [path, "-m", "venv", str(venv)]
     if uv := shutil.which("uv"):
