@@ -44,6 +44,8 @@ def find_unusable(run: Run, names: list[str]) -> list[str]:
 
 def with_small(run: Run, names: list[str]) -> Run:
     """Return the run with those of these models that run on the processor on every machine."""
+    if not names:  # torch is slow to import
+        return run
     from lib.generate import models
 
     small = []
