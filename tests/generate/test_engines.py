@@ -18,7 +18,7 @@ import torch
 from architectures import SETTINGS, assert_alike, examples
 from clone import until
 
-from lib.generate import generation
+from lib.generate import generation, vllm_launch
 from lib.params import Generation
 from lib.paths import ROOT, UserError
 
@@ -169,9 +169,9 @@ def test_a_worker_ends_with_the_job_that_started_it(stub, tmp_path):
     requests, answers = tmp_path / "requests.json", tmp_path / "drawn.jsonl"
     waiting = [(f"e{i}", [i, 5], i, 3) for i in range(40)]
     requests.write_text(json.dumps({"engine": {}, "sampling": {"stop_token_ids": [2]}, "requests": waiting}))
-    command = [str(tmp_path / "python"), str(generation.WORKER), str(requests), str(answers)]
+    command = [str(tmp_path / "python"), str(vllm_launch.WORKER), str(requests), str(answers)]
     code = f"import subprocess; subprocess.run({command!r}, start_new_session=True)"
-    job = subprocess.Popen([sys.executable, "-c", code], env=os.environ | generation.ENVIRONMENT)
+    job = subprocess.Popen([sys.executable, "-c", code], env=os.environ | vllm_launch.ENVIRONMENT)
     until(lambda: answers.exists() and answers.read_text().count("\n") > 1)
     job.kill()
     job.wait()
@@ -200,7 +200,7 @@ def test_vllm_takes_its_share_of_what_is_free(monkeypatch, device, free, total, 
     """It refuses to start where less is free than its share of the whole: a loaded model lies there, too."""
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, total))
     monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=int(free)))
-    found = generation.memory_budget(torch.device(device), 99)
+    found = vllm_launch.memory_budget(torch.device(device), 99)
     assert {name: found[name] for name in budget} == pytest.approx(budget, abs=1e-3)
 
 
