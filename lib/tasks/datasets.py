@@ -1,37 +1,31 @@
 """Load a dataset as a list of examples with a calibration and an evaluation split.
 
 The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub, from a folder, or from local
-files: JSON lines, one JSON list, CSV, TSV or parquet, also with `.gz`. If DATA_FOLDER is set, the published `files`
-there replace the hub and give the same examples. There are three ways to split:
+files (lib.tasks.question_files). If DATA_FOLDER is set, the published `files` there replace the hub and give the same
+examples. There are three ways to split:
 - by part: the files of each part, or a row's field `split` in one file for `all`;
 - by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
 - by a shuffle with a `seed`, in the order of sha256("seed|row"), so it does not depend on machine or library version:
   the first `calibration` rows calibrate and the rest evaluate.
 """
 
-import csv
-import gzip
 import hashlib
-import io
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from lib import files, paths, random_streams
 from lib.parameter_types import Dataset
 from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.numbers import canonical_number
+from lib.tasks.question_files import find_ending, hash_file, read_file, read_records
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
-FILE_ENDINGS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
 class Row(NamedTuple):
@@ -257,63 +251,3 @@ def find_files(dataset: Dataset) -> dict[str, list[str]]:
     words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in files}
     parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}
     return parts if dataset.seed is None else {"all": list(words)}
-
-
-# ---- files
-
-
-def read_file(name: str) -> tuple[str, bytes]:
-    """Return a file's name for messages, from the project's root if inside it, and its bytes.
-
-    Raise UserError if it can't be read, or is missing, with the nearest name.
-    """
-    path = paths.local_path(name)
-    where = paths.relative_path(path)
-    if path.parent.is_dir() and not os.path.lexists(path):
-        alike = [other.name for other in path.parent.glob(f"*{path.suffix}")]
-        raise UserError(f"no file {where}; {nearest(path.name, alike)}")
-    return where, files.read_bytes(path, where)
-
-
-def hash_file(name: str) -> str:
-    return hashlib.sha256(read_file(name)[1]).hexdigest()
-
-
-def find_ending(name: str) -> str | None:
-    ending = Path(name.lower().removesuffix(".gz")).suffix
-    return ending if ending in FILE_ENDINGS else None
-
-
-def read_records(name: str) -> tuple[str, list[Any]]:
-    """Return a file's name for messages, and its records. Raise UserError for the first that can't be read."""
-    where, data = read_file(name)
-    ending = find_ending(name)
-    if ending is None:
-        raise UserError(f"{where}: files of questions end in {', '.join(FILE_ENDINGS)}, all also with .gz")
-    try:
-        data = gzip.decompress(data) if name.lower().endswith(".gz") else data
-        if ending == ".parquet":
-            return where, pq.read_table(io.BytesIO(data)).to_pylist()
-        if ending in (".csv", ".tsv"):
-            return where, read_table(data.decode("utf-8-sig"), where, "," if ending == ".csv" else "\t")
-    except UserError:
-        raise
-    except Exception as error:  # each library has its own
-        raise UserError(f"{where} is not what its name says: {paths.first_line(error)}") from None
-    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-        return where, files.parse_json(data, where)
-    lines = enumerate(data.split(b"\n"), 1)
-    return where, [files.parse_json(line, where, n) for n, line in lines if line.strip()]
-
-
-def read_table(text: str, where: str, delimiter: str) -> list[Any]:
-    """Return the rows below a header; all values are texts. Raise UserError for a row of more or fewer fields."""
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows, header = list(reader), reader.fieldnames or []
-    for n, row in enumerate(rows, 1):
-        if None in row or None in row.values() or len(row) < len(header):
-            raise UserError(
-                f"{where}, row {n}: not one field for each of the {len(header)} columns {', '.join(header)}; "
-                f"a text that holds {delimiter!r} needs quotes"
-            )
-    return rows
