@@ -19,7 +19,7 @@ from lib.analysis.run_results import Signals, load_signals  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.paper.figures import reliability_panels  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.score import beyond_calibration, bootstrap, metrics, prompt_ablation  # noqa: E402
+from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 
@@ -81,7 +81,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         found["questions with passes with dropout"][pair] = str(row.n)
         found[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
     for pair, (confidence, correct, constant) in calibrated().items():
-        after = beyond_calibration.proper_measures(confidence, correct, constant)
+        after = proper_scores.proper_measures(confidence, correct, constant)
         found[CONSTANT][pair] = three(metrics.ece(np.full(len(correct), constant), correct))
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
@@ -113,7 +113,7 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
         pair: (
             Isotonic().fit(calibration.confidence, calibration.correct).predict(evaluation.confidence),
             evaluation.correct,
-            beyond_calibration.base_rate(calibration.correct),
+            proper_scores.base_rate(calibration.correct),
         )
         for pair, (calibration, evaluation) in signals().sets.items()
     }

@@ -20,9 +20,9 @@ from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
 from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
-from lib.score.beyond_calibration import BASE
 from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS
+from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})

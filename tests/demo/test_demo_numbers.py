@@ -5,7 +5,7 @@ import pytest
 
 from lib import params, store
 from lib.calibrate import experiments, fitting
-from lib.score import beyond_calibration, bootstrap
+from lib.score import bootstrap, proper_scores, selective
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 
@@ -67,10 +67,10 @@ def test_what_the_confidence_is_good_for(shipped):
     chosen = rows_at_selected_rate(passes, shipped.choices)
     read, tokens = (shipped.responses, shipped.verification), fitting.token_signals(shipped.sets)
     raw = confidence_frame(*read, chosen, shipped.choices, ESTIMATORS, tokens)
-    scores = beyond_calibration.add_base_rate(raw, fitting.calibrate(raw, shipped.sets)[0])
-    compared = beyond_calibration.compare_with_base_rate(scores, DEMO.bins, seed=DEMO.seed)
+    scores = proper_scores.add_base_rate(raw, fitting.calibrate(raw, shipped.sets)[0])
+    compared = proper_scores.compare_with_base_rate(scores, DEMO.bins, seed=DEMO.seed)
     check_as_shipped(compared, "selective", "scores")
-    check_as_shipped(beyond_calibration.risk_coverage_curves(scores), "selective", "curves")
+    check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
     tuned = {"c_bald": passes[passes.tuning.astype(bool)]}
     promised = DEMO.target_precisions, DEMO.precision_confidence, DEMO.seed
-    check_as_shipped(beyond_calibration.selective_thresholds(raw, *promised, tuned), "selective", "thresholds")
+    check_as_shipped(selective.selective_thresholds(raw, *promised, tuned), "selective", "thresholds")

@@ -9,7 +9,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, d2_brier_score, log_loss, roc_auc_score
 from synthetic import columns, keyed, scored
 
-from lib.score import beyond_calibration
+from lib.score import proper_scores
 from lib.score.metrics import (
     METRICS,
     accuracy,
@@ -147,13 +147,13 @@ def test_evaluate():
 
 def test_skill_and_log_loss_are_those_of_scikit_learn():
     """1 - skill is the ratio of what both leave of d2_brier_score, which is against the rows' own accuracy."""
-    assert beyond_calibration.base_rate([True, True, False]) == 3 / 5 and beyond_calibration.base_rate([]) == 0.5
+    assert proper_scores.base_rate([True, True, False]) == 3 / 5 and proper_scores.base_rate([]) == 0.5
     for c, y in (scored(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
-        found = beyond_calibration.proper_measures(c, y, 0.3)
+        found = proper_scores.proper_measures(c, y, 0.3)
         own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, 0.3)))
         assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
         assert found["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
-        assert found == beyond_calibration.proper_measures(c, y, 0.3, 10)
+        assert found == proper_scores.proper_measures(c, y, 0.3, 10)
 
 
 @given(pairs)
@@ -162,7 +162,7 @@ def test_augrc_is_the_area_under_the_curve(rows):
     c, y = columns(rows)
     curve = pd.DataFrame({"answered": 1, "wrong": ~y}).groupby(-c).sum().cumsum() / len(c)
     area = np.trapezoid([0, *curve.wrong], [0, *curve.answered])
-    assert beyond_calibration.augrc(auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+    assert proper_scores.augrc(auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_are_mapies():
@@ -171,21 +171,21 @@ def test_bins_of_equally_many_rows_are_mapies():
 
     c, y = columns(sorted(zip(*scored(100), strict=True)))
     theirs = calibration.expected_calibration_error(y.astype(int), c, num_bins=10, split_strategy="array split")
-    assert beyond_calibration.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
+    assert proper_scores.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
 
 
 @given(pairs, st.randoms())
 def test_the_order_of_rows_does_not_count(rows, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(rows, len(rows))
-    one, other = (beyond_calibration.proper_measures(*columns(some), 0.4) for some in (rows, mixed))
+    one, other = (proper_scores.proper_measures(*columns(some), 0.4) for some in (rows, mixed))
     assert one == pytest.approx(other, abs=1e-12, nan_ok=True)
 
 
 def test_one_class_is_said_and_never_a_nan():
     right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(method="", estimator="seq_avg")
-    scores = beyond_calibration.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
-    table = beyond_calibration.compare_with_base_rate(scores, resamples=50)
+    scores = proper_scores.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
+    table = proper_scores.compare_with_base_rate(scores, resamples=50)
     missing = table[table.value.isna()]
     assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
     assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)

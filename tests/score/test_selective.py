@@ -9,7 +9,7 @@ from scipy.special import expit
 from scipy.stats import binomtest
 from synthetic import columns, keyed, scored
 
-from lib.score import beyond_calibration
+from lib.score import selective
 
 pairs_of = st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40)
 
@@ -27,7 +27,7 @@ def raw(n=300, seed=0, power=1.0):
 @given(pairs_of, st.randoms())
 def test_a_curve_by_a_loop_whatever_the_order(pairs, random):
     c, y = columns(pairs)
-    found = beyond_calibration.risk_coverage(*columns(random.sample(pairs, len(pairs))))
+    found = selective.risk_coverage(*columns(random.sample(pairs, len(pairs))))
     assert found.threshold.tolist() == sorted(set(c), reverse=True)
     for row in found.itertuples():
         answered = c >= row.threshold
@@ -42,11 +42,11 @@ def test_p_values_are_those_of_the_exact_test_and_mapies():
     from mapie.risk_control import methods
 
     for wrong, answered, target in ((0, 1, 0.9), (0, 30, 0.9), (3, 50, 0.9), (10, 40, 0.8), (8, 64, 0.75)):
-        found = beyond_calibration.binomial_p_values(wrong, answered, target)
+        found = selective.binomial_p_values(wrong, answered, target)
         assert found == pytest.approx(binomtest(wrong, answered, 1 - target, alternative="less").pvalue, rel=1e-12)
     theirs = methods.compute_hoeffding_bentkus_p_value(np.array([8 / 64]), np.array([64]), 0.25, binary=True)
     assert found == pytest.approx(theirs.item(), rel=1e-9)
-    assert beyond_calibration.binomial_p_values(0, 0, 0.9) == 1
+    assert selective.binomial_p_values(0, 0, 0.9) == 1
 
 
 def by_a_loop(learning, testing, target, certainty, steps=20):
@@ -56,7 +56,7 @@ def by_a_loop(learning, testing, target, certainty, steps=20):
 
     def p_value(side, at):
         right = side[1][side[0] >= at]
-        return beyond_calibration.binomial_p_values((~right).sum(), right.size, target)
+        return selective.binomial_p_values((~right).sum(), right.size, target)
 
     learned = [p_value(learning, at) for at in proposed]
     found = None
@@ -74,7 +74,7 @@ def test_a_threshold_by_a_loop(seed):
     c = np.round(c, 1 if seed > 3 else 9)
     learning, testing = (c[:100], y[:100]), (c[100:], y[100:])
     for target in (0.7, 0.8, 0.9):
-        assert beyond_calibration.find_threshold(learning, testing, target) == by_a_loop(learning, testing, target, 0.9)
+        assert selective.find_threshold(learning, testing, target) == by_a_loop(learning, testing, target, 0.9)
 
 
 def test_the_promise_holds_in_five_hundred_draws():
@@ -85,7 +85,7 @@ def test_the_promise_holds_in_five_hundred_draws():
         c = rng.beta(4, 2, n)
         return c, rng.random(n) < expit(6 * (c - 0.55))
 
-    many = beyond_calibration.risk_coverage(*drawn(200_000))[::-1]
+    many = selective.risk_coverage(*drawn(200_000))[::-1]
 
     def breaks(at):
         return many.accuracy.iloc[many.threshold.searchsorted(at)] < 0.8
@@ -93,7 +93,7 @@ def test_the_promise_holds_in_five_hundred_draws():
     broken = found = 0
     for _ in range(500):
         c, y = drawn(240)
-        at = beyond_calibration.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8)
+        at = selective.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8)
         found += at is not None
         broken += at is not None and breaks(at)
     assert broken <= 0.1 * 500
@@ -105,25 +105,22 @@ def test_the_promise_holds_in_five_hundred_draws():
 
 def test_a_table_of_thresholds():
     frame = raw(900, power=0.2)
-    found = beyond_calibration.selective_thresholds(frame, [0.8, 0.999]).set_index("target")
+    found = selective.selective_thresholds(frame, [0.8, 0.999]).set_index("target")
     evaluation = frame[frame.split == "evaluation"]
     answered = evaluation.confidence >= found.threshold[0.8]
     assert found.answered[0.8] == answered.mean() and found.precision[0.8] == evaluation.correct[answered].mean()
     assert found.held[0.8] and (found.n == 300).all() and (found.tested == 400).all()
-    assert pd.isna(found.threshold[0.999]) and found.reason[0.999] == beyond_calibration.TOO_FEW_ROWS
-    assert (
-        beyond_calibration.min_rows_for_guarantee(0.999) == 2302
-        and beyond_calibration.min_rows_for_guarantee(0.9) == 22
-    )
-    hopeless = beyond_calibration.selective_thresholds(raw(900, power=40), [0.8])
-    assert hopeless.reason.tolist() == [beyond_calibration.NO_GUARANTEE] and hopeless.answered.isna().all()
+    assert pd.isna(found.threshold[0.999]) and found.reason[0.999] == selective.TOO_FEW_ROWS
+    assert selective.min_rows_for_guarantee(0.999) == 2302 and selective.min_rows_for_guarantee(0.9) == 22
+    hopeless = selective.selective_thresholds(raw(900, power=40), [0.8])
+    assert hopeless.reason.tolist() == [selective.NO_GUARANTEE] and hopeless.answered.isna().all()
     frame.loc[frame.split == "evaluation", "correct"] = False
-    assert beyond_calibration.selective_thresholds(frame, [0.8]).held.tolist() == [False], "a broken promise is said"
+    assert selective.selective_thresholds(frame, [0.8]).held.tolist() == [False], "a broken promise is said"
 
 
 def test_few_rows_promise_nothing():
     evaluation = raw().query("split == 'evaluation'")
     for rows, tested in ((0, 0), (1, 0), (2, 1), (5, 4)):
         frame = pd.concat([raw()[:rows], evaluation], ignore_index=True)
-        found = beyond_calibration.selective_thresholds(frame, [0.9])
-        assert found.reason.tolist() == [beyond_calibration.TOO_FEW_ROWS] and found.tested.tolist() == [tested]
+        found = selective.selective_thresholds(frame, [0.9])
+        assert found.reason.tolist() == [selective.TOO_FEW_ROWS] and found.tested.tolist() == [tested]

@@ -1,7 +1,4 @@
-"""Beyond calibration: proper scores and ranking beside those of a constant, and selective prediction.
-
-A constant at the base rate is nearly calibrated and uninformative (arXiv 2606.07822). So every comparison includes it
-as an estimator, BASE; Brier skill is relative to it.
+"""Selective prediction: which share of the questions can be answered at which precision.
 
 Learn-then-Test (arXiv 2110.01052) finds the threshold for a target precision in one fixed sequence of thresholds. A
 third of the calibration rows proposes thresholds and the starting point. The other rows test them one by one with the
@@ -16,116 +13,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom, rankdata
+from scipy.stats import binom
 
 from lib.random_streams import first_rows
 from lib.score import metrics
-from lib.score.bootstrap import RESULT_KEYS, draw_resample_counts
 from lib.store import KEYS, PAIR
 
-BASE = "base"  # the constant, in the column `estimator`
 STEPS = 20  # proposed thresholds, at quantiles of the scores
 NO_GUARANTEE = "no threshold can be guaranteed from these rows"
 TOO_FEW_ROWS = "too few calibration rows"
 Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the learning or the testing rows
-
-
-# ---- proper scores
-
-
-def base_rate(correct: Any) -> float:
-    """Return (right + 1) / (n + 2), the constant learned from n calibration rows; 1/2 without rows."""
-    y = np.asarray(correct, dtype=float)
-    return float((y.sum() + 1) / (y.size + 2))
-
-
-def log_losses(confidence: Any, correct: Any) -> np.ndarray:
-    """Return -log of the probability of the outcome, (n,), nats.
-
-    As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but wrong score costs 36.
-    """
-    c, y = metrics.validate_scores(confidence, correct)
-    least = np.finfo(float).eps
-    return -np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least))
-
-
-def equal_mass_ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
-    """Return the ECE with bins of equally many unweighted rows.
-
-    Equal scores share the bin of their mean rank, whatever the order of rows.
-    """
-    c, y = metrics.validate_scores(confidence, correct)
-    index = np.floor((rankdata(c) - 0.5) * n_bins / c.size).astype(int)
-    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    sums = w @ (np.eye(n_bins)[index] * (y - c)[:, None])
-    return np.abs(sums).sum(axis=-1) / w.sum(axis=-1)
-
-
-def augrc(auroc: Any, accuracy: Any) -> Any:
-    """Return the area under the generalized risk-coverage curve (arXiv 2407.01032).
-
-    It is the share of all rows that are answered and wrong, averaged over coverage:
-    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2.
-    Equal scores may be answered in any order. If all rows are right, or all wrong, the first term is 0.
-    """
-    a = np.asarray(accuracy, dtype=float)
-    return (1 - np.nan_to_num(auroc)) * a * (1 - a) + (1 - a) ** 2 / 2
-
-
-def proper_measures(
-    confidence: Any, correct: Any, base: float, n_bins: int = 10, sample_weight: Any = None
-) -> dict[str, Any]:
-    """Return measures by name; `sample_weight` of shape (..., n), such as bootstrap counts, gives results of shape
-    (...).
-
-    `skill` is 1 - Brier / Brier of the constant `base` on the same rows. scikit-learn's `d2_brier_score` uses the
-    accuracy of the evaluation rows as the constant.
-    """
-    c, y = metrics.validate_scores(confidence, correct)
-    brier, auroc = metrics.brier(c, y, sample_weight), metrics.auroc(c, y, sample_weight)
-    return {
-        "ece": metrics.ece(confidence, y, n_bins, sample_weight),
-        "ece_mass": equal_mass_ece(c, y, n_bins, sample_weight),
-        "brier": brier,
-        "skill": 1 - brier / metrics.brier(np.full_like(c, base), y, sample_weight),
-        "log_loss": metrics.weighted_mean(log_losses(c, y), sample_weight),
-        "auroc": auroc,
-        "augrc": augrc(auroc, metrics.weighted_mean(y, sample_weight)),
-    }
-
-
-def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
-    """Append each pair's BASE, computed from the calibration rows of `raw`, to `calibrated` (evaluation rows, with
-    column `method`)."""
-    parts = [calibrated]
-    for _, rows in raw.drop_duplicates([*PAIR, "split", "example_id"]).groupby(PAIR, sort=False):
-        constant = base_rate(rows.correct[rows.split == "calibration"])
-        evaluation = rows[rows.split == "evaluation"]
-        parts.append(evaluation.assign(estimator=BASE, method="", confidence=constant))
-    return pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
-
-
-def compare_with_base_rate(frame: pd.DataFrame, n_bins: int = 10, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
-    """Return the `proper_measures` of every estimator and method of a frame from `add_base_rate`.
-
-    Columns: RESULT_KEYS, value, low, high, n, reason. Raw scores have 95% percentile intervals over the draws of
-    `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing, with a reason.
-    """
-    constants = frame[frame.estimator == BASE].groupby(PAIR).confidence.first()
-    parts = []
-    for key, part in frame.groupby(RESULT_KEYS[:4], sort=False):
-        part = part.sort_values("example_id")  # the row order of `bootstrap`
-        given = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins
-        table = pd.Series(proper_measures(*given), name="value").rename_axis("metric").to_frame()
-        table = table.assign(**dict(zip(RESULT_KEYS, key, strict=False)), low=np.nan, high=np.nan, n=len(part))
-        if not table["method"].any():
-            blocks = [proper_measures(*given, block) for block in draw_resample_counts(len(part), resamples, seed)]
-            table[["low", "high"]] = pd.concat(map(pd.DataFrame, blocks)).quantile([0.025, 0.975]).T.to_numpy()
-        parts.append(table.reset_index())
-    compared = pd.concat(parts, ignore_index=True).astype(dict.fromkeys(("value", "low", "high"), "Float64"))
-    compared["reason"] = np.where(compared.value.isna(), metrics.ONE_CLASS, "")
-    return compared[[*RESULT_KEYS, "value", "low", "high", "n", "reason"]]
-
 
 # ---- risk and coverage
 
