@@ -8,7 +8,7 @@ from browser import _browse, check_width, chromium
 from hostile import STRINGS
 
 from lib import params, store
-from lib.analysis import token_statistics
+from lib.analysis import running_example
 from lib.paper import response_views
 from lib.paths import ROOT, SHIPPED
 from lib.score.interpretation import interpret_responses
@@ -30,7 +30,7 @@ def chosen(generations):
 
 @pytest.fixture(scope="module")
 def followed(generations):
-    return token_statistics.choose_example(interpret_responses(generations), "medium-0355", "tiny-llama", "demo-medium")
+    return running_example.choose_example(interpret_responses(generations), "medium-0355", "tiny-llama", "demo-medium")
 
 
 def view_of(generations, one, most=10_000):
@@ -38,7 +38,7 @@ def view_of(generations, one, most=10_000):
 
 
 def test_probabilities_are_those_of_the_frame(generations, followed):
-    row = token_statistics.rows_of_example(generations, followed).iloc[0]
+    row = running_example.rows_of_example(generations, followed).iloc[0]
     view = view_of(generations, followed)
     tokens, p = view["tokens"], np.exp(row.token_logprobs[: len(view["tokens"])])
     assert [float(token["tip"].split(":")[0]) for token in tokens] == pytest.approx(p, abs=6e-5)
@@ -83,7 +83,7 @@ def test_without_a_tokenizer_ids_are_shown(generations, chosen, monkeypatch, tmp
         response_views.params, "load_model_config", lambda name: spec.model_copy(update={"source": "x/y"})
     )
     text = response_views.show_tokens(generations, chosen).data
-    first = int(token_statistics.rows_of_example(generations, chosen[0]).iloc[0].token_ids[0])
+    first = int(running_example.rows_of_example(generations, chosen[0]).iloc[0].token_ids[0])
     assert f">[{first}]<" in text and "is the id of a token" in text
 
 
