@@ -11,11 +11,14 @@ from contextlib import suppress
 from lib import params
 from lib.paths import UserError, one_line
 from workflow import gpus, hub, memory, vllm, weights
-from workflow.model_checks import Line, about_model, explain_errors, load_questions, select_examples
+from workflow.model_checks import Line, about_model, explain_errors, select_examples
 from workflow.pipeline import Run
 
 MAX_LENGTH = 600  # characters of a line
-SILENT = "it does not answer; models and datasets must be in the local cache, or in folders that a model's `source` "
+SILENT = (
+    "it does not answer; models and datasets must be in the local cache, or in folders that a model's `source` and "
+    "--data-dir name"
+)
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -35,15 +38,13 @@ def main(run: Run, say: Callable[[str], None]) -> int:
 def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterator[Line]]]:
     """Yield each subject, with its lines."""
     if silent:
-        yield "hub", iter([("note", SILENT + "and --data-dir name")])
+        yield "hub", iter([("note", SILENT)])
     yield "machine", about_machine(run)
     yield "disk", about_disk(run)
     yield "engine", about_engine(run)
-    texts = {}
+    texts: dict[str, list[str]] = {}
     for name in run.values["datasets"]:
-        yield f"dataset {name}", about_dataset(run, name)
-        with suppress(UserError):  # reported there
-            texts[name] = load_questions(run, name)
+        yield f"dataset {name}", about_dataset(run, name, texts)
     for name in run.values["models"]:
         yield f"model {name}", about_model(run, name, texts, thorough=True)
 
@@ -76,11 +77,13 @@ def about_engine(run: Run) -> Iterator[Line]:
         yield ("wrong", reason) if reason else ("ok", "vLLM generates responses; one pass rescores them")
 
 
-def about_dataset(run: Run, name: str) -> Iterator[Line]:
+def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
+    """Report the questions of a dataset, and add them to `texts`, if they can be read."""
     from lib.tasks import datasets
 
-    spec = params.load_dataset_config(name)
-    rows = Counter(example.split for example in select_examples(run, name))
+    spec, examples = params.load_dataset_config(name), select_examples(run, name)
+    texts[name] = [example.question for example in examples]
+    rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {spec.folder or source}"

@@ -34,7 +34,10 @@ def find_unusable(run: Run, names: list[str]) -> list[str]:
 
     Raise UserError for a dataset that cannot be read.
     """
-    texts = {name: load_questions(run, name) for name in run.values["datasets"] if names}
+    if not names:
+        return []
+    asked = {name: select_examples(run, name) for name in run.values["datasets"]}
+    texts = {name: [example.question for example in examples] for name, examples in asked.items()}
     reasons = []
     for name in names:
         lines = explain_errors(about_model(run, name, texts))
@@ -66,10 +69,6 @@ def select_examples(run: Run, name: str) -> list[Any]:
 
     examples = datasets.load_examples(params.load_dataset_config(name))
     return datasets.select_examples(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
-
-
-def load_questions(run: Run, name: str) -> list[str]:
-    return [example.question for example in select_examples(run, name)]
 
 
 # ---- one model ---------------------------------------------------------------------------------------------
