@@ -118,7 +118,7 @@ def generate_responses(
     scores = score_responses(lm, requests, responses, settings)
     rows = [
         {"model": lm.name, "dataset": dataset, "finish_reason": "stop" if ids[-1] in lm.eos else "length"}
-        | response_row(request, ids, of_row | {"eos": int(ids[-1] in lm.eos)}, lm.spec.thinking, settings.save_texts)
+        | response_row(request, ids, of_row | {"eos": int(ids[-1] in lm.eos)}, settings.save_texts)
         for request, ids, of_row in zip(requests, responses, scores, strict=True)
     ]
     return pd.DataFrame(rows)

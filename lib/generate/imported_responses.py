@@ -114,7 +114,7 @@ def imported_row(spec: Model, example: Example, response: Response, save_texts: 
         "eos": int(ended),
         **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
     }
-    return response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, thinking, save_texts)
+    return response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, save_texts)
 
 
 # ---- with the model

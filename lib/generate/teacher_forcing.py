@@ -151,9 +151,7 @@ def gather_sampling_logprobs(logits: torch.Tensor, tokens: torch.Tensor, spec: M
     return found
 
 
-def response_row(
-    request: Request, token_ids: Sequence[int], scores: Scores, thinking: bool, save_texts: bool
-) -> dict[str, Any]:
+def response_row(request: Request, token_ids: Sequence[int], scores: Scores, save_texts: bool) -> dict[str, Any]:
     """Return one row of the generations frame; `scores` are columns plus the position of the answer (`located`)."""
     scores = dict(scores)
     located = scores.pop("located")

@@ -160,11 +160,10 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
     others, words = list_probable_tokens(row, spell), map(spell, map(int, row.token_ids[first:n]))
-    tips = [f"{p[i]:.4f}{others.get(i, '')}" for i in range(n)]
-    tokens = [
-        {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": tips[i]}
-        for i, text in enumerate(words, first)
-    ]
+    tokens = []
+    for i, text in enumerate(words, first):
+        tip = f"{p[i]:.4f}{others.get(i, '')}"
+        tokens.append({"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": tip})
     names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
     verdict = f"{'right' if one.correct else 'wrong'} ({row.answer if one.parsed else 'no answer'}"
     title = f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}"
