@@ -79,7 +79,7 @@ def execute_command(args: Namespace) -> int:
     run = plan(args)
     if args.verb == "check":
         return check.main(run, say)
-    if code := make(args, run):
+    if (code := make(args, run)) or args.dry_run:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
         say(line)
