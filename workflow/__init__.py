@@ -16,8 +16,8 @@ fingerprint     checksums of files and code
 files           JSON files
 schedule        run the jobs in order, on the cores and GPUs of this machine
 preload         the processes that jobs and kernels are forked from
-slurm           run the jobs on a SLURM cluster
-notebook        run one job
+slurm           submit the jobs to a SLURM cluster; slurm_job runs one of them
+notebook        run one job; kernel_environment is what its kernel is given
 locks, gpus     keep runs and jobs apart
 hub, weights    download datasets and models
 shipped         check the signals shipped with the project, and let a run reuse them

@@ -14,6 +14,7 @@ from multiprocessing import connection, forkserver
 from pathlib import Path
 
 from workflow import fresh, gpus, keys, notebook, preload
+from workflow.kernel_environment import fixed_environment
 from workflow.pipeline import Job, Run
 from workflow.progress import Board
 
@@ -30,7 +31,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     own = {preload.VARIABLE: modules, "TMPDIR": str(scratch), "JE_ARROW_MALLOC_CONF": "background_thread:false"}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.preload"])
-    with changed_environment(notebook.fixed_environment(run.jobs[-1]) | own):
+    with changed_environment(fixed_environment(run.jobs[-1]) | own):
         forkserver.ensure_running()
 
 

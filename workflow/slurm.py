@@ -2,31 +2,28 @@
 
     ./run_all.sh paper --slurm clusters/slurm.yaml
 
-The run follows its jobs by squeue, and by the events that they append to artifacts/<run>/jobs/.<job>.events. On its
-node a job is `python -m workflow.slurm RUN JOB`. At its time limit it goes back into the queue, and later goes on at
-its last shard. Jobs outlive a run that is killed: the next start takes them on if what they make is still wanted.
+The run follows its jobs by squeue, and by the events that they append to artifacts/<run>/jobs/.<job>.events. A job is
+slurm_job.py on its node. Jobs outlive a run that is killed: the next start takes them on if what they make is still
+wanted.
 """
 
 import getpass
 import json
-import os
 import re
 import shlex
 import signal
 import sys
-import tempfile
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from lib.files import read_yaml
 from lib.paths import ROOT, UserError, nearest
-from workflow import fresh, hub, keys, notebook, records
+from workflow import keys, records
 from workflow.fingerprint import digest
-from workflow.locks import run_program, short_tempdir
+from workflow.locks import run_program
 from workflow.pipeline import Job, Run
-from workflow.progress import Board, describe_system_error
+from workflow.progress import Board
 from workflow.rules import NOTEBOOKS, REPORT
 
 POLL_SECONDS = 5  # between two calls of squeue
@@ -168,7 +165,7 @@ class Submission:
             f"--signal=B:{LIMIT_SIGNAL.name.removeprefix('SIG')}@{LIMIT_SECONDS}",
             *([f"--dependency=afterok:{':'.join(above)}", "--kill-on-invalid-dep=yes"] if above else []),
             *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
-            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.slurm', self.run.name, job.name])}",
+            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.slurm_job', self.run.name, job.name])}",
         ]
         code, said = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
         if code:
@@ -243,67 +240,3 @@ def index_of_start(job: Job) -> int:
     """Return the index of the last event that tells of a start."""
     kinds = [event["event"] for event in read_events(job)]
     return len(kinds) - 1 - kinds[::-1].index("start")
-
-
-# ---- one job, on its node --------------------------------------------------------------------------------------
-
-
-def main(words: list[str]) -> int:
-    """Run a job on its node and return its exit code."""
-    run = Run.load(words[0])
-    job = replace(run, cores=int(os.environ.get("SLURM_CPUS_ON_NODE", 1))).job(words[1])
-    tell = Teller(job)
-    signal.signal(LIMIT_SIGNAL, lambda number, frame: tell.go_back_into_queue())
-    try:
-        hub.pin_revisions(job.run)
-        wait_for_inputs(job)
-        if why := fresh.decide_at_start(job):
-            tell("kept", text=why)
-            return 0
-        parts = keys.key_parts(job)
-    except (UserError, OSError) as problem:
-        text = str(problem) if isinstance(problem, UserError) else describe_system_error(problem)
-        tell("fail", text=f"{job.title}: {text}", code=1)
-        return 1
-    tell("start", key=records.record_key(parts))
-    with tempfile.TemporaryDirectory(dir=short_tempdir()) as scratch:
-        return notebook.run_job(job, parts, Path(scratch), tell)
-
-
-class Teller:
-    """Reports the events of a job, and puts it back into the queue if it has got on."""
-
-    def __init__(self, job: Job):
-        self.job, self.has_progressed = job, False
-
-    def __call__(self, event: str, **facts: object) -> None:
-        self.has_progressed |= event == "progress"
-        append_event(self.job, event, **facts)
-
-    def go_back_into_queue(self) -> None:
-        """Start again later. A job without a finished shard would never end: it runs into its time limit."""
-        if self.has_progressed:
-            self("progress", text="its time is over: back into the queue, to go on at its last shard")
-            run_program("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
-
-
-def wait_for_inputs(job: Job) -> None:
-    """Wait until the outputs of the jobs upstream are visible here: shared folders have delays."""
-    end = time.monotonic() + VISIBLE_SECONDS
-    for above in job.upstream:
-        while not is_visible(above):
-            if time.monotonic() > end:
-                where = f"not complete on this node, {VISIBLE_SECONDS} s after they were written"
-                raise UserError(f"the outputs of {above.title} are {where}: do all nodes share the project's folder?")
-            time.sleep(1)
-
-
-def is_visible(job: Job) -> bool:
-    with suppress(OSError):  # the file is being written
-        record = records.read_record(ROOT / job.record, job)
-        return bool(record) and records.is_intact(record)
-    return False
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

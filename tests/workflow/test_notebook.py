@@ -3,7 +3,7 @@
 import pytest
 from small_project import write
 
-from workflow import gpus, locks, notebook, progress
+from workflow import gpus, kernel_environment, locks, notebook, progress
 from workflow.pipeline import Run
 
 
@@ -62,10 +62,10 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     """On a GPU, unless the user has said how; on a CPU freed memory is used again."""
     for name in ("PYTORCH_ALLOC_CONF", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
-    assert notebook.fixed_environment(job_of(gpus=1))["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
+    assert kernel_environment.fixed_environment(job_of(gpus=1))["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert kernel_environment.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(job_of(gpus=1))
+    assert "PYTORCH_ALLOC_CONF" not in kernel_environment.fixed_environment(job_of(gpus=1))
 
 
 def test_a_home_at_the_root_is_no_place(monkeypatch):

@@ -10,7 +10,7 @@ from test_fresh import complete, run_of
 
 from lib import params
 from lib.paths import UserError
-from workflow import notebook, records, slurm
+from workflow import kernel_environment, records, slurm, slurm_job
 from workflow.pipeline import Run
 from workflow.rules import NOTEBOOKS
 
@@ -66,17 +66,17 @@ def test_a_run_reaches_its_nodes_whole(inside):
 ])  # fmt: skip
 def test_a_job_asks_the_hub_for_nothing_that_is_local_or_was_fetched(model, on_cluster, offline):
     job = Run("demo", DEMO | {"models": [model]}, slurm={"01_generate": {}} if on_cluster else {}).jobs[0]
-    assert ("HF_HUB_OFFLINE" in notebook.fixed_environment(job)) == offline
+    assert ("HF_HUB_OFFLINE" in kernel_environment.fixed_environment(job)) == offline
 
 
 def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
-    monkeypatch.setattr(slurm, "VISIBLE_SECONDS", 0)
+    monkeypatch.setattr(slurm_job, "VISIBLE_SECONDS", 0)
     complete(run_of())
     first, second, *_ = run_of().jobs
-    slurm.wait_for_inputs(second)
+    slurm_job.wait_for_inputs(second)
     (inside.root / first.outputs[0]).write_text("half")
     with pytest.raises(UserError, match="do all nodes share the project's folder"):
-        slurm.wait_for_inputs(second)
+        slurm_job.wait_for_inputs(second)
 
 
 def test_the_last_line_of_the_events_may_be_incomplete(inside):
