@@ -20,7 +20,7 @@ from typing import Any
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import ROOT, UserError, nearest
-from workflow.files import write_json
+from workflow.fingerprint import write_json
 from workflow.pipeline import PUBLISHED
 
 TEXT = {"text/latex": ".tex"}

@@ -1,8 +1,7 @@
-"""The lock and the scratch folder of a run, and how programs are called."""
+"""The lock and the scratch folder of a run."""
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,16 +57,3 @@ def short_tempdir() -> Path:
     """Return the folder for temporary files, with a path short enough for sockets below it (104 bytes on macOS)."""
     place = tempfile.gettempdir()
     return Path(place if len(place.encode()) < 50 else "/tmp")
-
-
-# ---- processes ---------------------------------------------------------------------------------------------
-
-
-def run_program(*command: str, **more: str) -> tuple[int, str]:
-    """Run a program with extra environment variables and return its exit code and its output, or its error."""
-    env = {**os.environ, **more}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, str(error)
-    return done.returncode, (done.stderr if done.returncode else done.stdout).strip()

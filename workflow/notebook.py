@@ -4,6 +4,7 @@ The process of a job ends with the run that started it, and its kernel ends with
 writing after kill -9.
 """
 
+import json
 import logging
 import os
 import shutil
@@ -18,10 +19,10 @@ from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lib.paths import ROOT, UserError
-from workflow import hub, keys, preload, records
+from lib import params
+from lib.paths import ROOT, UserError, first_line
+from workflow import hub, keys, preload
 from workflow.fingerprint import read_cells
-from workflow.kernel_environment import can_fork_kernel, kernel_environment
 from workflow.pipeline import PUBLISHED, Job
 from workflow.progress import describe_system_error, redact_paths
 
@@ -96,23 +97,23 @@ def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
         raise dead_kernel_failure(job) from None
 
 
-def first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0].strip()[:500]
+def top_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:500]
 
 
 def cell_failure(job: Job, error) -> Exception:
     """Return the failure for a cell that raised; a UserError has its own message."""
     if error.ename == "UserError":
-        return UserError(first_line(error.evalue))
-    place = f"cell [{error.exec_count}] `{first_line(error.source)}`"
-    return Failure(f"{job.executed} failed in {place}: {error.ename}: {first_line(error.evalue)}")
+        return UserError(top_line(error.evalue))
+    place = f"cell [{error.exec_count}] `{top_line(error.source)}`"
+    return Failure(f"{job.executed} failed in {place}: {error.ename}: {top_line(error.evalue)}")
 
 
 def dead_kernel_failure(job: Job) -> Failure:
     """Return the failure for a dead kernel, which nearly always ran out of memory."""
     saved = read_cells(job.executed) if (ROOT / job.executed).is_file() else []
     times = [cell for cell in saved if cell["metadata"].get("papermill", {}).get("start_time")]
-    place = f" in the cell `{first_line(''.join(times[-1]['source']))}`" if times else ""
+    place = f" in the cell `{top_line(''.join(times[-1]['source']))}`" if times else ""
     return Failure(
         f"{job.executed}: the kernel died{place}, most likely out of memory: reduce max_batch_tokens in the "
         "profile, or use --cores 1 to run one notebook at a time"
@@ -149,7 +150,7 @@ def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
         except Exception as problem:  # a system error or a bug: the traceback goes to the log
             traceback.print_exc()
             system = isinstance(problem, OSError)
-            said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(str(problem))}"
+            said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(problem)}"
             code, why = 1, f"{job.title}: {said}"
         else:
             code = 0
@@ -171,15 +172,22 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     else:
         exported = export_outputs(job, execute_in_kernel(job, parts, scratch, tell))
     seconds = time.monotonic() - began
-    records.write_record(job, parts, job.outputs + job.extra_outputs + exported, seconds)
+    keys.write_record(job, parts, job.outputs + job.extra_outputs + exported, seconds)
     return seconds
 
 
 def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> "NotebookNode":
     """Execute the notebook in a kernel with an environment of its own."""
-    if can_fork_kernel(job):
+    if preload.can_fork_kernel(job):
         preload.fork_kernels()
-    os.environ.update(kernel_environment(job, scratch, parts))
+    os.environ.update(preload.fixed_environment(job))
+    os.environ.update(
+        JUPYTER_RUNTIME_DIR=str(scratch),
+        IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
+        TMPDIR=str(scratch),
+        CALIBRATION_CODE=keys.code_key(job, parts),
+        CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
+    )
     tempfile.tempdir = None  # read TMPDIR again
     # show figures inline, run no start-up file of the user, and find no other kernel spec
     for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, finding, fresh, hub, locks, model_checks, slurm, vllm, weights
+from workflow import check, cli, finding, fresh, hub, locks, slurm, vllm, weights
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -126,7 +126,7 @@ def make(args: Namespace, run: Run) -> int:
             locks.remove_partial_files(run)
         fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = model_checks.with_small(run, models_of(jobs))
+        run = check.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
@@ -202,7 +202,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
 
 def report_unusable(run: Run, models: list[str]) -> bool:
     """Whether any of these models cannot be loaded; the reasons are printed. Checked before any job starts."""
-    reasons = model_checks.find_unusable(run, models)
+    reasons = check.find_unusable(run, models)
     for text in reasons:
         print_error(text)
     return bool(reasons)

@@ -37,7 +37,7 @@ def why_unavailable(run: Run) -> str:
     """Return why vLLM cannot be used on this machine; empty if it can."""
     if os.environ.get("VLLM_PYTHON"):
         return ""
-    if not run.gpus_by_notebook.get("01_generate", run.gpus):
+    if not run.gpus:
         lacks = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
         return f"{lacks}: {REMEDY}, or set VLLM_PYTHON to a Python with vLLM's CPU build"
     if not run.slurm and not any(map(shutil.which, ("cc", "gcc", "clang"))):

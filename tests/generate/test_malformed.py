@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from lib import params
 from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
-from workflow import model_checks, weights
+from workflow import check, weights
 
 TINY = ROOT / "demo" / "models" / "tiny-llama"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 5\n"
@@ -102,7 +102,7 @@ def looked_at(spec):
         lm = preflight.load_outline("mine", spec, weights.find_config(spec)[0], whole=True)
         yield from preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check()
 
-    return [text for level, text in model_checks.explain_errors(lines()) if level == "wrong"]
+    return [text for level, text in check.explain_errors(lines()) if level == "wrong"]
 
 
 @pytest.mark.parametrize("change", [lambda place: None, split], ids=["same", "two files"])

@@ -174,7 +174,7 @@ def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(cop
 
 def test_a_refused_command_changes_no_file(copy):
     """Whether results are to be made anew, or a model is added to a run: those that are there stay where they are."""
-    with (copy.root / "workflow/model_checks.py").open("a") as file:
+    with (copy.root / "workflow/check.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):\n    return [f'{name}: no' for name in names]\n")
     before = files(copy)
     for words, model in ((["--force", "01"], "tiny"), (["--add-models", "other"], "other")):

@@ -12,7 +12,7 @@ from small_project import write
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
-from workflow import model_checks, weights
+from workflow import check, weights
 from workflow.pipeline import Run
 
 
@@ -127,7 +127,7 @@ def test_what_check_says(here, monkeypatch):
     assert models.is_small(models.outline_network(models.read_config(folder, **named)))
     here.served.unlink()
     assert weights.is_elsewhere(spec)
-    ((level, text),) = model_checks.about_model(Run("demo", {"models": ["small"]}), "small", {})
+    ((level, text),) = check.about_model(Run("demo", {"models": ["small"]}), "small", {})
     assert level == "note" and text.startswith("small.gguf of someone/small-GGUF, ") and "GB on the hub" in text
     assert text.endswith("it is looked at once it is fetched, before the first job")
 
@@ -140,7 +140,7 @@ def check_here(here, **told) -> list[str]:
     text = f"label: Small\nsource: someone/small-GGUF\ngguf: small.gguf\nsha256: {sha256}\nsystem_prompt: false\n"
     write(here.project.root / "params/models/small.yaml", text)
     values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
-    found = model_checks.explain_errors(model_checks.about_model(Run("demo", values), "small", {}))
+    found = check.explain_errors(check.about_model(Run("demo", values), "small", {}))
     return [text for level, text in found if level == "wrong"]
 
 

@@ -1,13 +1,57 @@
-"""Estimate the peak memory of a model: its weights, and the caches and logits of the rows that it decodes together."""
+"""This machine: its programs and GPUs, and the memory that a model needs: its weights, and the caches and logits of the
+rows that it decodes together."""
 
+import os
+import re
+import subprocess
+import sys
 from typing import Any
 
 import psutil
 
+from lib.paths import ROOT
+from workflow.installer import DRIVER
 from workflow.pipeline import Run
 
+LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 SAMPLING_BYTES = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
 SPARE = 1.1  # memory for weights, in multiples of their size
+
+
+def run_program(*command: str, **more: str) -> tuple[int, str]:
+    """Run a program with extra environment variables and return its exit code and its output, or its error."""
+    env = {**os.environ, **more}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
+
+
+def list_gpus() -> list[str]:
+    """Return the words of CUDA_VISIBLE_DEVICES, one for a job each; without it, the UUIDs of all GPUs."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [word.strip() for word in chosen.split(",") if word.strip() not in ("", "-1")]
+    return list(memory_by_gpu()) or list_gpus_of_torch()
+
+
+def memory_by_gpu() -> dict[str, float]:
+    """Return the bytes of memory of every GPU, by UUID; an empty dictionary without nvidia-smi."""
+    _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
+    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
+    return {uuid: 2**20 * float(size) for uuid, size in rows}
+
+
+def list_gpus_of_torch() -> list[str]:
+    """Return the GPUs that PyTorch finds without nvidia-smi, as in some containers.
+
+    It runs in a separate process, because a process that has initialized CUDA cannot be forked.
+    """
+    if not any(map(os.path.exists, DRIVER)):
+        return []
+    code, found = run_program(sys.executable, "-c", LOOK)
+    return [] if code else [f"GPU-{uuid}" for uuid in found.split()]
 
 
 def find_place(on_gpu: bool, gpus: int = 1) -> tuple[str, float]:
