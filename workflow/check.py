@@ -1,22 +1,23 @@
 """Can this machine do the run? `./run_all.sh check PROFILE` prints one line per check: ok, note (for information), or
 wrong with the remedy. Nothing is generated or saved. The exit code is 2 if anything is wrong.
 
-A run asks the same of its models before its first job, by their files, without their weights.
+A run asks the same of its models before its first job, by their files, without their downloads.
 lib/generate/preflight.py checks a model by itself; this module adds the checks that depend on the run.
 """
 
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from lib import params
 from lib.paths import UserError, first_line, one_line
-from workflow import hub, machine, slurm, vllm, weights
+from workflow import downloads, hub, machine, slurm
 from workflow.pipeline import Run
+from workflow.progress import say
 
 Line = tuple[str, str]  # level (ok, note or wrong) and text
 MAX_LENGTH = 600  # characters of a line
@@ -28,7 +29,7 @@ SILENT = (
 )
 
 
-def main(run: Run, say: Callable[[str], None]) -> int:
+def main(run: Run) -> int:
     """Print all checks of a run and return the exit code."""
     silent = hub.go_offline_if_silent(run)
     with suppress(UserError):  # reported below for each model
@@ -73,14 +74,14 @@ def about_machine(run: Run) -> Iterator[Line]:
 
 def about_disk(run: Run) -> Iterator[Line]:
     with suppress(UserError):  # reported with the model
-        wanted = sum(weights.count_missing_bytes(params.load_model_config(name)) for name in run.values["models"])
-        lack = weights.why_no_room(wanted)
+        wanted = sum(downloads.count_missing_bytes(params.load_model_config(name)) for name in run.values["models"])
+        lack = downloads.why_no_room(wanted)
         yield ("wrong", lack) if lack else ("ok", f"{wanted / 1e9:.1f} GB of weights to fetch")
 
 
 def about_engine(run: Run) -> Iterator[Line]:
-    if vllm.is_used(run):
-        reason = vllm.why_unavailable(run)
+    if downloads.uses_vllm(run):
+        reason = downloads.why_no_vllm(run)
         yield ("wrong", reason) if reason else ("ok", "vLLM generates responses; one pass rescores them")
 
 
@@ -109,20 +110,14 @@ def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
         yield "wrong", f"can't be looked at ({type(problem).__name__}: {first_line(problem)})"
 
 
-def find_unusable(run: Run, names: list[str]) -> list[str]:
-    """Return a line with the reason for each model that the run cannot use, before any job is done.
-
-    Raise UserError for a dataset that cannot be read.
-    """
-    if not names:
-        return []
-    asked = {name: select_examples(run, name) for name in run.values["datasets"]}
+def refuse_unusable(run: Run, names: list[str]) -> None:
+    """Raise UserError for the first model that the run cannot use, or for a dataset that cannot be read."""
+    asked = {name: select_examples(run, name) for name in run.values["datasets"]} if names else {}
     texts = {name: [example.question for example in examples] for name, examples in asked.items()}
-    reasons = []
     for name in names:
-        lines = explain_errors(about_model(run, name, texts))
-        reasons += [f"model '{name}': {text}" for level, text in lines if level == "wrong"][:1]
-    return reasons
+        for level, text in explain_errors(about_model(run, name, texts)):
+            if level == "wrong":
+                raise UserError(f"model '{name}': {text}")
 
 
 def with_small(run: Run, names: list[str]) -> Run:
@@ -135,7 +130,7 @@ def with_small(run: Run, names: list[str]) -> Run:
     for name in names:
         spec = params.load_model_config(name)
         if spec.at_hand:
-            folder, named = weights.find_config(spec)
+            folder, named = downloads.find_config(spec)
             small += [name] if models.is_small(models.outline_network(models.read_config(folder, **named))) else []
     return replace(run, small=tuple(small))
 
@@ -158,8 +153,8 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         text = "its weights are not available (its file names no `source`)"
         yield "note", f"{text}: P(True), MC dropout, temperature scaling and ablations stay empty"
         return
-    if weights.is_elsewhere(spec):
-        size = f"{weights.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
+    if downloads.is_elsewhere(spec):
+        size = f"{downloads.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
         yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
         return
     preflight = load_preflight(run, name, texts)
@@ -176,7 +171,7 @@ def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
     from lib.generate.preflight import Preflight, load_outline
 
     spec = params.load_model_config(name)
-    folder, named = weights.find_config(spec)
+    folder, named = downloads.find_config(spec)
     # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
     whole = not (hub.is_on_hub(spec) or named)
     return Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
@@ -213,8 +208,8 @@ def about_gpu(run: Run, lm: Any) -> Iterator[Line]:
     """Report a model that vLLM can't load, or that does not fit a GPU unless its file spreads it over all of them."""
     from lib.generate import models
 
-    if vllm.is_used(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
-        yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {vllm.REMEDY}"
+    if downloads.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
+        yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {downloads.REMEDY}"
     if run.slurm or not run.gpus or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
         return
     size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize

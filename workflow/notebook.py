@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from lib import params
 from lib.paths import ROOT, UserError, first_line
 from workflow import hub, keys, preload
-from workflow.fingerprint import read_cells
 from workflow.pipeline import PUBLISHED, Job
 from workflow.progress import describe_system_error, redact_paths
 
@@ -94,7 +93,8 @@ def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
         if error.ename != "MissingSignal":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None
     except DeadKernelError:
-        raise dead_kernel_failure(job) from None
+        remedy = "reduce max_batch_tokens in the profile, or use --cores 1 to run one notebook at a time"
+        raise Failure(f"{job.executed}: the kernel died, most likely out of memory: {remedy}") from None
 
 
 def top_line(text: str) -> str:
@@ -107,17 +107,6 @@ def cell_failure(job: Job, error) -> Exception:
         return UserError(top_line(error.evalue))
     place = f"cell [{error.exec_count}] `{top_line(error.source)}`"
     return Failure(f"{job.executed} failed in {place}: {error.ename}: {top_line(error.evalue)}")
-
-
-def dead_kernel_failure(job: Job) -> Failure:
-    """Return the failure for a dead kernel, which nearly always ran out of memory."""
-    saved = read_cells(job.executed) if (ROOT / job.executed).is_file() else []
-    times = [cell for cell in saved if cell["metadata"].get("papermill", {}).get("start_time")]
-    place = f" in the cell `{top_line(''.join(times[-1]['source']))}`" if times else ""
-    return Failure(
-        f"{job.executed}: the kernel died{place}, most likely out of memory: reduce max_batch_tokens in the "
-        "profile, or use --cores 1 to run one notebook at a time"
-    )
 
 
 # ---- the job ---------------------------------------------------------------------------------------------------
@@ -142,7 +131,7 @@ def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
     """Run, export and record a job, and tell how it ends. Return its exit code: 2 if the user can fix a failure."""
     os.chdir(ROOT)
     own = Path(tempfile.mkdtemp(prefix="job", dir=scratch))
-    with redirected_output(ROOT / job.log):
+    with redirected_output(ROOT / job.log, own / "output"):
         try:
             seconds = make_outputs(job, parts, own, tell)
         except (UserError, Failure) as problem:
@@ -164,15 +153,16 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     without a notebook writes the report."""
     began = time.monotonic()
     hub.pin_revisions(job.run)
+    outputs = job.outputs
     if job.notebook.module:
         from workflow.report import write_report  # slow to import, as what exports
 
         write_report(ROOT / job.run.folder / "exported", ROOT / job.executed)
-        exported = []
     else:
-        exported = export_outputs(job, execute_in_kernel(job, parts, scratch, tell))
+        nb = execute_in_kernel(job, parts, scratch, tell)
+        outputs = outputs + job.extra_outputs + (export_outputs(job, nb) if job.notebook.reports else [])
     seconds = time.monotonic() - began
-    keys.write_record(job, parts, job.outputs + job.extra_outputs + exported, seconds)
+    keys.write_record(job, parts, outputs, seconds)
     return seconds
 
 
@@ -197,8 +187,6 @@ def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) ->
 
 def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
     """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
-    if not job.notebook.reports:
-        return []
     from workflow import export
 
     export.export_for_report(nb, ROOT / job.exported)
@@ -207,24 +195,14 @@ def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
 
 
 @contextmanager
-def redirected_output(log: Path) -> Iterator[None]:
-    """Write what this process and its kernel print to a log, without this machine's paths."""
+def redirected_output(log: Path, raw: Path) -> Iterator[None]:
+    """Write what this process and its kernel print to `raw`, and in the end to a log, without this machine's paths."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    source, end = os.pipe()
     before = [os.dup(stream) for stream in (1, 2)]
-    for stream in (1, 2):
-        os.dup2(end, stream)
-    os.close(end)
-
-    def copy_lines() -> None:
-        with open(source, encoding="utf-8", errors="replace") as lines:
-            for line in filter(str.strip, lines):
-                with suppress(OSError), log.open("a", encoding="utf-8") as file:
-                    file.write(redact_paths(line))
-
-    thread = threading.Thread(target=copy_lines, daemon=True)
-    thread.start()
+    with raw.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
     try:
         yield
     finally:
@@ -232,4 +210,6 @@ def redirected_output(log: Path) -> Iterator[None]:
         for stream, number in zip((1, 2), before, strict=True):
             os.dup2(number, stream)
             os.close(number)
-        thread.join(5)
+        lines = filter(str.strip, raw.read_text(encoding="utf-8", errors="replace").splitlines())
+        if text := "".join(map(redact_paths, lines)):
+            log.write_text(text, encoding="utf-8")

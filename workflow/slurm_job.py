@@ -14,8 +14,7 @@ from pathlib import Path
 
 from lib.paths import ROOT, UserError
 from workflow import fresh, hub, keys, notebook
-from workflow.locks import short_tempdir
-from workflow.machine import list_gpus, run_program
+from workflow.machine import list_gpus, run_program, short_tempdir
 from workflow.pipeline import Job, Run
 from workflow.progress import describe_system_error
 from workflow.slurm import LIMIT_SIGNAL, VISIBLE_SECONDS, append_event

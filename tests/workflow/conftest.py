@@ -29,7 +29,7 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(parameter_types, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: [])
+    monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)
     monkeypatch.setattr(check, "with_small", lambda run, names: run)
     return project
 

@@ -75,9 +75,9 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
     "check.py": "from lib.tasks import datasets\n\n"
-    "def find_unusable(run, names):  # its models are none\n"
+    "def refuse_unusable(run, names):  # its models are none\n"
     "    for name in run.values['datasets'] if names else []:\n"
-    "        datasets.use_local_files(params.load_dataset_config(name))\n    return []\n\n"
+    "        datasets.use_local_files(params.load_dataset_config(name))\n\n"
     "def with_small(run, names):\n    return replace(run, small=tuple(names))",
 }
 NOTEBOOKS = {

@@ -8,7 +8,7 @@ from transformers import BloomConfig, GPT2Config, MambaConfig, Qwen3Config
 
 from lib import params
 from lib.generate import generation, preflight
-from lib.paths import ROOT
+from lib.paths import ROOT, UserError
 from lib.tasks import prompts
 from workflow import check, machine, run
 from workflow.pipeline import Run
@@ -90,27 +90,32 @@ def test_the_context(outline):
 
 def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch):
     """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
-    assert check.find_unusable(run_of(), ["tiny-llama"]) == []
+    check.refuse_unusable(run_of(), ["tiny-llama"])
     monkeypatch.setattr(check, "LARGE", 100_000)
-    (reason,) = check.find_unusable(run_of(), ["tiny-llama"])
-    assert "billion parameters, and PyTorch" in reason and "sees no GPU here: add --cpu (or `cpu: true`" in reason
-    assert check.find_unusable(run_of(cpu=True), ["tiny-llama"]) == []
+    with pytest.raises(UserError, match="billion parameters, and PyTorch.* sees no GPU here: add --cpu "):
+        check.refuse_unusable(run_of(), ["tiny-llama"])
+    check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert check.find_unusable(run_of(), ["tiny-llama"]) == []
+    check.refuse_unusable(run_of(), ["tiny-llama"])
 
 
 def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
     """A GGUF file says what it holds once it is here; the other models are looked at before any fetching."""
     steps = []
-    monkeypatch.setattr(run.weights, "is_elsewhere", lambda spec: True)
-    monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("fetched", names)))
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
+    monkeypatch.setattr(run.downloads, "is_elsewhere", lambda spec: True)
+
+    def refuse(run, names):
+        steps.append(("asked", names))
+        if names:
+            raise UserError("no")
+
+    monkeypatch.setattr(run.downloads, "fetch", lambda names: steps.append(("fetched", names)))
+    monkeypatch.setattr(check, "refuse_unusable", refuse)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]
 
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
-    asked = []
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(check, "select_examples", lambda run, name: pytest.fail("questions are read"))
     monkeypatch.setattr(run.fresh, "judge_all", lambda run, remake: [])
-    assert run.main(["demo"]) == 0 and not asked
+    assert run.main(["demo"]) == 0

@@ -3,7 +3,7 @@
 import pytest
 from small_project import write
 
-from workflow import locks, machine, notebook, preload, progress
+from workflow import machine, notebook, preload, progress
 from workflow.pipeline import Run
 
 
@@ -35,7 +35,7 @@ def nvidia(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(locks, "short_tempdir", lambda: tmp_path)
+    monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
     monkeypatch.setattr(machine, "DRIVER", ())
 
 

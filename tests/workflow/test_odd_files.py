@@ -13,7 +13,7 @@ from small_project import write
 from lib import params
 from lib.generate import preflight
 from lib.paths import ROOT, UserError
-from workflow import check, locks, notebook, run
+from workflow import check, machine, notebook, run
 from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
@@ -69,6 +69,6 @@ def test_what_a_killed_run_was_writing_is_removed_when_the_same_run_starts(insid
     paths = [inside.root / "artifacts" / name for name in names] + [inside.root / "figures/demo/.a.tex.7.partial"]
     for path in paths:
         write(path, "half")
-    with locks.run_lock(RUN):
-        locks.remove_partial_files(RUN)
+    with machine.run_lock(RUN):
+        machine.remove_partial_files(RUN)
         assert [path.exists() for path in paths] == [False, False, True, False]
