@@ -60,14 +60,16 @@ def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterator[Line]]]:
 def about_machine(run: Run) -> Iterator[Line]:
     import torch
 
-    listed = machine.list_gpus()
-    place, free = machine.find_place(torch.cuda.is_available())
-    if torch.cuda.is_available():
+    listed, seen = machine.list_gpus(), torch.cuda.is_available()
+    place, free = machine.find_place(seen)
+    if listed and seen:
         yield "ok", f"{len(listed)} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
+    elif seen:
+        yield "wrong", f"PyTorch sees {place}, but nvidia-smi is missing: name the GPUs in CUDA_VISIBLE_DEVICES"
     elif listed:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
-        seen = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
-        yield "wrong", f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+        said = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
+        yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
     else:
         yield "note", f"no GPU: {run.cores} cores, {free / 1e9:.0f} GB of memory free, float32"
 
@@ -122,17 +124,17 @@ def refuse_unusable(run: Run, names: list[str]) -> None:
 
 def with_small(run: Run, names: list[str]) -> Run:
     """Return the run with those of these models that run on the processor on every machine."""
-    if not names:  # torch is slow to import
-        return run
-    from lib.generate import models
+    return replace(run, small=tuple(filter(is_small, names)))
 
-    small = []
-    for name in names:
-        spec = params.load_model_config(name)
-        if spec.at_hand:
-            folder, named = downloads.find_config(spec)
-            small += [name] if models.is_small(models.outline_network(models.read_config(folder, **named))) else []
-    return replace(run, small=tuple(small))
+
+def is_small(name: str) -> bool:
+    from lib.generate import models  # imports torch, which is slow
+
+    spec = params.load_model_config(name)
+    if not spec.at_hand:
+        return False
+    folder, named = downloads.find_config(spec)
+    return models.is_small(models.outline_network(models.read_config(folder, **named)))
 
 
 def select_examples(run: Run, name: str) -> list[Any]:

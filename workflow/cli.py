@@ -34,7 +34,7 @@ def whole_number(word: str) -> int:
 
 
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
-FINDINGS = ("1", "2", "3", "4")
+FINDINGS = ["1", "2", "3", "4"]
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 OPTIONS = {  # how argparse reads them
     **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
@@ -139,12 +139,9 @@ def take_finding(words: list[str]) -> str:
     """Remove a leading `finding N` from the words and return N; empty if there is none."""
     if words[:1] != ["finding"]:
         return ""
-    if len(words) == 1:
-        raise UserError("finding takes the number of one, as ./run_all.sh finding 3")
-    if words[1] not in FINDINGS:
-        raise UserError(f"finding takes the number of one, {', '.join(FINDINGS)}, not '{words[1]}'")
-    _, number = words.pop(0), words.pop(0)
-    return number
+    _, *number = words[:2]
+    del words[:2]
+    return choose("finding", "".join(number), FINDINGS)
 
 
 def parse_and_check(argv: list[str]) -> argparse.Namespace:

@@ -41,14 +41,6 @@ def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
                 yield output["metadata"]["paper"], output.get("data", {})
 
 
-def outputs_for_report(nb: Any) -> dict[str, dict]:
-    """Return the forms of each marked output that the report shows, by target."""
-    return {
-        target: {mime: value for mime, value in data.items() if mime in IN_REPORT}
-        for target, data in marked_outputs(nb)
-    }
-
-
 def exported_files(nb: Any) -> dict[str, bytes]:
     """Return the files' contents by name. Raise UserError unless each target appears exactly once."""
     declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
@@ -79,9 +71,10 @@ def export(nb: Any, folder: Path) -> list[str]:
 
 
 def export_for_report(nb: Any, path: Path) -> None:
-    """Write the marked outputs of an executed notebook to one file."""
+    """Write to one file what the report shows of an executed notebook's marked outputs."""
     parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
-    write_json(path, {"parameters": parameters, "outputs": outputs_for_report(nb)})
+    shown = {target: {mime: data[mime] for mime in IN_REPORT if mime in data} for target, data in marked_outputs(nb)}
+    write_json(path, {"parameters": parameters, "outputs": shown})
 
 
 # ---- one document with all of them -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -211,5 +211,6 @@ def redirected_output(log: Path, raw: Path) -> Iterator[None]:
             os.dup2(number, stream)
             os.close(number)
         lines = filter(str.strip, raw.read_text(encoding="utf-8", errors="replace").splitlines())
-        if text := "".join(map(redact_paths, lines)):
-            log.write_text(text, encoding="utf-8")
+        with suppress(OSError):  # a full disk: the failure itself is told
+            if text := "".join(map(redact_paths, lines)):
+                log.write_text(text, encoding="utf-8")
