@@ -46,6 +46,11 @@ def test_lock_has_every_pin_with_hashes_and_neither_cuda_nor_a_registry():
     assert not [entry for entry in ENTRIES if "--hash=sha256:" not in entry]
 
 
+def test_uv_is_told_nothing_in_this_folder():
+    """It would hold for each installation started here, and for torch's build for CUDA, whose libraries it leaves out."""
+    assert "uv" not in PROJECT["tool"] and not (ROOT / "uv.toml").exists()
+
+
 @pytest.mark.parametrize("python", ["3.11.7", "3.12.1", "3.13.0"])
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_lock_pins_each_package_once_per_machine(python, platform):
