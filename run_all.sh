@@ -54,7 +54,7 @@ case "$verb" in
   lab)
     [ "$(id -u)" = 0 ] && set -- --allow-root "$@"
     export JUPYTER_PREFER_ENV_PATH=1 JUPYTER_CONFIG_PATH="$here/notebooks/.jupyter"  # which asks about no news
-    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks "$@"
+    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_overview.ipynb "$@"
     ;;
   test)
     cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy lib && exec "$python" -m pytest "$@"

@@ -70,6 +70,8 @@ class Run:
         """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
         paper's numbers."""
         rows = rules.needed(self.wanted) if self.wanted else [*rules.NOTEBOOKS, rules.REPORT]
+        if not self.replayed and self.name != "demo":
+            rows = [row for row in rows if not row.of_shipped]
         if self.replayed:
             return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
