@@ -23,10 +23,7 @@ Line = tuple[str, str]  # level (ok, note or wrong) and text
 MAX_LENGTH = 600  # characters of a line
 GPU_SHARE = 0.9  # of a GPU's memory that weights may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
-SILENT = (
-    "it does not answer; models and datasets must be in the local cache, or in folders that a model's `source` and "
-    "--data-dir name"
-)
+SILENT = "it does not answer; models and datasets must be in the local cache, or in folders that files of params/ name"
 
 
 def main(run: Run) -> int:
@@ -159,24 +156,19 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         size = f"{downloads.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
         yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
         return
-    preflight = load_preflight(run, name, texts)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
+    from lib.generate.preflight import Preflight, load_outline
+
+    folder, named = downloads.find_config(spec)
+    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
+    whole = not (hub.is_on_hub(spec) or named)
+    preflight = Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
     yield from preflight.check()
     yield from about_processor(run, preflight.lm.model)
     yield from about_gpu(run, preflight.lm)
     if thorough:
         yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
         yield machine.about_memory(run, preflight)
-
-
-def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
-    from lib.generate.preflight import Preflight, load_outline
-
-    spec = params.load_model_config(name)
-    folder, named = downloads.find_config(spec)
-    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
-    whole = not (hub.is_on_hub(spec) or named)
-    return Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
 
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:

@@ -22,8 +22,7 @@ def user_path(word: str) -> str:
     """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
     if not place.exists():
-        takes = "--data-dir takes the folder of the published files, --slurm a file such as clusters/slurm.yaml"
-        raise argparse.ArgumentTypeError(f"there is no '{word}'; {takes}")
+        raise argparse.ArgumentTypeError(f"there is no file or folder '{word}'")
     return str(place)
 
 
