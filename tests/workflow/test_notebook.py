@@ -3,7 +3,7 @@
 import pytest
 from small_project import write
 
-from workflow import machine, notebook, preload, progress
+from workflow import machine, preload, progress
 from workflow.pipeline import Run
 
 
@@ -14,14 +14,6 @@ def job_of(gpus=0, small=(), **values):
 def test_threads(inside):
     assert (job_of(small=("tiny",)).threads, job_of(small=("other",)).threads) == (1, 8)
     assert job_of(gpus=4).threads == job_of(datasets=["a", "b", "c", "d"]).threads == 2
-
-
-def test_progress_is_told_line_by_line():
-    told: list[str] = []
-    file = notebook.Progress(lambda event, text: told.append(f"{event}: {text}"))
-    for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
-        file.write(text)
-    assert told == ["progress: shard 1/2: x", "progress: shard 2/2: y"]
 
 
 LISTED = "GPU-aaaa-1, 81559\nGPU-bbbb-2, 81559\n"
