@@ -198,8 +198,7 @@ class Job:
         """Files that it reads: outputs of upstream jobs, and in a replay the shipped signals."""
         paths = list(self.notebook.data)
         for job in self.upstream:
-            read = job.written(self.run.folder, self.notebook.read_of(job.notebook))
-            paths += [path for path in job.outputs if path in read]
+            paths += job.written(self.run.folder, self.notebook.read_of(job.notebook))
         for row in rules.NOTEBOOKS if self.run.replayed else ():
             for pair in self.run.pairs if row.runs_model else ():
                 folder = f"{SHIPPED}/{self.run.replayed}"

@@ -76,7 +76,7 @@ READ = ("include_thinking",)  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
-EXPORT = ("workflow/export.py",)
+EXPORT = ("workflow/export.py", "workflow/results.tex.jinja")
 SHIPPED_PAIRS = {"demo": ("tiny-llama__demo-easy", "tiny-llama__demo-medium"),
                  "small": ("qwen2.5-coder-1.5b__svamp", "qwen2.5-coder-1.5b__gsm8k")}  # fmt: skip
 OVERVIEW = tuple(f"artifacts/shipped/{run}/{kind}/{pair}.parquet" for run, pairs in SHIPPED_PAIRS.items()
