@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from workflow.installer import DRIVER
+from workflow.environment import DRIVER
 from workflow.locks import run_program
 
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"

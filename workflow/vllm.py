@@ -9,7 +9,7 @@ from collections.abc import Callable
 from lib import params
 from lib.files import sha256
 from lib.paths import ROOT, UserError
-from workflow import installer
+from workflow import environment
 from workflow.pipeline import Job, Run
 
 VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
@@ -55,10 +55,10 @@ def install_for(run: Run, todo: list[Job], say: Callable[[str], None]) -> None:
     if is_installed() or os.environ.get("VLLM_PYTHON"):
         return
     say(f"installing vLLM into {VENV.name}, once (some GB) ...")
-    python = [str(VENV / "bin" / "python"), *installer.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
+    python = [str(VENV / "bin" / "python"), *environment.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
     try:
-        installer.run([sys.executable, "-m", "venv", "--clear", str(VENV)], "a virtual environment for vLLM")
-        installer.run(python, "the installation of vLLM")
-    except installer.SetupError as problem:
+        environment.run([sys.executable, "-m", "venv", "--clear", str(VENV)], "a virtual environment for vLLM")
+        environment.run(python, "the installation of vLLM")
+    except environment.SetupError as problem:
         raise UserError(f"{problem}, or {REMEDY}") from None
     (VENV / "lock.sha256").write_text(lock_stamp(), encoding="utf-8")
