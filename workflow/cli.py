@@ -33,6 +33,12 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
+def server_url(word: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", word):
+        raise argparse.ArgumentTypeError(f"an address such as http://localhost:8000 is meant, not '{word}'")
+    return word
+
+
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ("1", "2", "3", "4")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
@@ -42,10 +48,16 @@ OPTIONS = {  # how argparse reads them
     "--cores": {"type": whole_number},
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     "--slurm": {"type": user_path},
+    "--model-name": {},
+    "--url": {"type": server_url},
+    "--concurrent": {"type": whole_number, "default": 8},
 }
-NAMING = (MAKE, "verify", "check", "replay")  # verbs that take a profile
+SERVED = ("--model-name", "--url", "--concurrent")
+NAMING = (MAKE, "verify", "check", "replay", "requests", "ask")  # verbs that take a profile
 TAKES = {  # the options of each verb
-    **dict.fromkeys((MAKE, "verify"), tuple(OPTIONS)),
+    **dict.fromkeys((MAKE, "verify"), tuple(option for option in OPTIONS if option not in SERVED)),
+    "requests": (*SELECTION, "--data-dir", "--model-name"),
+    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
     "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
     "replay": (*SELECTION, "--force", "--cores", "--dry-run"),
     "published": ("--force", "--cores", "--dry-run"),
@@ -62,9 +74,9 @@ HELP = """\
   check PROFILE   check disk, memory and access; pilot: a small paper run
   verify [demo]   run, then compare every number with the shipped run
   finding 3 [..]  run what the paper's Finding 3 needs, with a PROFILE or replay
-  lab             JupyterLab on the notebooks; its own options after --
-  archive         the last commit as one file; help: this page
-  test            linters, types, quick tests (-- --all: all)
+  requests, ask   ask a model that only a server has: docs/extending.md
+  lab; archive    JupyterLab (its options after --); the last commit as one file
+  test; help      linters, types, quick tests (-- --all: all); this page
 
   --models A B    replace the profile's models; --add-models: add to them
   --datasets A B  replace the profile's datasets; --add-datasets: add to them
@@ -166,6 +178,8 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", notebook_number(word), notebook_numbers()) for word in args.force]
+    if args.verb == "ask" and not args.url:
+        raise UserError("ask takes the address of a server: --url http://localhost:8000")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
     return args

@@ -12,6 +12,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from lib import params
@@ -79,6 +80,8 @@ def execute_command(args: Namespace) -> int:
     run = plan(args)
     if args.verb == "check":
         return check.main(run, say)
+    if args.verb in ("requests", "ask"):
+        return import_module(f"workflow.{args.verb}").main(run, args)  # slow to import, and other verbs do not need it
     if (code := make(args, run)) or args.dry_run:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
