@@ -32,6 +32,12 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
+def server_url(word: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", word):
+        raise argparse.ArgumentTypeError(f"an address such as http://localhost:8000 is meant, not '{word}'")
+    return word
+
+
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ["1", "2", "3", "4"]
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
@@ -41,10 +47,16 @@ OPTIONS = {  # how argparse reads them
     "--cores": {"type": whole_number},
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     "--slurm": {"type": user_path},
+    "--model-name": {},
+    "--url": {"type": server_url},
+    "--concurrent": {"type": whole_number, "default": 8},
 }
-NAMING = (MAKE, "verify", "check", "replay")  # verbs that take a profile
+SERVED = ("--model-name", "--url", "--concurrent")
+NAMING = (MAKE, "verify", "check", "replay", "requests", "ask")  # verbs that take a profile
 TAKES = {  # the options of each verb
-    **dict.fromkeys((MAKE, "verify"), tuple(OPTIONS)),
+    **dict.fromkeys((MAKE, "verify"), tuple(option for option in OPTIONS if option not in SERVED)),
+    "requests": (*SELECTION, "--data-dir", "--model-name"),
+    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
     "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
     "replay": (*SELECTION, "--force", "--cores", "--dry-run"),
     "published": ("--force", "--cores", "--dry-run"),
@@ -137,6 +149,8 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", notebook_number(word), notebook_numbers()) for word in args.force]
+    if args.verb == "ask" and not args.url:
+        raise UserError("ask takes the address of a server: --url http://localhost:8000")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
     return args

@@ -68,7 +68,9 @@ def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[s
     if isinstance(spec, params.Dataset):
         places.append(spec.split_ids or "")
     else:
-        places = [*([] if spec.gguf else places), (spec.responses or "").format(dataset=dataset)]
+        answers = spec.responses_to(dataset)
+        served = [answers, *sorted(answers.parent.glob(f"{dataset}.*.responses.jsonl"))] if answers else []
+        places = [*([] if spec.gguf else places), *map(str, served)]
     sums = {}
     for place in filter(None, places):
         path, public = local_path(place), Path(public_path(place))

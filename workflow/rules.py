@@ -10,7 +10,7 @@ class Notebook:
 
     `runs_model`: once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model and
     dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
-    `imports_responses`: runs for a model whose weights are missing, and reads its file of responses.
+    `imports_responses`: runs for a model whose weights are missing, and reads what its server answered.
     `minutes`: estimated time of a job; the longest chains of jobs start first.
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
@@ -71,7 +71,7 @@ RATE = (  # the code of lib/score that chooses the dropout rate
 )
 PAIR = "{model}__{dataset}.parquet"
 RESPONSES = ("01_generate/generations", "01b_import/generations")
-SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
+SIGNALS = (*RESPONSES, "01b_import/verification", "03_ptrue_insitu", "04_mc_dropout_grid")
 READ = ("include_thinking",)  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
@@ -85,7 +85,7 @@ NOTEBOOKS = (
     Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
     Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
              undeclared=("max_batch_tokens", "n_temperature_nodes")),
-    Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}",)),
+    Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}", f"verification/{PAIR}")),
     Notebook("02_single_pass", minutes=0.1, reads=RESPONSES, data=PAPER, writes=("confidence/single_pass.parquet",),
              undeclared=("include_thinking", "n_bins_ablation", "bin_models")),
     Notebook("03_ptrue_insitu", runs_model=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),

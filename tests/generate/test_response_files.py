@@ -212,13 +212,13 @@ def test_finish_reasons_of_the_known_servers(ending, names):
 MARKED = [[("4+5", -1), ("\u0120=", -1), ("\u01209", -1), ("\u010a", -1), ("####", -1), ("\u01209", -1)],
           [("\u2581That\u2581is", -1), ("<0x0A>", -1), ("####\u25819", -1)], [("9.", -1), ("<0x0A>", -1), (" 9", -1)],
           [("That is 9.\u010a", -1), ("####", -1), ("\u01209", -1)]]  # fmt: skip
-LIST = 'is no list [{"token": ..., "logprob": ...}, ...], as /v1/chat/completions returns it: ask that'
+LIST = 'is no list [{"token": ..., "logprob": ...}, ...]: ask /v1/chat/completions, which has it'
 REFUSED = [
-    *[(own(marked), "is a token's id, bytes or sign in the vocabulary: log tokens as their text") for marked in MARKED],
-    (own(logprobs=encoded(MARKED[0])), "sign in the vocabulary"),
+    *[(own(marked), "is a token's id, bytes or sign, not its text: log tokens as their text") for marked in MARKED],
+    (own(logprobs=encoded(MARKED[0])), "sign, not its text"),
     (own(MARKED[0], text=TEXT), "do not make up its 'text'"),
-    ({"example_id": "a", "text": "####\u01209"}, "sign in the vocabulary"),
-    (parts(reasoning_content=MARKED[0], content=NINE), "sign in the vocabulary"),
+    ({"example_id": "a", "text": "####\u01209"}, "sign, not its text"),
+    (parts(reasoning_content=MARKED[0], content=NINE), "sign, not its text"),
     (own([("token_id:2132", -0.2)]), "'token_id:2132' is a token's id"),
     (own([("bytes:\\xe2\\x82", -0.2), ("\\xac", -0.2)]), "log tokens as their text"),
     (own([("token_id:2132", -0.2)], text="9"), "'token_id:2132' is a token's id"),
