@@ -26,7 +26,7 @@ from workflow.pipeline import PUBLISHED
 TEXT = {"text/latex": ".tex"}
 FORMS = {"tab": TEXT, "fig_prompt": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
          "rep_tokens": {"text/html": ""}, "rep": {"application/json": ""}}  # fmt: skip
-TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "tokens")))
+TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "overview", "tokens")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
