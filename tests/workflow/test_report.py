@@ -64,7 +64,9 @@ def test_a_number_leads_to_its_row_if_it_has_one():
     cells = '<span data-key="m/d">.1</span> <span data-key="m/e">.2</span>'
     assert link_numbers("tab", cells, [{"id": "tab--m_d"}]) == '<a href="#tab--m_d">.1</a> .2'
     marked = [{"id": "tab--m_d", "calibrated": True}, {"id": "tab--m_e", "calibrated": False}]
-    assert link_numbers("tab", cells, marked) == '<a href="#tab--m_d">.1</a>\N{DEGREE SIGN} <a href="#tab--m_e">.2</a>'
+    cells = cells.replace(".1", "<b>.1 [.0, .3]</b>")
+    shown = '<a href="#tab--m_d"><b>.1\N{DEGREE SIGN} [.0, .3]</b></a> <a href="#tab--m_e">.2</a>'
+    assert link_numbers("tab", cells, marked) == shown
 
 
 def test_verdicts_that_change_are_counted_by_choice():
