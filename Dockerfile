@@ -11,7 +11,7 @@ RUN apt-get update \
 # The environment depends only on these files, so that an edit elsewhere does not install it again. It lies outside the
 # project's folder, over which a development container mounts another.
 WORKDIR /artifact
-COPY pyproject.toml requirements.lock ./
+COPY pyproject.toml requirements.lock requirements-test.lock ./
 COPY lib/__init__.py lib/
 COPY workflow/__init__.py workflow/environment.py workflow/installer.py workflow/
 # With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all

@@ -25,7 +25,7 @@ from typing import Iterator  # noqa: UP035  for Python 3.8
 
 sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parent.parent)]
 
-from workflow.installer import SetupError, install, pins, run, say, venv_command, why_unsupported  # noqa: E402
+from workflow.installer import LOCKS, SetupError, install, pins, run, say, venv_command, why_unsupported  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE_BY_US = "made-by-run_all.json"  # in .venv: its folder and the checksum of its lock
@@ -138,7 +138,7 @@ def why_remake(root: Path) -> str | None:
 
 def lock_stamp(root: Path) -> str:
     """Return what the mark of a finished `.venv` of this folder and lock contains."""
-    lock = (root / "requirements.lock").read_bytes() + pins(root)["torch"].encode()
+    lock = b"".join((root / name).read_bytes() for name in LOCKS) + pins(root)["torch"].encode()
     return json.dumps({"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()})
 
 

@@ -24,6 +24,7 @@ SUITABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
 BUILDS = (("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"))  # of PyTorch
 DISK = 3e9  # bytes: packages and downloads
+LOCKS = ("requirements.lock", "requirements-test.lock")
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 OF_PIP = {  # uv's variables by pip's options
     "index-url": ("UV_DEFAULT_INDEX",),
@@ -168,7 +169,8 @@ def install_with(root: Path, installer: list[str], index_option: str) -> None:
     index = torch_index()
     torch = [*([index_option, index] if index else []), f"torch=={pins(root)['torch']}"]
     run([*installer, "--no-deps", *torch], "the installation of torch")
-    locked = ["--no-deps", "--require-hashes", "-r", str(root / "requirements.lock")]
+    locks = [word for name in LOCKS for word in ("-r", str(root / name))]
+    locked = ["--no-deps", "--require-hashes", *locks]
     run([*installer, *locked], "the installation of the locked packages", without="UV_CONSTRAINT")  # all are pinned
     run([*installer, *torch], "the installation of CUDA's libraries")
     run([*installer, "--no-deps", "--no-build-isolation", "--editable", str(root)], "the installation of the project")

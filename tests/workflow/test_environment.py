@@ -25,8 +25,8 @@ from workflow import environment, installer
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DIRECT = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]
-TEXT = (ROOT / "requirements.lock").read_text()
-ENTRIES = re.split(r"\n(?=[A-Za-z0-9])", TEXT)[1:]
+TEXT = "\n".join((ROOT / name).read_text() for name in installer.LOCKS)
+ENTRIES = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"^#.*\n", "", TEXT, flags=re.M).lstrip("\n"))
 LOCKED = [Requirement(entry.split("\\\n")[0].strip()) for entry in ENTRIES]
 VERSIONS = {canonicalize_name(entry.name): str(entry.specifier).removeprefix("==") for entry in LOCKED}
 
@@ -42,8 +42,13 @@ def test_lock_has_every_pin_with_hashes_and_neither_cuda_nor_a_registry():
         assert {str(entry.specifier) for entry in LOCKED if canonicalize_name(entry.name) == name} == {f"=={version}"}
     assert not [name for name in VERSIONS if re.match(r"torch$|nvidia|cuda|triton", name)]
     assert "setuptools" in VERSIONS  # the project itself is installed without isolation
-    assert not re.search(r"https?://|file:|--index|--find-links|--extra", TEXT.replace("--all-extras", ""))
+    assert not re.search(r"https?://|file:|--index|--find-links|--extra", "".join(ENTRIES))
     assert not [entry for entry in ENTRIES if "--hash=sha256:" not in entry]
+
+
+def test_uv_is_told_nothing_in_this_folder():
+    """It would hold for each installation started here, and for torch's build for CUDA, whose libraries it leaves out."""
+    assert "uv" not in PROJECT["tool"] and not (ROOT / "uv.toml").exists()
 
 
 @pytest.mark.parametrize("python", ["3.11.7", "3.12.1", "3.13.0"])
