@@ -239,7 +239,11 @@ def load_calibrator(path: Path | str) -> Calibrator:
     record = parse_json(read_bytes(path, where), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
-    calibrator = METHODS[check_choice("method", record["method"], METHODS)].inputs[record["input"]]()
-    for name, value in record["attributes"].items():
-        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    try:
+        method = METHODS[check_choice("method", record["method"], METHODS)]
+        calibrator = method.inputs[record["input"]]()
+        for name, value in record["attributes"].items():
+            setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{where} is not a calibrator as 09 writes it: {error!r}") from None
     return calibrator
