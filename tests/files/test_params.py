@@ -52,14 +52,14 @@ def test_a_wrong_file_is_explained_in_one_line(tmp_path, kind, text, said):
 
 WHAT_IT_LOOKS_LIKE = [  # a line of a profile: its value, or what is said of it
     ("title: '7'", "7"), ("cpu: TRUE", True), ("seed: +5", 5), ("seed: -0", 0), ("resamples: 017", 17),
-    ("incorrect_fraction: .5", 0.5), ("incorrect_fraction: 1", 1.0),
+    ("precision_confidence: .5", 0.5),
     *((f"resamples: {value}", "'resamples' is ") for value in (
         "1:30.5", "0o17", "1e3", "1,000", "1 000", "5.0", "2024-07-26", "~", "", "'5'", "yes", "1e400")),
     *((f"resamples: {value}", "invalid literal for int") for value in ("1:30", "0x1F", "0b11", "!!int 1:30")),
     *((f"cpu: {value}", "input should be a valid boolean") for value in ("N", "1", "'true'", "null")),
     *((f"title: {value}", "a text is meant: put it in quotes")
       for value in ("7", "true", "no", "Null", "~", "", "2024-07-26", "!!binary aGVq")),
-    ("incorrect_fraction: .inf", "a finite number"), ("incorrect_fraction: 5e-1", "should be a valid number"),
+    ("precision_confidence: .inf", "a finite number"), ("precision_confidence: 5e-1", "should be a valid number"),
     ("dropout_rates: [.1, x]", "'dropout_rates.1' is 'x'; input should be a valid number"),
     ("dropout_rates: .1", "input should be a valid list"), ("1: 2", "keys should be strings"),
     ("title: !mine a", "line 3: could not determine a constructor for the tag '!mine'"),
