@@ -15,9 +15,16 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import COMMANDS, Table, embolden, escape
 from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
+from lib.score.proper_scores import BASE
 
 Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number
+HEADLINE = {  # scores that are compared first, by estimator and method
+    ("seq_avg", ""): "Seq Avg",
+    ("ans_avg", ""): "Ans Avg",
+    ("ans_avg", "isotonic"): "Ans Avg, isotonic",
+    (BASE, ""): "a constant",
+}
 CHANCE_MARK = "\N{DEGREE SIGN}"  # of an ECE that cannot be told from that of calibrated scores
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {"model": "Model", "dataset": "Dataset", "rate": "Dropout rate", "bins": "Bins", "estimator": "Estimator"}
