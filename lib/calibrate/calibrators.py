@@ -19,19 +19,23 @@ from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
-Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+Predict = Callable[[np.ndarray], np.ndarray]  # rows to fit on -> scores of the evaluation rows
 
 
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
-    return score if isinstance(score, AnswerLogits) else column_or_1d(score, dtype=float)
+    if isinstance(score, AnswerLogits):
+        return score
+    rows = np.asarray(score, dtype=float)
+    if rows.ndim != 1:
+        raise ValueError(f"scores must be a 1d array, not of shape {rows.shape}")
+    return rows
 
 
 class Calibrator(BaseEstimator):
@@ -106,9 +110,9 @@ class Calibrator(BaseEstimator):
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
         own = clone(self)  # so that this calibrator stays as it is
 
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+        def predict(rows: np.ndarray) -> np.ndarray:
             with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
+                return own.fit(score[rows], correct[rows]).predict(new)
 
         return predict
 
@@ -176,11 +180,11 @@ class Temperature(Calibrator):
         losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            constant = self._constant(correct[rows][sample_weight > 0])
+        def predict(rows: np.ndarray) -> np.ndarray:
+            constant = self._constant(correct[rows])
             if constant is not None:
                 return np.full(len(new), constant)
-            place = parabolic_argmin(sample_weight @ losses[rows])
+            place = parabolic_argmin(np.ones(len(rows)) @ losses[rows])
             below = min(int(place), len(grid) - 2)
             return scores[:, below] + (place - below) * (scores[:, below + 1] - scores[:, below])
 
