@@ -8,7 +8,7 @@ while [ -h "$me" ]; do  # called by a symbolic link
 done
 here="$(CDPATH='' cd -- "$(dirname -- "$me")" && pwd -P)" || exit 1
 unset PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONINSPECT PYTHONHASHSEED
-export CALLED_FROM="$PWD"
+export CALLED_FROM="$PWD" PYTHONIOENCODING=:backslashreplace  # for terminals that lack a character
 
 # Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13. With -I it
 # imports its own library alone: nothing from this folder, from the user's, or that a variable names.
@@ -54,7 +54,7 @@ case "$verb" in
   lab)
     [ "$(id -u)" = 0 ] && set -- --allow-root "$@"
     export JUPYTER_PREFER_ENV_PATH=1 JUPYTER_CONFIG_PATH="$here/notebooks/.jupyter"  # which asks about no news
-    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks "$@"
+    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_overview.ipynb "$@"
     ;;
   test)
     cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy lib && exec "$python" -m pytest "$@"

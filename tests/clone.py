@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # of a demo of one model on one dataset
 SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "rows_per_shard": 4, "n_tuning_examples": 5,
          "dropout_passes": 3, "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_limit": 2}  # fmt: skip
-JOBS = 11
+JOBS = 12
 GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false")
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 

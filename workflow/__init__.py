@@ -6,27 +6,21 @@ cli             the command line
 environment     Python and its packages, found or installed
 run             from start to summary
 progress        the lines printed while jobs run
-plan            the parameters, cores and GPUs of a run
+plan            the parameters, shipped signals, cores and GPUs of a run
 rules           the notebooks, with their inputs and outputs
 pipeline        runs and their jobs
-keys            everything that the outputs of a job depend on
+keys            everything that the outputs of a job depend on, and the record of a finished job
 fresh           which outputs are up to date
-records         the record of a finished job
-fingerprint     checksums of files and code
-files           JSON files
+fingerprint     JSON files, and checksums of files and code
 schedule        run the jobs in order, on the cores and GPUs of this machine
-preload         the processes that jobs and kernels are forked from
+preload         the processes that jobs and kernels are forked from, and their environment
 slurm           submit the jobs to a SLURM cluster; slurm_job runs one of them
-notebook        run one job; kernel_environment is what its kernel is given
-locks, gpus     keep runs and jobs apart
-hub, weights    download datasets and models
-shipped         check the signals shipped with the project, and let a run reuse them
+notebook        run one job
+hub, downloads  revisions, weights, and vLLM for the runs that use it
 export          write an executed notebook's tables and figures, and the PDF
 report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
-model_checks    whether the models of a run can be loaded
 check           preflight check: machine, disk, access, models
-memory          the memory that a model needs, and what is free
-vllm            install vLLM for the runs that use it
+machine         the lock of a run, programs and GPUs of this machine, and the memory that a model needs
 """

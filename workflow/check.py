@@ -1,27 +1,35 @@
-"""`./run_all.sh check PROFILE`: can this machine do the run? Nothing is generated or saved.
+"""Can this machine do the run? `./run_all.sh check PROFILE` prints one line per check: ok, note (for information), or
+wrong with the remedy. Nothing is generated or saved. The exit code is 2 if anything is wrong.
 
-It prints one line per check: ok, note (for information), or wrong with the remedy. The exit code is 2 if anything is
-wrong. model_checks.py checks the models.
+A run asks the same of its models before its first job, by their files, without their downloads.
+lib/generate/preflight.py checks a model by itself; this module adds the checks that depend on the run.
 """
 
+import math
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from lib import params
-from lib.paths import UserError, one_line
-from workflow import gpus, hub, memory, vllm, weights
-from workflow.model_checks import Line, about_model, explain_errors, select_examples
+from lib.paths import UserError, first_line, one_line
+from workflow import downloads, hub, machine, slurm
 from workflow.pipeline import Run
+from workflow.progress import say
 
+Line = tuple[str, str]  # level (ok, note or wrong) and text
 MAX_LENGTH = 600  # characters of a line
+GPU_SHARE = 0.9  # of a GPU's memory that weights may use
+LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
 SILENT = (
     "it does not answer; models and datasets must be in the local cache, or in folders that a model's `source` and "
     "--data-dir name"
 )
 
 
-def main(run: Run, say: Callable[[str], None]) -> int:
+def main(run: Run) -> int:
     """Print all checks of a run and return the exit code."""
     silent = hub.go_offline_if_silent(run)
     with suppress(UserError):  # reported below for each model
@@ -52,8 +60,8 @@ def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterator[Line]]]:
 def about_machine(run: Run) -> Iterator[Line]:
     import torch
 
-    listed = gpus.list_gpus()
-    place, free = memory.find_place(torch.cuda.is_available())
+    listed = machine.list_gpus()
+    place, free = machine.find_place(torch.cuda.is_available())
     if torch.cuda.is_available():
         yield "ok", f"{len(listed)} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
     elif listed:
@@ -66,14 +74,14 @@ def about_machine(run: Run) -> Iterator[Line]:
 
 def about_disk(run: Run) -> Iterator[Line]:
     with suppress(UserError):  # reported with the model
-        wanted = sum(weights.count_missing_bytes(params.load_model_config(name)) for name in run.values["models"])
-        lack = weights.why_no_room(wanted)
+        wanted = sum(downloads.count_missing_bytes(params.load_model_config(name)) for name in run.values["models"])
+        lack = downloads.why_no_room(wanted)
         yield ("wrong", lack) if lack else ("ok", f"{wanted / 1e9:.1f} GB of weights to fetch")
 
 
 def about_engine(run: Run) -> Iterator[Line]:
-    if vllm.is_used(run):
-        reason = vllm.why_unavailable(run)
+    if downloads.uses_vllm(run):
+        reason = downloads.why_no_vllm(run)
         yield ("wrong", reason) if reason else ("ok", "vLLM generates responses; one pass rescores them")
 
 
@@ -87,3 +95,125 @@ def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {spec.folder or source}"
+
+
+# ---- models ----------------------------------------------------------------------------------------------------
+
+
+def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines, and any error that ends them as a line: they read other people's files and packages."""
+    try:
+        yield from lines
+    except UserError as problem:
+        yield "wrong", str(problem)
+    except Exception as problem:
+        yield "wrong", f"can't be looked at ({type(problem).__name__}: {first_line(problem)})"
+
+
+def refuse_unusable(run: Run, names: list[str]) -> None:
+    """Raise UserError for the first model that the run cannot use, or for a dataset that cannot be read."""
+    asked = {name: select_examples(run, name) for name in run.values["datasets"]} if names else {}
+    texts = {name: [example.question for example in examples] for name, examples in asked.items()}
+    for name in names:
+        for level, text in explain_errors(about_model(run, name, texts)):
+            if level == "wrong":
+                raise UserError(f"model '{name}': {text}")
+
+
+def with_small(run: Run, names: list[str]) -> Run:
+    """Return the run with those of these models that run on the processor on every machine."""
+    if not names:  # torch is slow to import
+        return run
+    from lib.generate import models
+
+    small = []
+    for name in names:
+        spec = params.load_model_config(name)
+        if spec.at_hand:
+            folder, named = downloads.find_config(spec)
+            small += [name] if models.is_small(models.outline_network(models.read_config(folder, **named))) else []
+    return replace(run, small=tuple(small))
+
+
+def select_examples(run: Run, name: str) -> list[Any]:
+    """Return the examples of a dataset that the run uses."""
+    from lib.tasks import datasets
+
+    examples = datasets.load_examples(params.load_dataset_config(name))
+    return datasets.select_examples(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
+
+
+def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool = False) -> Iterator[Line]:
+    """Yield the lines of a model, given the questions of each dataset. `thorough` adds what a run is not refused for,
+    as memory, which is an estimate."""
+    spec = params.load_model_config(name)
+    if spec.responses:
+        yield from about_responses(run, spec)
+    if not spec.at_hand:
+        text = "its weights are not available (its file names no `source`)"
+        yield "note", f"{text}: P(True), MC dropout, temperature scaling and ablations stay empty"
+        return
+    if downloads.is_elsewhere(spec):
+        size = f"{downloads.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
+        yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
+        return
+    preflight = load_preflight(run, name, texts)
+    yield from preflight.check()
+    yield from about_processor(run, preflight.lm.model)
+    yield from about_gpu(run, preflight.lm)
+    if thorough:
+        yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
+        yield machine.about_memory(run, preflight)
+
+
+def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
+    from lib.generate.preflight import Preflight, load_outline
+
+    spec = params.load_model_config(name)
+    folder, named = downloads.find_config(spec)
+    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
+    whole = not (hub.is_on_hub(spec) or named)
+    return Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
+
+
+def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
+    """Report how many of the run's questions a model's response files answer, and which fields are used."""
+    from lib.generate.imported_responses import ImportedResponses
+
+    for name in run.values["datasets"]:
+        found = ImportedResponses.read(spec, name, select_examples(run, name))
+        said, *missed = found.describe_coverage()
+        yield "ok", f"{said}, {sum(bool(one.logprobs) for one in found.responses.values())} with log-probabilities"
+        yield from (("note", text) for text in missed)
+
+
+def about_processor(run: Run, network: Any) -> Iterator[Line]:
+    """Report a large model that would run without a GPU, probably by mistake."""
+    import torch
+
+    size, seen = network.num_parameters(), ""
+    if run.slurm:  # each job requests its own
+        rows = [row.name for row in run.notebooks if row.runs_model]
+        bare = [name for name in rows if not slurm.requests_gpu(run.slurm[name])]
+        seen = f"the file of --slurm requests no GPU for {', '.join(bare)}" if bare else ""
+    elif not torch.cuda.is_available():
+        seen = f"PyTorch ({torch.__version__}) sees no GPU here"
+    if seen and size > LARGE and not run.values.get("cpu"):
+        remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
+        yield "wrong", f"{size / 1e9:.2g} billion parameters, and {seen}: {remedy}"
+
+
+def about_gpu(run: Run, lm: Any) -> Iterator[Line]:
+    """Report a model that vLLM can't load, or that does not fit a GPU unless its file spreads it over all of them."""
+    from lib.generate import models
+
+    if downloads.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
+        yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {downloads.REMEDY}"
+    if run.slurm or not run.gpus or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
+        return
+    size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize
+    largest = max(machine.memory_by_gpu().values(), default=math.inf)
+    if size > GPU_SHARE * largest:
+        text = f"its weights ({size / 1e9:.2g} GB) do not fit a GPU of {largest / 1e9:.2g} GB"
+        yield "wrong", f"{text}: write `gpus: all` in its file to spread it over all GPUs"

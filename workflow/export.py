@@ -1,4 +1,4 @@
-"""The files for the paper: what the executed 08_tables shows, and all of it as one PDF, if LaTeX is installed.
+"""The files for the paper: what the executed 08_tables shows, and one LaTeX document with all of it.
 
 An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and fig_x.png. "rep_x" is
 for the report only. Each declared target must appear exactly once, and no other. results.tex includes them all.
@@ -8,10 +8,6 @@ read later: an executed notebook may be opened and saved by its reader.
 """
 
 import base64
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,14 +15,14 @@ from typing import Any
 
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
-from lib.paths import ROOT, UserError, nearest
-from workflow.files import write_json
+from lib.paths import UserError, nearest
+from workflow.fingerprint import write_json
 from workflow.pipeline import PUBLISHED
 
 TEXT = {"text/latex": ".tex"}
 FORMS = {"tab": TEXT, "fig_prompt": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
          "rep_tokens": {"text/html": ""}, "rep": {"application/json": ""}}  # fmt: skip
-TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "tokens")))
+TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "overview", "tokens")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
@@ -104,7 +100,6 @@ PANEL = r"""\begin{minipage}{\linewidth}
 \captionof{%s}[%s]{%s}
 \end{minipage}\par\vspace{9mm}"""
 FIGURE = r"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectratio]{%s.pdf}"
-PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 
 
 def results_document(title: str, files: dict[str, bytes]) -> str:
@@ -119,20 +114,3 @@ def results_document(title: str, files: dict[str, bytes]) -> str:
         elif f"{name}.pdf" in files:
             lines.append(PANEL % (FIGURE % name, "figure", *caption))
     return "\n".join([*lines, r"\end{document}", ""])
-
-
-def typeset(folder: Path) -> str:
-    """Create results.pdf of results.tex. Return one line for the user if that is not possible, else an empty one."""
-    made, log = folder / "results.pdf", folder / "results.log"
-    if not shutil.which("pdflatex"):
-        return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
-    with tempfile.TemporaryDirectory() as scratch:
-        command = [*PDFLATEX, f"-output-directory={scratch}", "results.tex"]
-        env = {**os.environ, "SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
-        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True)
-        if done.returncode == 0:
-            write_atomically(made, partial(shutil.copyfile, Path(scratch, made.name)))
-            log.unlink(missing_ok=True)
-            return ""
-    log.write_bytes(done.stdout)
-    return f"results.pdf was not created: pdflatex failed, see {os.path.relpath(log, ROOT)}"

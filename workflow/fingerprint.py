@@ -1,4 +1,4 @@
-"""Checksums of files, and of code without its comments and docstrings."""
+"""JSON files, checksums of files, and of code without its comments and docstrings."""
 
 import ast
 import hashlib
@@ -10,17 +10,36 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.util import resolve_name
 from itertools import accumulate
+from pathlib import Path
 
 from lib.files import parse_json, read_bytes, sha256, write_atomically
 from lib.paths import ROOT, UserError
-from workflow.files import read_json
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
 BIG = 64e6  # bytes: checksums of larger files are cached
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 NAME = re.compile(r"[\w-]*(\.[a-z]+)+")  # a string that may name a file beside a module, or be its suffix
 
-# ---- checksums
+# ---- files
+
+
+def read_json(path: Path) -> object:
+    """Return a file's content, or None if it is missing or not JSON.
+
+    Raise PermissionError if it may not be read: the outputs that it records must not be generated again.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a JSON file atomically."""
+    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
 
 
 def digest(*texts: str) -> str:

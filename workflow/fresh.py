@@ -3,12 +3,11 @@
 Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
 downstream of a job that runs is judged again when its turn comes: if its inputs are unchanged, it keeps its outputs.
 
-What a job replaces is linked into artifacts/<run>/stale/<key>/ (the next with that key into <key>-2) before it is
-removed. If the key returns, it is linked back and removed there. The record is the last file to be linked and the first
-to be removed, so a kill at any time leaves a result whole in one place at least.
+What a job replaces is linked into artifacts/<run>/stale/<key>-<id of the result>/ before it is removed. If the key
+returns, it is linked back and removed there. The record is the last file to be linked and the first to be removed, so a
+kill at any time leaves a result whole in one place at least.
 """
 
-import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -16,10 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lib.paths import ROOT, UserError
-from workflow.files import read_json, write_json
-from workflow.keys import key_parts, tolerates_code_change
+from workflow.fingerprint import read_json, write_json
+from workflow.keys import (
+    changed_parts,
+    is_intact,
+    key_parts,
+    read_record,
+    record_key,
+    tolerates_code_change,
+    with_manifests,
+)
 from workflow.pipeline import Job, Run
-from workflow.records import changed_parts, is_intact, read_record, record_key, with_manifests
 
 
 @dataclass(frozen=True)
@@ -142,30 +148,27 @@ def remove_shards(job: Job) -> None:
 
 
 def stale_results(job: Job, key: str) -> Iterator[tuple[Path, dict]]:
-    """Yield the folders in stale with a result of a job and key, and its record; the latest first."""
-    for folder in sorted((ROOT / job.run.folder / "stale").glob(f"{key}*"), reverse=True):
+    """Yield the folders in stale with a result of a job and key, and its record."""
+    for folder in sorted((ROOT / job.run.folder / "stale").glob(f"{key}-*")):
         if (record := read_record(folder / job.record, job)) and record["key"] == key:
             yield folder, record
+
+
+def stale_folder(job: Job, record: dict) -> Path:
+    return ROOT / job.run.folder / "stale" / f"{record['key']}-{record['id']}"
 
 
 def set_aside(job: Job) -> None:
     """Link a job's files into stale, then remove them. Shards remain, so no row is made twice."""
     record = read_record(ROOT / job.record, job)
-    if record:
-        first = ROOT / job.run.folder / "stale" / record["key"]
-        folders = itertools.chain([first], (first.with_name(f"{first.name}-{number}") for number in itertools.count(2)))
-        folder = next(one for one in folders if not (one / job.record).exists())
-        for path in (*record["outputs"], job.record):
-            if (ROOT / path).exists():
-                link_file(ROOT / path, folder / path)
-    derived = ("results.pdf", "results.log") if job.notebook.exports else ()
-    unfinished = [
-        *with_manifests(job.outputs),
-        *job.extra_outputs,
-        job.executed,
-        *(f"{job.run.figures}/{x}" for x in derived),
-    ]
-    for path in dict.fromkeys([job.record, *(record["outputs"] if record else ()), *unfinished]):
+    recorded = [*record["outputs"], job.record] if record else []
+    for path in recorded:
+        if (ROOT / path).exists():
+            link_file(ROOT / path, stale_folder(job, record) / path)
+    unfinished = [*with_manifests(job.outputs), *job.extra_outputs, job.executed]
+    if job.notebook.exports:
+        unfinished += [f"{job.run.figures}/results.{kind}" for kind in ("pdf", "log")]
+    for path in dict.fromkeys([job.record, *recorded, *unfinished]):
         (ROOT / path).unlink(missing_ok=True)
 
 
@@ -180,12 +183,7 @@ def restore(job: Job, folder: Path) -> None:
 
 def finish_restoring(job: Job) -> None:
     """Remove what stale has of a job's valid outputs: an edit in place would change both."""
-    record = read_record(ROOT / job.record, job)
-    for folder, twin in stale_results(job, record["key"]):
-        if twin["id"] == record["id"]:
-            for path in twin["outputs"]:  # before the record, by which a start after a kill finds the rest
-                (folder / path).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+    shutil.rmtree(stale_folder(job, read_record(ROOT / job.record, job)), ignore_errors=True)
 
 
 def link_file(source: Path, target: Path) -> None:

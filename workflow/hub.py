@@ -26,7 +26,7 @@ def names_repository(source: object) -> bool:
 
 
 def is_on_hub(spec: params.Model | params.Dataset) -> bool:
-    """Whether the source is a repository on the hub: neither local files nor one GGUF file (weights.py)."""
+    """Whether the source is a repository on the hub: neither local files nor one GGUF file (downloads.py)."""
     return names_repository(spec.source) and not (getattr(spec, "gguf", None) or getattr(spec, "folder", None))
 
 

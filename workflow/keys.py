@@ -1,20 +1,33 @@
-"""The key of a job: everything that its outputs depend on, and nothing else.
+"""The key of a job: everything that its outputs depend on, and nothing else; and its record: the key, and checksums of
+what it has made.
 
-It covers declared parameters, model and dataset files, checksums of inputs, and code without comments and docstrings.
-File times and revisions do not count.
+The key covers declared parameters, model and dataset files, checksums of inputs, and code without comments and
+docstrings. File times and revisions do not count. The executed notebook is among what a job has made, because people
+read it; nothing else does, so they may save it.
 """
 
 import ast
+import json
 import os
+import secrets
 from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from lib import params
-from lib.paths import ROOT, local_path, public_path
+from lib.paths import ROOT, UserError, local_path, public_path
 from workflow import hub
-from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
+from workflow.fingerprint import (
+    checksum,
+    code_cells,
+    digest,
+    import_closure,
+    normalize_source,
+    read_json,
+    semantic_checksum,
+    write_json,
+)
 from workflow.pipeline import Job
-from workflow.records import record_key
 
 # code that scores and presents: outputs of notebooks that run a model do not depend on it, except for `decided_by`
 SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
@@ -104,3 +117,64 @@ def is_local(job: Job) -> bool:
 def tolerates_code_change(job: Job) -> bool:
     """Whether the outputs of a job survive a change of code."""
     return job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+
+
+# ---- records ---------------------------------------------------------------------------------------------------
+
+
+def record_key(content: Parts) -> str:
+    """Return the key of everything that a job's outputs depend on."""
+    return digest(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def read_record(path: Path, job: Job) -> dict | None:
+    """Return the record of a job; None if there is none, if it is damaged, or another job's, whose files must stay."""
+    record = read_json(path)
+    try:
+        is_whole = record["key"] == record_key(record["parts"])
+        return record if is_whole and is_record_of(record, job) else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def is_record_of(record: dict, job: Job) -> bool:
+    """Whether a record belongs to this job and names only files of its run."""
+    parts, folders = record["parts"], (f"{job.run.folder}/", f"{job.run.figures}/")
+    pair = (parts.get("parameter model", job.model), parts.get("parameter dataset", job.dataset))
+    inside = all(path.startswith(folders) and ".." not in PurePosixPath(path).parts for path in record["outputs"])
+    texts = all(isinstance(text, str) for text in (record["id"], *record["outputs"].values()))
+    return f"code {job.notebook.path}" in parts and pair == (job.model, job.dataset) and inside and texts
+
+
+def with_manifests(paths: list[str]) -> list[str]:
+    """Return the paths, with the manifests of parquet files."""
+    return [*paths, *(path.removesuffix(".parquet") + ".json" for path in paths if path.endswith(".parquet"))]
+
+
+def write_record(job: Job, content: Parts, outputs: list[str], seconds: float) -> None:
+    """Write the record of a finished job: its key, the content of the key, checksums of all outputs, and an id of this
+    result."""
+    sums = {path: checksum(path) for path in [*with_manifests(outputs), job.executed]}
+    missing = [path for path, value in sums.items() if value is None]
+    if missing:
+        raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
+    record = {"key": record_key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
+    write_json(ROOT / job.record, record | {"id": secrets.token_hex(8)})
+
+
+def changed_parts(record: dict, content: Parts) -> list[str]:
+    """Return the names of the parts that changed."""
+    old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
+    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
+
+
+def is_intact(record: dict, stale: Path | None = None) -> bool:
+    """Whether all files of a record, which may lie in a folder of stale, have their checksums. Outside of stale the
+    executed notebook, which its reader may have saved, need only exist."""
+
+    def is_same(path: str, value: str) -> bool:
+        if path.endswith(".ipynb") and not stale:
+            return (ROOT / path).is_file()
+        return checksum(str((stale or ROOT) / path)) == value
+
+    return all(is_same(path, value) for path, value in record["outputs"].items())

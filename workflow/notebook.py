@@ -4,6 +4,7 @@ The process of a job ends with the run that started it, and its kernel ends with
 writing after kill -9.
 """
 
+import json
 import logging
 import os
 import shutil
@@ -13,15 +14,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lib.paths import ROOT, UserError
-from workflow import hub, keys, preload, records
-from workflow.fingerprint import read_cells
-from workflow.kernel_environment import can_fork_kernel, kernel_environment
+from lib import params
+from lib.paths import ROOT, UserError, first_line
+from workflow import hub, keys, preload
 from workflow.pipeline import PUBLISHED, Job
 from workflow.progress import describe_system_error, redact_paths
 
@@ -93,30 +93,20 @@ def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
         if error.ename != "MissingSignal":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None
     except DeadKernelError:
-        raise dead_kernel_failure(job) from None
+        remedy = "reduce max_batch_tokens in the profile, or use --cores 1 to run one notebook at a time"
+        raise Failure(f"{job.executed}: the kernel died, most likely out of memory: {remedy}") from None
 
 
-def first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0].strip()[:500]
+def top_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:500]
 
 
 def cell_failure(job: Job, error) -> Exception:
     """Return the failure for a cell that raised; a UserError has its own message."""
     if error.ename == "UserError":
-        return UserError(first_line(error.evalue))
-    place = f"cell [{error.exec_count}] `{first_line(error.source)}`"
-    return Failure(f"{job.executed} failed in {place}: {error.ename}: {first_line(error.evalue)}")
-
-
-def dead_kernel_failure(job: Job) -> Failure:
-    """Return the failure for a dead kernel, which nearly always ran out of memory."""
-    saved = read_cells(job.executed) if (ROOT / job.executed).is_file() else []
-    times = [cell for cell in saved if cell["metadata"].get("papermill", {}).get("start_time")]
-    place = f" in the cell `{first_line(''.join(times[-1]['source']))}`" if times else ""
-    return Failure(
-        f"{job.executed}: the kernel died{place}, most likely out of memory: reduce max_batch_tokens in the "
-        "profile, or use --cores 1 to run one notebook at a time"
-    )
+        return UserError(top_line(error.evalue))
+    place = f"cell [{error.exec_count}] `{top_line(error.source)}`"
+    return Failure(f"{job.executed} failed in {place}: {error.ename}: {top_line(error.evalue)}")
 
 
 # ---- the job ---------------------------------------------------------------------------------------------------
@@ -141,7 +131,7 @@ def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
     """Run, export and record a job, and tell how it ends. Return its exit code: 2 if the user can fix a failure."""
     os.chdir(ROOT)
     own = Path(tempfile.mkdtemp(prefix="job", dir=scratch))
-    with redirected_output(ROOT / job.log):
+    with redirected_output(ROOT / job.log, own / "output"):
         try:
             seconds = make_outputs(job, parts, own, tell)
         except (UserError, Failure) as problem:
@@ -149,7 +139,7 @@ def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
         except Exception as problem:  # a system error or a bug: the traceback goes to the log
             traceback.print_exc()
             system = isinstance(problem, OSError)
-            said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(str(problem))}"
+            said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(problem)}"
             code, why = 1, f"{job.title}: {said}"
         else:
             code = 0
@@ -163,23 +153,31 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     without a notebook writes the report."""
     began = time.monotonic()
     hub.pin_revisions(job.run)
+    outputs = job.outputs
     if job.notebook.module:
         from workflow.report import write_report  # slow to import, as what exports
 
         write_report(ROOT / job.run.folder / "exported", ROOT / job.executed)
-        exported = []
     else:
-        exported = export_outputs(job, execute_in_kernel(job, parts, scratch, tell))
+        nb = execute_in_kernel(job, parts, scratch, tell)
+        outputs = outputs + job.extra_outputs + (export_outputs(job, nb) if job.notebook.reports else [])
     seconds = time.monotonic() - began
-    records.write_record(job, parts, job.outputs + job.extra_outputs + exported, seconds)
+    keys.write_record(job, parts, outputs, seconds)
     return seconds
 
 
 def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> "NotebookNode":
     """Execute the notebook in a kernel with an environment of its own."""
-    if can_fork_kernel(job):
+    if preload.can_fork_kernel(job):
         preload.fork_kernels()
-    os.environ.update(kernel_environment(job, scratch, parts))
+    os.environ.update(preload.fixed_environment(job))
+    os.environ.update(
+        JUPYTER_RUNTIME_DIR=str(scratch),
+        IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
+        TMPDIR=str(scratch),
+        CALIBRATION_CODE=keys.code_key(job, parts),
+        CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
+    )
     tempfile.tempdir = None  # read TMPDIR again
     # show figures inline, run no start-up file of the user, and find no other kernel spec
     for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
@@ -189,8 +187,6 @@ def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) ->
 
 def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
     """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
-    if not job.notebook.reports:
-        return []
     from workflow import export
 
     export.export_for_report(nb, ROOT / job.exported)
@@ -199,24 +195,14 @@ def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
 
 
 @contextmanager
-def redirected_output(log: Path) -> Iterator[None]:
-    """Write what this process and its kernel print to a log, without this machine's paths."""
+def redirected_output(log: Path, raw: Path) -> Iterator[None]:
+    """Write what this process and its kernel print to `raw`, and in the end to a log, without this machine's paths."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    source, end = os.pipe()
     before = [os.dup(stream) for stream in (1, 2)]
-    for stream in (1, 2):
-        os.dup2(end, stream)
-    os.close(end)
-
-    def copy_lines() -> None:
-        with open(source, encoding="utf-8", errors="replace") as lines:
-            for line in filter(str.strip, lines):
-                with suppress(OSError), log.open("a", encoding="utf-8") as file:
-                    file.write(redact_paths(line))
-
-    thread = threading.Thread(target=copy_lines, daemon=True)
-    thread.start()
+    with raw.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
     try:
         yield
     finally:
@@ -224,4 +210,6 @@ def redirected_output(log: Path) -> Iterator[None]:
         for stream, number in zip((1, 2), before, strict=True):
             os.dup2(number, stream)
             os.close(number)
-        thread.join(5)
+        lines = filter(str.strip, raw.read_text(encoding="utf-8", errors="replace").splitlines())
+        if text := "".join(map(redact_paths, lines)):
+            log.write_text(text, encoding="utf-8")

@@ -11,8 +11,7 @@ from functools import cached_property
 
 from lib.paths import ROOT, UserError, nearest
 from workflow import rules
-from workflow.files import write_json
-from workflow.fingerprint import code_cells, declared_parameters, import_closure
+from workflow.fingerprint import code_cells, declared_parameters, import_closure, write_json
 from workflow.rules import Notebook
 
 REPLAY, PUBLISHED = "replay", "published"
@@ -35,8 +34,8 @@ class Run:
     (lib.parameter_types.SMALL), on one thread: it is the fastest, and its results do not
     depend on the machine's cores. They are known once jobs start.
     `spread`: models whose layers are spread over all GPUs.
-    `slurm`: sbatch's options by notebook, empty for a run on this machine. On a cluster `gpus_by_notebook` tells which
-    jobs request a GPU, and each job counts the cores of its node."""
+    `slurm`: sbatch's options by notebook, empty for a run on this machine. On a cluster each job counts the cores and
+    GPUs of its node."""
 
     name: str
     values: dict = field(hash=False)
@@ -48,7 +47,6 @@ class Run:
     small: tuple[str, ...] = field(default=(), hash=False)
     slurm: dict = field(default_factory=dict, hash=False)
     spread: tuple[str, ...] = field(default=(), hash=False)
-    gpus_by_notebook: dict = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:
@@ -73,6 +71,8 @@ class Run:
         """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
         paper's numbers."""
         rows = rules.needed(self.wanted) if self.wanted else [*rules.NOTEBOOKS, rules.REPORT]
+        if not self.replayed and self.name != "demo":
+            rows = [row for row in rows if not row.of_shipped]
         if self.replayed:
             return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
@@ -168,9 +168,9 @@ class Job:
     @property
     def gpus(self) -> int:
         """The number of GPUs that it uses."""
-        wanted = self.run.gpus_by_notebook.get(self.notebook.name, self.run.gpus)
-        alone = not self.notebook.runs_model or self.model in self.run.small
-        return 0 if alone or not wanted else self.run.gpus if self.model in self.run.spread else 1
+        if not self.notebook.runs_model or self.model in self.run.small:
+            return 0
+        return self.run.gpus if self.model in self.run.spread else min(1, self.run.gpus)
 
     @property
     def upstream(self) -> list["Job"]:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib import params
+from lib.files import sha256
 from lib.parameter_types import as_list
-from lib.paths import UserError
-from workflow import finding, gpus, slurm
-from workflow.pipeline import PUBLISHED, REPLAY, Run
+from lib.paths import ROOT, UserError
+from workflow import finding, machine, slurm
+from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run
 from workflow.progress import say
-from workflow.shipped import check_shipped_files, shipped_datasets
+from workflow.rules import NOTEBOOKS
 
 
 def plan(args: Namespace) -> Run:
@@ -33,10 +34,10 @@ def plan(args: Namespace) -> Run:
     )
     if args.slurm:
         options = slurm.read_options(Path(args.slurm))
-        requested = {row.name: int(slurm.requests_gpu(options[row.name])) for row in run.notebooks if row.runs_model}
-        run = replace(run, cores=1, gpus=max(requested.values(), default=0), slurm=options, gpus_by_notebook=requested)
+        has_gpu = any(slurm.requests_gpu(options[row.name]) for row in run.notebooks if row.runs_model)
+        run = replace(run, cores=1, gpus=int(has_gpu), slurm=options)
     else:
-        run = replace(run, gpus=len(gpus.list_gpus()))
+        run = replace(run, gpus=len(machine.list_gpus()))
     for job in run.jobs:
         job.check()
     return run
@@ -53,7 +54,7 @@ def choose_values(args: Namespace) -> dict:
         return values | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
     if args.verb in (REPLAY, "verify"):
-        values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"], say)
+        values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"])
     for kind, load in params.LOADERS.items():
         chosen = values[f"{kind}s"]
         for name, value in values.items():  # single figures show what is there
@@ -75,3 +76,39 @@ def validate_name(kind: str, name: str) -> str:
     if kind == "profile" and re.match(f"(lab|{REPLAY}|{PUBLISHED})(-|$)", name):
         raise UserError(f"profile '{name}': 'lab', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs")
     return name
+
+
+# ---- shipped signals -------------------------------------------------------------------------------------------
+
+LIST = "SHA256SUMS"  # in artifacts/shipped/<run>/, in git: `sha256sum -c` does the same
+
+
+def shipped_datasets(profile: str, models: list[str], datasets: list[str]) -> list[str]:
+    """Return the datasets with shipped signals of all models; print the others. Raise UserError if there are none."""
+    where = f"{SHIPPED}/{profile}"
+    paths = [path for row in NOTEBOOKS if row.runs_model and not row.optional for path in row.writes]
+
+    def is_shipped(dataset: str) -> bool:
+        files = [path.format(model=model, dataset=dataset) for path in paths for model in models]
+        return all((ROOT / where / file).exists() for file in files)
+
+    if not (there := list(filter(is_shipped, datasets))):
+        names = ", ".join(models)
+        raise UserError(f"no signals of {names} are shipped in {where}/: ./run_all.sh {profile} computes them")
+    if absent := [dataset for dataset in datasets if dataset not in there]:
+        say(f"{', '.join(absent)}: not shipped yet, left out")
+    return there
+
+
+def check_shipped_files(run: str) -> None:
+    """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
+    where = f"{SHIPPED}/{run}"
+    folder = ROOT / where
+    if not (folder / LIST).is_file():
+        return
+    listed = (folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines()
+    files = [path for path in folder.rglob("*") if path.is_file() and path != folder / LIST]
+    there = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}" for path in files]
+    if differing := sorted(line.partition("  ")[2] for line in {*listed} ^ {*there}):
+        remedy = f"`git checkout -- {where}` restores what is shipped; move a file of your own away"
+        raise UserError(f"{where}/{differing[0]} is not as {LIST} lists it: {remedy}")

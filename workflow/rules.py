@@ -18,6 +18,7 @@ class Notebook:
     `exports`: produces what goes into the paper (workflow/export.py).
     `module`: a module that is run in place of a notebook; it writes the report.
     `optional`: a replay works without its outputs.
+    `of_shipped`: reads only shipped files; the demo and replays run it, and nothing depends on it.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
     `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the modules that count.
     `undeclared`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
@@ -33,6 +34,7 @@ class Notebook:
     exports: bool = False
     module: str = ""
     optional: bool = False
+    of_shipped: bool = False
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
@@ -75,7 +77,12 @@ READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # a
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
 EXPORT = ("workflow/export.py",)
+SHIPPED_PAIRS = {"demo": ("tiny-llama__demo-easy", "tiny-llama__demo-medium"),
+                 "small": ("qwen2.5-coder-1.5b__svamp", "qwen2.5-coder-1.5b__gsm8k")}  # fmt: skip
+OVERVIEW = tuple(f"artifacts/shipped/{run}/{kind}/{pair}.parquet" for run, pairs in SHIPPED_PAIRS.items()
+                 for kind in ("generations", "verification", "dropout") for pair in pairs)  # fmt: skip
 NOTEBOOKS = (
+    Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
     Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
              undeclared=("max_batch_tokens", "n_temperature_nodes")),
     Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}",)),

@@ -7,28 +7,27 @@ are. If everything is up to date, it starts nothing.
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from lib import params
+from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, finding, fresh, hub, locks, model_checks, slurm, vllm, weights
+from workflow import check, cli, downloads, finding, fresh, hub, machine, slurm
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
 from workflow.schedule import Schedule, start_fork_server
 from workflow.slurm import Submission
 
-
-def silence_stdout() -> None:
-    """Discard further output to stdout, whose reader is gone or whose disk is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
+PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -40,12 +39,6 @@ class Stopped(BaseException):
 
 
 def main(argv: list[str]) -> int:
-    if sys.stdout is None:  # closed
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # for terminals that cannot print a character of a label
-
     def handle(number, frame):
         for one in STOPPING:
             signal.signal(one, signal.SIG_IGN)  # a second Ctrl-C does not keep the first from ending every process
@@ -58,12 +51,10 @@ def main(argv: list[str]) -> int:
     except UserError as problem:
         print_error(problem)
         return 2
-    except BrokenPipeError:  # the reader of the pipe is gone: `| head`
-        silence_stdout()
-        return 141
     except OSError as problem:  # of the system: full disk, no permission, a folder instead of a file
-        silence_stdout()
-        print_error(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the end of Python may raise it again
+        if not isinstance(problem, BrokenPipeError):  # whose reader has enough: `| head`
+            print_error(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
         return 1
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
@@ -78,7 +69,7 @@ def execute_command(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
     run = plan(args)
     if args.verb == "check":
-        return check.main(run, say)
+        return check.main(run)
     if (code := make(args, run)) or args.dry_run:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
@@ -86,7 +77,7 @@ def execute_command(args: Namespace) -> int:
     if args.verb == "verify":
         from workflow.verify import verify  # slow to import, and other verbs do not need it
 
-        return verify(run, say)
+        return verify(run)
     return 0
 
 
@@ -109,7 +100,7 @@ def make(args: Namespace, run: Run) -> int:
         slurm.check(run)
     if args.dry_run:
         return list_jobs(run, args.force)
-    with locks.run_lock(run) as scratch:
+    with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
         rejected = fresh.reject(run, set(args.force))
         verdicts = fresh.judge_all(run, rejected)
@@ -119,24 +110,18 @@ def make(args: Namespace, run: Run) -> int:
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
         if not run.slurm:
             start_fork_server(run, jobs, scratch)
-        if jobs and not prepare_models(run, jobs):
-            return 2
+        prepare_models(run, jobs)
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
-            locks.remove_partial_files(run)
+            machine.remove_partial_files(run)
         fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = model_checks.with_small(run, models_of(jobs))
+        run = check.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
-        document = ROOT / run.figures / "results.tex"
-        can_be_set = document.exists() and not document.with_suffix(".pdf").exists()
-        if not run.wanted and can_be_set and (todo or shutil.which("pdflatex")):
-            from workflow.export import typeset  # slow to import, and a start of what is up to date needs none
-
-            if line := typeset(document.parent):
-                say(line)
+        if not run.wanted and (line := typeset(ROOT / run.figures)):
+            say(line)
         ran, total, seconds = board.ran, len(verdicts), time.monotonic() - started
         say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
         if run.wanted:
@@ -171,15 +156,32 @@ def models_of(jobs: list[Job]) -> list[str]:
     return list(dict.fromkeys(job.model for job in jobs if job.model))
 
 
-def prepare_models(run: Run, jobs: list[Job]) -> bool:
-    """Download what the jobs need, and return whether all their models can be loaded. No result of the run changes."""
+def prepare_models(run: Run, jobs: list[Job]) -> None:
+    """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
     models = models_of(jobs)
-    waiting = [name for name in models if weights.is_elsewhere(params.load_model_config(name))]
-    if report_unusable(run, [name for name in models if name not in waiting]):
-        return False
-    vllm.install_for(run, jobs, say)
-    weights.fetch(models, say)
-    return not report_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
+    waiting = [name for name in models if downloads.is_elsewhere(params.load_model_config(name))]
+    check.refuse_unusable(run, [name for name in models if name not in waiting])
+    downloads.install_vllm(run, jobs)
+    downloads.fetch(models)
+    check.refuse_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
+
+
+def typeset(folder: Path) -> str:
+    """Create results.pdf of results.tex. Return one line for the user if that is not possible, else an empty one."""
+    made, log = folder / "results.pdf", folder / "results.log"
+    if made.exists() or log.exists() or not (folder / "results.tex").exists():
+        return ""
+    if not shutil.which("pdflatex"):
+        return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [*PDFLATEX, f"-output-directory={scratch}", "results.tex"]
+        env = {**os.environ, "SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
+        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+        if done.returncode == 0:
+            write_atomically(made, partial(shutil.copyfile, Path(scratch, made.name)))
+            return ""
+    log.write_bytes(done.stdout)
+    return f"results.pdf was not created: pdflatex failed, see {os.path.relpath(log, ROOT)}"
 
 
 def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, taken: dict[str, str]) -> int:
@@ -198,14 +200,6 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
         print_error(text)
     codes = {code for code, _ in board.failures}
     return 2 if codes == {2} else int(bool(codes))
-
-
-def report_unusable(run: Run, models: list[str]) -> bool:
-    """Whether any of these models cannot be loaded; the reasons are printed. Checked before any job starts."""
-    reasons = model_checks.find_unusable(run, models)
-    for text in reasons:
-        print_error(text)
-    return bool(reasons)
 
 
 if __name__ == "__main__":

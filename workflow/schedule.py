@@ -13,8 +13,7 @@ from graphlib import TopologicalSorter
 from multiprocessing import connection, forkserver
 from pathlib import Path
 
-from workflow import fresh, gpus, keys, notebook, preload
-from workflow.kernel_environment import fixed_environment
+from workflow import fresh, keys, machine, notebook, preload
 from workflow.pipeline import Job, Run
 from workflow.progress import Board
 
@@ -31,7 +30,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     own = {preload.VARIABLE: modules, "TMPDIR": str(scratch), "JE_ARROW_MALLOC_CONF": "background_thread:false"}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.preload"])
-    with changed_environment(fixed_environment(run.jobs[-1]) | own):
+    with changed_environment(preload.fixed_environment(run.jobs[-1]) | own):
         forkserver.ensure_running()
 
 
@@ -55,7 +54,7 @@ class Schedule:
         self.order.prepare()
         self.ready: list[Job] = []
         self.running: dict[connection.Connection, tuple[Job, multiprocessing.Process, list[str]]] = {}
-        self.free_gpus = gpus.list_gpus() if run.gpus else []
+        self.free_gpus = machine.list_gpus() if run.gpus else []
 
     def run_jobs(self) -> None:
         """Run until no job can start any more: what follows a failed job stays undone."""

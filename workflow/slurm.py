@@ -19,9 +19,9 @@ from pathlib import Path
 
 from lib.files import read_yaml
 from lib.paths import ROOT, UserError, nearest
-from workflow import keys, records
+from workflow import keys
 from workflow.fingerprint import digest
-from workflow.locks import run_program
+from workflow.machine import run_program
 from workflow.pipeline import Job, Run
 from workflow.progress import Board
 from workflow.rules import NOTEBOOKS, REPORT
@@ -117,7 +117,7 @@ def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     taken = {}
     for job in jobs:
         starts = [event for event in read_events(job) if event["event"] == "start"]
-        if job.name in running and starts and starts[-1]["key"] == records.record_key(keys.key_parts(job)):
+        if job.name in running and starts and starts[-1]["key"] == keys.record_key(keys.key_parts(job)):
             taken[job.name] = running[job.name]
     cancel(run, [number for number in queue if number not in taken.values()])
     return taken

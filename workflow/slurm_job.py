@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib.paths import ROOT, UserError
-from workflow import fresh, hub, keys, notebook, records
-from workflow.locks import run_program, short_tempdir
+from workflow import fresh, hub, keys, notebook
+from workflow.machine import list_gpus, run_program, short_tempdir
 from workflow.pipeline import Job, Run
 from workflow.progress import describe_system_error
 from workflow.slurm import LIMIT_SIGNAL, VISIBLE_SECONDS, append_event
@@ -22,8 +22,8 @@ from workflow.slurm import LIMIT_SIGNAL, VISIBLE_SECONDS, append_event
 
 def main(words: list[str]) -> int:
     """Run a job on its node and return its exit code."""
-    run = Run.load(words[0])
-    job = replace(run, cores=int(os.environ.get("SLURM_CPUS_ON_NODE", 1))).job(words[1])
+    here = {"cores": int(os.environ.get("SLURM_CPUS_ON_NODE", 1)), "gpus": len(list_gpus())}
+    job = replace(Run.load(words[0]), **here).job(words[1])
     tell = Teller(job)
     signal.signal(LIMIT_SIGNAL, lambda number, frame: tell.go_back_into_queue())
     try:
@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
         text = str(problem) if isinstance(problem, UserError) else describe_system_error(problem)
         tell("fail", text=f"{job.title}: {text}", code=1)
         return 1
-    tell("start", key=records.record_key(parts))
+    tell("start", key=keys.record_key(parts))
     with tempfile.TemporaryDirectory(dir=short_tempdir()) as scratch:
         return notebook.run_job(job, parts, Path(scratch), tell)
 
@@ -72,8 +72,8 @@ def wait_for_inputs(job: Job) -> None:
 
 def is_visible(job: Job) -> bool:
     with suppress(OSError):  # the file is being written
-        record = records.read_record(ROOT / job.record, job)
-        return bool(record) and records.is_intact(record)
+        record = keys.read_record(ROOT / job.record, job)
+        return bool(record) and keys.is_intact(record)
     return False
 
 

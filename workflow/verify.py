@@ -6,7 +6,7 @@ if the saved results of 05 to 07 differ from those of the run's own signals. Int
 that precedes it has made again what was damaged or edited.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -18,11 +18,12 @@ from lib.analysis.run_results import Signals, load_signals, results_of_run
 from lib.paper.report_contents import printed_numbers
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
+from workflow.progress import say
 
 OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 
 
-def verify(run: Run, say: Callable[[str], None]) -> int:
+def verify(run: Run) -> int:
     """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else 1."""
     values, bins = run.values, run.values["n_bins_ablation"]
     ours, theirs = (

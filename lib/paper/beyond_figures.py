@@ -14,7 +14,7 @@ from scipy.stats import gmean
 
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
-from lib.paper.cells import estimators_shown, label_rows
+from lib.paper.cells import HEADLINE, estimators_shown, label_rows
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
@@ -22,7 +22,42 @@ from lib.store import PAIR
 CONTRAST = ["estimator", "method", "than", "than_method"]
 COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
+CHANCE = "calibrated, by chance (95%)"
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
+
+# ---- all pairs at once
+
+
+@in_paper_style
+def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, str], title: str = "") -> Canvas:
+    """Draw the ECE of each pair's HEADLINE scores with their 95% intervals, a panel per model {name: label}.
+
+    `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95% point of what chance gives to
+    calibrated scores. A hollow marker is inside.
+    """
+    rows = len(datasets)
+    canvas = style.new_canvas(0.75 + len(models) * (0.22 + 0.38 * rows), title=title)
+    axes = canvas.subplots(len(models), 1, squeeze=False, sharex=True).ravel()
+    for ax, (model, label) in zip(axes, models.items(), strict=True):
+        for shift, ((estimator, method), said) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
+            part = errors.query("model == @model and estimator == @estimator and method == @method")
+            part, at = part.set_index("dataset").reindex(list(datasets)), np.arange(rows) + shift
+            color, _, marker, _ = style.ESTIMATOR_STYLES[estimator]
+            marker = "*" if method else marker
+            ax.barh(at, part["chance_high"], 0.19, color="0.85", label=CHANCE)
+            ax.hlines(at, part["low"], part["high"], color=color, linewidth=1)
+            faces = ["white" if inside else color for inside in part["calibrated"].eq(True)]
+            ax.scatter(part["value"], at, 22, marker=marker, facecolor=faces, edgecolor=color, linewidth=0.8, zorder=3)
+            ax.scatter([], [], 22, marker=marker, color=color, label=said)
+        ax.set_yticks(range(rows), list(datasets.values()))
+        ax.set(title=label, ylim=(rows - 0.5, -0.5))
+    most = errors[["value", "high"]].max(axis=None)
+    axes[-1].set(xlabel=style.LOWER_IS_BETTER, xlim=(0, 1.05 * most))
+    axes[-1].scatter(
+        [], [], 22, marker="o", facecolor="white", edgecolor="0.3", label="hollow: not told from calibrated"
+    )
+    return canvas
+
 
 # ---- correct and incorrect responses separately
 
@@ -92,7 +127,7 @@ def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Can
         ax.set_yticks(places, list(pairs.values()))
         ax.xaxis.set_major_locator(MaxNLocator(3))
         title = "\n\N{MINUS SIGN} ".join(label_score(*contrast[i : i + 2]) for i in (0, 2))
-        ax.set(xlabel="difference of ECE", ylim=(len(pairs) - 0.5, -0.5), title=title)
+        ax.set(xlabel="difference of ECE\n(left of 0: the first is lower)", ylim=(len(pairs) - 0.5, -0.5), title=title)
     return canvas
 
 
@@ -113,19 +148,23 @@ def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     """
     canvas = style.new_canvas(4.0, title=title)
     axes = canvas.subplots(2, sharex=True)
-    colors = [*(color for color, *_ in style.STYLES), "white"]
-    for ax, (metric, label) in zip(axes, {"ece": "ECE", "auroc": "AUROC"}.items(), strict=True):
+    for ax, (metric, label) in zip(
+        axes, {"ece": style.LOWER_IS_BETTER, "auroc": "AUROC (higher is better)"}.items(), strict=True
+    ):
         points = frame.dropna(subset=[metric, "tokens"])
         complete = points.groupby(PAIR)["estimator"].transform("nunique") == points["estimator"].nunique()
         shared = points[complete] if complete.any() else points
-        for name, marker, color in zip(COST_ESTIMATORS, "os^vD", colors, strict=True):
+        for name in COST_ESTIMATORS:
             rows, means = (part[part["estimator"] == name] for part in (points, shared))
+            color, _, marker, _ = style.ESTIMATOR_STYLES[name]
             look: dict[str, Any] = {"marker": marker, "color": color, "linewidth": 0.7}
-            ax.scatter(rows["tokens"], rows[metric], s=6, edgecolor="0.4", alpha=0.5, **look)
+            ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **look)
             if len(means):
                 at = gmean(means["tokens"]), means[metric].mean()
                 ax.scatter(*at, s=50, edgecolor="black", label=ESTIMATORS[name].plain, **look)
         ax.set(ylabel=label, xscale="log")
+    axes[1].scatter([], [], s=6, color="0.4", label="small: a pair")
+    axes[1].scatter([], [], s=50, color="0.4", label="large: mean")
     axes[1].set_xlabel("tokens per question")
     axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
@@ -152,16 +191,18 @@ def risk_coverage_plot(
     found = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
     found = found[found["estimator"].isin([e.name for e in shown])].assign(method="")
     canvas = style.new_canvas(3.4, style.WIDTH * max(1, len(datasets) / 2), title)
-    axes = canvas.subplots(2, len(datasets), squeeze=False, sharex=True, sharey="col")
+    axes = canvas.subplots(2, len(datasets), squeeze=False, sharex=True, sharey=True)
     panels = product(("", "isotonic"), datasets.items())
     for ax, (method, (dataset, label)) in zip(axes.flat, panels, strict=True):
         rows, rings = (part[(part["dataset"] == dataset) & (part["method"] == method)] for part in (ours, found))
-        for estimator, (color, line, marker, _) in zip(shown, style.STYLES, strict=False):
+        for estimator in shown:
+            color, line, marker, _ = style.ESTIMATOR_STYLES[estimator.name]
             part = rows[rows["estimator"] == estimator.name]
             look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
             ax.plot(part["answered"], part["accuracy"], line, markevery=0.25, label=estimator.plain, **look)
         ring: dict[str, Any] = {"s": 36, "facecolor": "none", "edgecolor": "black"}
-        ax.scatter(rings["answered"], rings["precision"], **ring, label=f"guaranteed {precision:g}")
+        if len(rings.dropna(subset="answered")):
+            ax.scatter(rings["answered"], rings["precision"], **ring, label=f"guaranteed {precision:g}")
         ax.axhline(precision, zorder=0, color="0.6", linewidth=0.8, label=f"accuracy {precision:g}")
         ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], **({"xlabel": "share answered"} if method else {"title": label}))
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):

@@ -76,11 +76,12 @@ UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
 PIECE = re.compile("|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"]))
 FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
 NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
+REDUCTION = re.compile(r"\(([+-])(\d+%)\)")  # of an error: a plus means that it is lower
 COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
 
 
 def as_html(latex: str) -> str:
-    """Return a cell as HTML, its formulas as MathML: \\scoreci{.1}{.0}{.2} as .1 [.0, .2]."""
+    """Return a cell as HTML, its formulas as MathML: \\scoreci{.1}{.0}{.2} as .1 [.0, .2], (+66%) as (66% lower)."""
     is_bold = latex.startswith((r"\textbf{", r"$\bm{", *BEST.values()))
     if command := COMMAND.fullmatch(latex):
         value, low, high, *gain = command[1][1:-1].split("}{")
@@ -88,7 +89,8 @@ def as_html(latex: str) -> str:
     pieces = FORMULA.split(latex)  # text and formulas take turns
     pieces[::2] = [html.escape(PIECE.sub(lambda found: UNESCAPED.get(found[0], ""), text)) for text in pieces[::2]]
     pieces[1::2] = map(_formula_as_html, pieces[1::2])
-    return f"<b>{''.join(pieces)}</b>" if is_bold else "".join(pieces)
+    page = REDUCTION.sub(lambda found: f"({found[2]} {'lower' if found[1] == '+' else 'higher'})", "".join(pieces))
+    return f"<b>{page}</b>" if is_bold else page
 
 
 def _formula_as_html(formula: str) -> str:
@@ -100,6 +102,8 @@ def _formula_as_html(formula: str) -> str:
 
 
 # ---- tables
+
+CLASS = "mathjax_ignore"  # of a table on a page: its formulas are MathML already
 
 
 @dataclass(frozen=True)
@@ -160,9 +164,23 @@ class Table:
         text = ""
         with pd.option_context("display.max_colwidth", None):
             for caption, part in self.parts(page):
-                text += part.to_html(escape=False, border=0, classes="mathjax_ignore")
+                text += _grouped_html(part)
                 text += f"<p><b>{html.escape(caption)}</b></p>\n" if caption else ""
         return text
+
+
+def _grouped_html(page: pd.DataFrame) -> str:
+    """Return a table with one column of row labels, which can stay in view; the label of a block is a row above it."""
+    outer = [*range(page.index.nlevels - 1)]
+    blocks = [", ".join(label[:-1]) for label in page.index] if outer else [""] * len(page)
+    heads = [page.index.names[-1], *[None] * (page.columns.nlevels - 1)]
+    text = page.droplevel(outer).rename_axis(index=None, columns=heads).to_html(escape=False, border=0, classes=CLASS)
+    head, body = text.split("<tbody>\n", 1)
+    rows = re.split("(?=    <tr>)", body)
+    for place, (block, before) in enumerate(zip(blocks, ["", *blocks], strict=False), 1):
+        if block != before:
+            rows[place] = f'    <tr class="block"><th colspan="{page.shape[1] + 1}">{block}</th></tr>\n{rows[place]}'
+    return "".join([head, "<tbody>\n", *rows])
 
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:

@@ -15,9 +15,17 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import COMMANDS, Table, embolden, escape
 from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
+from lib.score.proper_scores import BASE
 
 Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number
+HEADLINE = {  # scores that are compared first, by estimator and method
+    ("seq_avg", ""): "Seq Avg",
+    ("ans_avg", ""): "Ans Avg",
+    ("ans_avg", "isotonic"): "Ans Avg, isotonic",
+    (BASE, ""): "a constant",
+}
+CHANCE_MARK = "\N{DEGREE SIGN}"  # of an ECE that cannot be told from that of calibrated scores
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {"model": "Model", "dataset": "Dataset", "rate": "Dropout rate", "bins": "Bins", "estimator": "Estimator"}
 PARTS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
@@ -130,6 +138,12 @@ def format_3dp(value: float, sign: str = "") -> str:
     """Return three decimals without a leading zero: .053, -.209, 1.000; +.012 with the sign "+"."""
     text = f"{value:{sign}z.3f}"
     return text.replace("0.", ".", 1) if abs(value) < 0.9995 else text
+
+
+def mark_calibrated(errors: pd.DataFrame) -> pd.Series:
+    """Return the ECEs of `compare_with_chance` with CHANCE_MARK, in parentheses the mean that chance gives."""
+    marks = errors.calibrated.map({True: CHANCE_MARK, False: ""})
+    return errors.value.map(format_3dp) + marks + " (" + errors.chance.map(format_3dp) + ")"
 
 
 def format_two_digits(value: float) -> str:

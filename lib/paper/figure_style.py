@@ -21,14 +21,26 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
 
 from lib.calibrate.calibrators import METHODS
+from lib.score.proper_scores import BASE
 
 P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper
 PANELS_PER_ROW = 3
-BLUE, ORANGE, GRAY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
-RESPONSE_STYLES = ((True, "correct", BLUE, "-"), (False, "incorrect", ORANGE, "--"))  # of responses
-# Color, line, marker, hatching: any two differ in lightness, too, for grayscale print and color-blind readers.
-STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GRAY, ":", "D", "xxxx")
+LONG_LABEL = 16  # letters; a legend with longer ones has two columns
+BLUE, ORANGE, GREEN, PINK, PALE_PINK = (sns.color_palette("colorblind")[i] for i in (0, 1, 2, 4, 6))
+RESPONSE_STYLES = ((True, "correct", GREEN, "-"), (False, "incorrect", "0.2", "--"))  # of responses
+# Color, line, marker, hatching. A color other than gray and green belongs to one estimator, in every figure.
+ESTIMATOR_STYLES: dict[str, tuple[Any, str, str, str]] = {
+    "seq_avg": (BLUE, "-", "o", ""),
+    "ans_avg": (ORANGE, "--", "s", ""),
+    "p_true": (PINK, "-.", "^", ""),
+    "p_true_insitu": (PALE_PINK, "-.", "v", "////"),
+    "c_bald": ("0.25", ":", "D", ""),
+    BASE: ("0.6", ":", "P", ""),
+}
+# Of methods and other ways to make a number, in grays. Any two differ in line and marker, too.
+STYLES = ("0.15", "-", "o", ""), ("0.5", "--", "s", "////"), ("0.35", "-.", "^", "...."), ("0.65", ":", "D", "xxxx")
+LOWER_IS_BETTER = "ECE (lower is better)"
 STYLE_SHEETS = "default", "seaborn-v0_8-ticks", str(Path(__file__).with_suffix(".mplstyle"))
 
 
@@ -112,4 +124,5 @@ def add_legend(canvas: Canvas) -> None:
     axes = [ax.get_legend_handles_labels() for ax in canvas.axes if not ax.get_legend()]
     handles = {label: handle for some in axes for handle, label in zip(*some, strict=True)}
     if handles:
-        canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+        across = 2 if max(map(len, handles)) > LONG_LABEL else 3
+        canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=across)

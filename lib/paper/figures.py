@@ -1,8 +1,8 @@
 """Draw the paper's figures, `fig:main_analysis` and `fig:calibration_analysis`, from frames. Formatting only.
 
 Reliability diagrams are after `guo2017calibration`: accuracy against mean confidence by bin. A point is a bin: its area
-grows with its number of rows, and it is hollow if it has fewer than MIN_BIN_COUNT rows. A thin line is its binomial
-interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
+grows with its number of rows. A thin line is its binomial interval, and a wide one the gap to the diagonal; the ECE is
+the mean gap over rows. Bins of fewer than MIN_BIN_COUNT rows are only counted.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from lib.paper.figure_style import Canvas, in_paper_style, method_styles
 
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
-MIN_BIN_COUNT = 5  # bins with fewer rows are hollow
+MIN_BIN_COUNT = 5  # bins with fewer rows are not drawn
 POSITION = "normalized token position"
 CURVE_LOOK: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 
@@ -69,13 +69,14 @@ def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
 def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the ECE of both forms of P(True) by dataset, with intervals if there are any."""
     places = np.arange(len(frame))
-    for shift, column, (color, _, _, hatch) in zip((-0.2, 0.2), ("standard", "in situ"), style.STYLES, strict=False):
+    for shift, column, name in zip((-0.2, 0.2), ("standard", "in situ"), ("p_true", "p_true_insitu"), strict=True):
+        color, _, _, hatch = style.ESTIMATOR_STYLES[name]
         look: dict[str, Any] = {"color": color, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
         ax.bar(places + shift, frame[column], 0.38, label=column, **look)
         low, high = (frame.get(f"{column} {end}", np.nan) for end in ("low", "high"))
         ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
     ax.set_xticks(places, frame["dataset"], rotation=20, ha="right", rotation_mode="anchor")
-    ax.set(ylabel="ECE", ylim=(0, 1.4 * frame.max(numeric_only=True).max() or None))
+    ax.set(ylabel=style.LOWER_IS_BETTER, ylim=(0, 1.4 * frame.max(numeric_only=True).max() or None))
     ax.legend(loc="upper left", handlelength=1.6)
 
 
@@ -92,8 +93,9 @@ def main_analysis(
     `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
     """
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
+    words = {"a": "token probability", "b": "dropout passes", "c": "P(True), raw"}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
-    titles = {letter: f"({letter})" for letter in given if len(given) > 1}
+    titles = {letter: f"({letter}) " * (len(given) > 1) + words[letter] for letter in given}
     if curves is not None and curves["correct"].nunique() == 2:
         given["d"] = _difference, curves
     rows = ["".join(letter for letter in row if letter in given) for row in ("a", "d", "bc")]
@@ -124,52 +126,38 @@ def ece_of_bins(bins: pd.DataFrame) -> float:
     return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
 
 
-def draw_reliability(part: FigureBase, panels: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
-    """Draw a diagram per panel {title: bins by method}, and below it the number of rows in each bin.
+def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], estimator: str) -> None:
+    """Draw a diagram per panel {title: bins}, and below it the number of rows in each bin, in an estimator's color.
 
     Without panels, empty axes have a note.
     """
-    axes = part.subplots(2, max(1, len(panels)), squeeze=False, height_ratios=[1.5, 0.5])
+    axes = part.subplots(2, max(1, len(panels)), squeeze=False, sharex=True, sharey="row", height_ratios=[1.5, 0.5])
     axes[0, 0].set(ylabel="accuracy", title="nothing was measured")
     axes[1, 0].set(ylabel="rows")
-    for (ax, below), (title, diagrams) in zip(axes.T, panels.items(), strict=False):
-        ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
-        for place, (method, bins) in enumerate(diagrams.items()):
-            _draw_bins(ax, method, bins, in_legend=len(diagrams) > 1)
-            _draw_counts(below, method, bins, place, len(diagrams))
-        said = " \N{RIGHTWARDS ARROW} ".join(format_3dp(ece_of_bins(bins)) for bins in diagrams.values())
-        ax.text(0.03, 0.98, f"ECE {said}", size=7, va="top", transform=ax.transAxes)  # above all bins
-        ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.2), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
-        ax.set_title(title)
-        below.set(xlim=(-0.06, 1.06), xticks=[0, 0.5, 1], xlabel="confidence")
-        below.set_yticks([0, max(int(bins["count"].max()) for bins in diagrams.values())])
-
-
-def _draw_bins(ax: Axes, method: str, bins: pd.DataFrame, in_legend: bool) -> None:
-    label, color, line, marker, _ = method_styles()[method]
-    ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
-    ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
-    ax.vlines(x, ends["low"], ends["high"], color=color, linewidth=0.7)
-    faces = ["white" if count < MIN_BIN_COUNT else color for count in bins["count"]]
-    area = 8 + 50 * bins["count"] / bins["count"].sum()
-    ax.scatter(x, y, area, facecolor=faces, edgecolor=color, linewidth=0.8, marker=marker, zorder=3)
-    if in_legend:
-        ax.plot([], [], line, color=color, marker=marker, label=label, **CURVE_LOOK)
-
-
-def _draw_counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
-    _, color, _, _, hatch = method_styles()[method]
-    width = (bins["upper"] - bins["lower"]) * 0.84 / of
-    middle = (bins["lower"] + bins["upper"]) / 2 + (place - (of - 1) / 2) * width
-    below.bar(middle, bins["count"], width, color=color, hatch=hatch, edgecolor="black", linewidth=0.4)
+    color, _, marker, _ = style.ESTIMATOR_STYLES[estimator]
+    for (ax, below), (title, bins) in zip(axes.T, panels.items(), strict=False):
+        ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0, label="calibrated")
+        drawn = bins[bins["count"] >= MIN_BIN_COUNT]
+        ends, x, y = wilson_intervals(drawn), drawn["confidence"], drawn["accuracy"]
+        ax.vlines(x, y, x, color=color, alpha=0.3, linewidth=4, label="gap")
+        ax.vlines(x, ends["low"], ends["high"], color=color, linewidth=0.8, label="95% interval")
+        area = 8 + 50 * drawn["count"] / bins["count"].sum()
+        ax.scatter(x, y, area, color=color, marker=marker, zorder=3, label=f"bin of {MIN_BIN_COUNT} rows or more")
+        ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+        ax.set_title(f"{title}\nECE {format_3dp(ece_of_bins(bins))}")
+        middle, width = (bins["lower"] + bins["upper"]) / 2, 0.84 * (bins["upper"] - bins["lower"])
+        below.bar(middle, bins["count"], width, color=color)
+        below.set(xlabel="confidence")
 
 
 @in_paper_style
-def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Canvas:
+def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "", estimator: str = "ans_avg") -> Canvas:
     """Draw a panel per method, the raw score first; `diagrams` is from `reliability_by_method`."""
-    shown = {method: METHODS[method].label if method else "Raw" for method in method_styles() if method in diagrams}
-    canvas = style.new_canvas(2.3, style.WIDTH * max(1, len(shown) / 3), title)
-    draw_reliability(canvas, {label: {method: diagrams[method]} for method, label in shown.items()})
+    shown = {
+        METHODS[method].label if method else "Raw": diagrams[method] for method in ("", *METHODS) if method in diagrams
+    }
+    canvas = style.new_canvas(2.5, style.WIDTH * max(1, len(shown) / 3), title)
+    draw_reliability(canvas, shown, estimator)
     return canvas
 
 
@@ -195,12 +183,11 @@ def draw_learning(
                 style.draw_band(ax, rows, "n", color, line, 0.2, marker=marker, label=label, **CURVE_LOOK)
             else:
                 ax.axhline(rows["mean"].iloc[0], color=color, linestyle=line, linewidth=1, label=label)
-        rows = of_panel[of_panel["method"] != ""].drop_duplicates("n").astype({"n": int})
-        ticks = rows["n"].to_numpy()[:: -max(1, len(rows) // 2)]  # the last one is all rows
-        one_class = int(rows["one_class"].sum()) if by == "method" else 0
-        words = "calibration rows" + (f"\n({one_class} one-class)" if one_class else "")
+        sizes = of_panel.loc[of_panel["method"] != "", "n"].unique().astype(int)
+        ticks = sizes[:: -max(1, len(sizes) // 2)]  # the last one is all rows
         most = 1.05 * bands[["high", "mean"]].max(axis=None)
-        ax.set(title=panels[value], xlabel=words, xscale="log", ylabel="ECE", ylim=(0, most))
+        ax.set(title=panels[value], xlabel="calibration rows", xscale="log", ylim=(0, most))
+        ax.set_ylabel(style.LOWER_IS_BETTER)
         ax.set_xticks(ticks, ticks)
         ax.minorticks_off()
         ax.yaxis.label.set_visible(ax.get_subplotspec().is_first_col())
@@ -234,19 +221,19 @@ def calibration_analysis(
 ) -> Canvas:
     """Draw `fig:calibration_analysis`, as far as there is data.
 
-    (a, b) Reliability of raw ("") and calibrated scores, a panel per method, from `bins` by method
+    Reliability of the raw score of Ans Avg, and (a, b) after each method, a panel each, from `bins` by method
     (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
     (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
     """
-    methods = [method for method in METHODS if method in bins]
-    letters = [f"({letter})" for letter in "abcdef"]
-    heights = [2.9] if bands is None else [2.9, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
-    canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(methods) / 2), title)
+    letters = iter("abcdefgh")
+    panels = {f"({next(letters)}) {METHODS[method].answer_label}": bins[method] for method in METHODS if method in bins}
+    panels = {"raw": bins[""]} | panels if panels else {}
+    heights = [2.5] if bands is None else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
+    canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(panels) / 3), title)
     parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-    titles = [f"{letter} {METHODS[method].answer_label}" for letter, method in zip(letters, methods, strict=False)]
-    draw_reliability(parts[0], {title: {"": bins[""], m: bins[m]} for title, m in zip(titles, methods, strict=True)})
+    draw_reliability(parts[0], panels, "ans_avg")
     if bands is not None:
         draw_learning(parts[1], bands, datasets or {})
         for ax in parts[1].axes[:1]:
-            ax.set_title(f"{letters[len(methods)]} {ax.get_title('left')}")
+            ax.set_title(f"({next(letters)}) {ax.get_title('left')}")
     return canvas

@@ -19,13 +19,15 @@ from lib.analysis.run_results import Signals, calibration_frames, interpret_sign
 from lib.calibrate.experiments import SOURCE
 from lib.paper import tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
-from lib.paper.cells import label_rows
+from lib.paper.cells import HEADLINE, label_rows, mark_calibrated
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.verdicts import Verdict, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import UserError
+from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import answer_coverage
+from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 TABLES: dict[str, Callable[[Results], Table]] = {
@@ -38,9 +40,36 @@ HALF_DIGIT = 0.0005  # half of the last decimal in the paper
 WITH_BOUNDS = ["value", "low", "high"]
 PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
 COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
+CHANCE = ["chance", "chance_high", "calibrated"]  # of `compare_with_chance`
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
+
+# ---- the answer first
+
+
+def headline_errors(here: Results) -> pd.DataFrame:
+    """Return the ECE of each pair's HEADLINE scores (`score`): the frame `chance` of the results, which has the columns
+    of `compare_with_chance`, with the 95% interval (low, high).
+    """
+    constants = here.frame("selective_scores", estimator=BASE)
+    intervals = pd.concat([here.frame("result_isotonic"), constants], ignore_index=True)
+    shown = here.frame("chance").merge(intervals[[*RESULT_KEYS, "low", "high"]], "left", RESULT_KEYS)
+    shown["score"] = [HEADLINE.get(key) for key in zip(shown.estimator, shown["method"], strict=True)]
+    return shown.dropna(subset="score")
+
+
+def list_overview(here: Results) -> ReportRecords:
+    """List the `headline_errors`, with the accuracy of the pair and the AUROC of each score."""
+    ranks = here.frame("selective_scores", metric="auroc").rename(columns={"value": "auroc"})
+    right = here.frame("result_estimation", metric="acc").rename(columns={"value": "accuracy"})
+    frame = headline_errors(here).merge(ranks[[*RESULT_KEYS[:4], "auroc"]], "left").merge(right[[*PAIR, "accuracy"]])
+    frame = label_rows(frame, here.models, here.datasets).sort_values(PAIR, kind="stable")
+    frame = frame.astype(dict.fromkeys(("low", "high", "auroc", "accuracy"), float))
+    shown = frame.assign(text=mark_calibrated(frame), accuracy=frame.accuracy.round(3))
+    shown = shown.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")[list(HEADLINE.values())]
+    return ReportRecords(frame, shown.reset_index().rename_axis(columns=None))
+
 
 # ---- numbers
 
@@ -64,13 +93,16 @@ def printed_numbers(results: Results) -> pd.DataFrame:
 def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     """List every number of a run's tables with the paper's number from the same table.
 
-    It has the difference, the paper's interval if any of its tables prints one for this quantity, and whether the run's
-    number is inside.
+    It has the difference, the paper's interval if any of its tables prints one for this quantity, whether the run's
+    number is inside, and beside an ECE what chance gives (CHANCE, from the frame `chance`).
     """
     ours, printed = printed_numbers(here), printed_numbers(paper)
     intervals = printed.groupby(SHARED_KEY, dropna=False)[["low", "high"]].transform("last")
     printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
+    chance = here.frames.get("chance", pd.DataFrame(columns=[*RESULT_KEYS, *CHANCE]))
+    both = both.merge(chance[[*RESULT_KEYS, *CHANCE]], "left", RESULT_KEYS)
+    both.loc[both[["rate", "bins"]].notna().any(axis=1) | (both.source_model != ""), CHANCE] = None
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
     reasons = both[[*PAIR, *SOURCE]].map(find_foreign(here, paper).get).bfill(axis=1).iloc[:, 0]
     conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
@@ -84,7 +116,7 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
         estimator=both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
         difference=both["value"] - both["value_paper"],
     )
-    columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
+    columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, *CHANCE, "verdict"]
     frame = both[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())

@@ -114,10 +114,15 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
 # ---- token by token
 
 
-def show_tokens(generations: pd.DataFrame, rows: Iterable[pd.Series]) -> HTML:
-    """Show responses, rows of `interpret_responses`; the generations frame has their tokens. Several are collapsed."""
+def show_tokens(
+    generations: pd.DataFrame, rows: Iterable[pd.Series], spell: Callable[[int], str] | None = None
+) -> HTML:
+    """Show responses, rows of `interpret_responses`; the generations frame has their tokens. Several are collapsed.
+
+    `spell` turns token ids to text; by default it is of each model's tokenizer.
+    """
     chosen = list(rows)
-    spellers = {model: load_token_speller(model) for model in {one.model for one in chosen}}
+    spellers = {model: spell or load_token_speller(model) for model in {one.model for one in chosen}}
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
     views = [view_tokens(generations, one, spellers[one.model], most) for one in chosen]
     template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True, undefined=jinja2.StrictUndefined)

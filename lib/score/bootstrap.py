@@ -13,19 +13,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.score.metrics import METRICS, evaluate
+from lib.score.metrics import METRICS, bin_index, ece, evaluate
 from lib.store import PAIR
 
 RESULT_KEYS = [*PAIR, "estimator", "method", "metric"]
 RESAMPLED = ("acc", "brier", "ece", "mce")
 MAX_COUNTS = 2**22  # counts in memory: 32 MB
+ROUNDING = 1e-12  # of a sum, where errors of one bin are multiples of 1 / n
+
+
+def block_sizes(n: int, draws: int) -> Iterator[int]:
+    """Yield numbers of draws of n rows each that fit into memory together, `draws` in total."""
+    size = max(1, MAX_COUNTS // n)
+    yield from (min(size, draws - start) for start in range(0, draws, size))
 
 
 def draw_resample_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Yield how often each of n rows is in each resample, in blocks (b, n) with `resamples` rows in total."""
-    rng, size = np.random.default_rng([seed, n]), max(1, MAX_COUNTS // n)
-    for start in range(0, resamples, size):
-        b = min(size, resamples - start)
+    rng = np.random.default_rng([seed, n])
+    for b in block_sizes(n, resamples):
         drawn = rng.integers(0, n, (b, n)) + n * np.arange(b)[:, None]
         yield np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n).astype(float)
 
@@ -116,3 +122,35 @@ def bootstrap(frame: pd.DataFrame, n_bins: int = 10, resamples: int = 5000, seed
     keys = results[RESULT_KEYS].itertuples(index=False, name=None)
     low, high = np.array([ends[key] for key in keys]).reshape(-1, 2).T
     return Bootstrap(results.assign(low=low, high=high), draws)
+
+
+# ---- what chance alone gives
+
+
+def draw_chance_errors(confidence: Any, n_bins: int = 10, draws: int = 5000, seed: int = 0) -> np.ndarray:
+    """Return the ECE that these scores would have if they were perfectly calibrated, (draws,).
+
+    Each draw takes the outcome of every row from its confidence: right with probability c. In a bin with rows B, the
+    sum of c - outcome then has mean 0 and variance sum c (1 - c) over B, so the ECE is about
+    sqrt(2 / pi) / n times the sum of sqrt(sum c (1 - c)) over bins, and not 0. The fewer bins hold rows, the lower.
+    """
+    given = np.asarray(confidence)
+    c, member = given.astype(float), np.eye(n_bins)[bin_index(given, n_bins)]
+    rng = np.random.default_rng([seed, c.size])
+    blocks = ((rng.random((b, c.size)) < c) - c for b in block_sizes(c.size, draws))
+    return np.concatenate([np.abs(block @ member).sum(axis=1) / c.size for block in blocks])
+
+
+def compare_with_chance(frame: pd.DataFrame, n_bins: int = 10, draws: int = 5000, seed: int = 0) -> pd.DataFrame:
+    """Return the ECE of every estimator and method beside what chance alone gives; arguments as for `bootstrap`.
+
+    Columns: RESULT_KEYS, value, n, and of `draw_chance_errors` the mean (`chance`) and the 95% point (`chance_high`).
+    `calibrated`: whether the value is no higher than that point, so that it cannot be told from calibrated scores.
+    """
+    rows: list[tuple] = []
+    for key, part in frame[frame.split == "evaluation"].groupby(RESULT_KEYS[:4], sort=False):
+        c = part.confidence.to_numpy()
+        drawn, value = draw_chance_errors(c, n_bins, draws, seed), ece(c, part.correct, n_bins)
+        high = np.percentile(drawn, 95)
+        rows.append((*key, "ece", value, len(c), drawn.mean(), high, value <= high + ROUNDING))
+    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "chance", "chance_high", "calibrated"])

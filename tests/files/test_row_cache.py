@@ -1,7 +1,6 @@
 """Finished rows in shards: found again after a kill and by a larger run, noticed where damaged, never mixed."""
 
 import multiprocessing
-import shutil
 import time
 from collections import Counter
 
@@ -10,10 +9,8 @@ import pytest
 
 from lib import params, row_cache, store
 from lib.generate.response_files import Response
-from lib.paths import SHIPPED, UserError
-from lib.row_cache import RowCache, digest_responses, measured_facts, row_facts, row_key
+from lib.row_cache import RowCache, digest_responses, measured_facts, row_key
 from lib.tasks import datasets
-from workflow import shipped
 
 pytestmark = pytest.mark.usefixtures("artifacts")
 PAIR = "tiny-llama__demo-easy"
@@ -188,57 +185,3 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
         assert [e for e in whole if e in part] == part
         assert Counter(e.split for e in part) == {"calibration": count, "evaluation": min(count, 200)}
     assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]
-
-
-def test_shipped_rows_serve_a_run_that_copies_them(artifacts, capsys):
-    """The rows of 01, 03 and 04 as their notebooks ask for them, for questions that are not shipped with them."""
-    for path in SHIPPED.glob(f"*/{PAIR}.*"):
-        target = artifacts / "shipped" / "mine" / path.parent.name / path.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    (artifacts / "shipped" / "demo").mkdir()
-    shipped.copy_rows("mine")
-    assert f"{PAIR}: 500 rows of verification\n" in capsys.readouterr().out
-    with pytest.raises(UserError, match="did you mean 'mine'"):
-        shipped.copy_rows("mein")
-
-    def ask(kind, items, about=None, **more):
-        facts = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")
-        given = {name: facts[name] for name in ("model", "loaded", "parameters", "data", "inputs") if name in facts}
-        return RowCache("mine", kind, PAIR, given | more).map(None, items, about or {})
-
-    def assert_same(rows, kind, columns=slice(None)):
-        expected = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet").loc[:, columns]
-        pd.testing.assert_frame_equal(rows[list(expected)], expected)
-
-    frame = store.read_frame(SHIPPED / "generations" / f"{PAIR}.parquet")
-    asked = [datasets.Example(*row) for row in frame[list(datasets.Example._fields)].itertuples(index=False)]
-    spec = params.load_dataset_config("demo-easy").model_dump()
-    generations = ask("generations", asked, engine="transformers", dataset=spec)
-    assert_same(generations, "generations")
-    assert_same(generations, "in_situ")
-    kind = "verification"
-    options = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["options"]
-    rows = ask(kind, frame.example_id.tolist(), digest_responses(generations), options=options, save_texts=True)
-    assert_same(rows, kind)
-    kind = "dropout"
-    passes = store.read_frame(SHIPPED / kind / f"{PAIR}.parquet")
-    sites = store.read_manifest(SHIPPED / kind / f"{PAIR}.parquet")["sites"]
-    items = list(zip(passes.example_id, passes.rate, strict=True))
-    rows = ask(kind, items, digest_responses(frame), sites=sites)
-    assert_same(rows, kind, ~passes.columns.isin(["tuning", "selected"]))
-
-
-@pytest.mark.parametrize("path", sorted((SHIPPED.parent / "small").glob("[gvd]*/*.json")), ids=lambda path: path.stem)
-def test_shipped_rows_of_small_fit_its_profile_and_its_models(path):
-    """Under their names of today; else a run that copies them would make every row again without a word."""
-    profile, facts = params.load_profile("small"), store.read_manifest(path)
-    parts = {"generations": params.Generation, "dropout": params.Dropout}
-    asked = parts[path.parent.name].model_fields if path.parent.name in parts else ()
-    parameters = profile.model_dump(include=set(asked)) if asked else facts.get("parameters")
-    model = params.load_model_config(path.stem.split("__")[0]).model_dump()
-    now = {"model": model, "parameters": parameters, "data": facts.get("data"), "loaded": facts["loaded"]}
-    then = {name: facts.get(name) for name in now}
-    assert row_facts({name: fact or {} for name, fact in now.items()}) == row_facts(
-        {name: fact or {} for name, fact in then.items()}
-    )

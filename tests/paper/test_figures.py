@@ -18,7 +18,8 @@ from matplotlib.text import Text
 from lib.paper import figures, response_views
 from lib.paths import ROOT
 from lib.tasks.prompts import QUERY
-from workflow.export import HEAD, PANEL, typeset
+from workflow.export import HEAD, PANEL
+from workflow.run import typeset
 
 SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"

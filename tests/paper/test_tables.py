@@ -108,7 +108,8 @@ def test_words_of_others_are_escaped_in_both_languages():
 
 @pytest.mark.parametrize("latex, page", [
     (r"\scoreci{.104}{.058}{.154}", ".104 [.058, .154]"),
-    (r"\bestcalci{0.1}{0.0}{0.2}{+66\%}", "<b>0.1 [0.0, 0.2] (+66%)</b>"),
+    (r"\bestcalci{0.1}{0.0}{0.2}{+66\%}", "<b>0.1 [0.0, 0.2] (66% lower)</b>"),
+    (r"0.7 (-82\%)", "0.7 (82% higher)"),
     (r"$\bm{-.209}$", "<b>-.209</b>"),
     (r"$(0.61,-1.20)$", "(0.61,-1.20)"),
     (r"\textsc{Seq Avg}", "Seq Avg"),

@@ -10,7 +10,7 @@ import pytest
 from browser import check_in_browser, check_links, chromium
 from clone import JOBS, counts, run, tables
 
-from workflow.export import typeset
+from workflow.run import typeset
 
 NUMBER = "tab_result_estimation--tiny-llama_demo-hard_seq_avg_ece"  # a cell's row in the report
 SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")

@@ -9,7 +9,7 @@ from small_project import ROWS, Project, build, write
 import workflow
 from lib import parameter_types, params
 from lib import paths as places
-from workflow import model_checks, rules
+from workflow import check, rules
 
 MODULES = [import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)]
 
@@ -29,8 +29,8 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(parameter_types, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    monkeypatch.setattr(model_checks, "find_unusable", lambda run, names: [])
-    monkeypatch.setattr(model_checks, "with_small", lambda run, names: run)
+    monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)
+    monkeypatch.setattr(check, "with_small", lambda run, names: run)
     return project
 
 

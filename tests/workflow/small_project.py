@@ -74,10 +74,10 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
 ]
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
-    "model_checks.py": "from lib import params\nfrom lib.tasks import datasets\n\n"
-    "def find_unusable(run, names):  # its models are none\n"
+    "check.py": "from lib.tasks import datasets\n\n"
+    "def refuse_unusable(run, names):  # its models are none\n"
     "    for name in run.values['datasets'] if names else []:\n"
-    "        datasets.use_local_files(params.load_dataset_config(name))\n    return []\n\n"
+    "        datasets.use_local_files(params.load_dataset_config(name))\n\n"
     "def with_small(run, names):\n    return replace(run, small=tuple(names))",
 }
 NOTEBOOKS = {

@@ -8,9 +8,9 @@ from transformers import BloomConfig, GPT2Config, MambaConfig, Qwen3Config
 
 from lib import params
 from lib.generate import generation, preflight
-from lib.paths import ROOT
+from lib.paths import ROOT, UserError
 from lib.tasks import prompts
-from workflow import check, memory, model_checks, run
+from workflow import check, machine, run
 from workflow.pipeline import Run
 
 
@@ -28,9 +28,9 @@ def test_memory(outline, monkeypatch):
     weights = outline.model.num_parameters()
 
     def lines(free, **values):
-        monkeypatch.setattr(memory, "find_place", lambda *words: ("CPU", free))
+        monkeypatch.setattr(machine, "find_place", lambda *words: ("CPU", free))
         asked = preflight.Preflight(outline, run_of(**values).values, {})
-        return " ".join(memory.about_memory(run_of(**values), asked))
+        return " ".join(machine.about_memory(run_of(**values), asked))
 
     assert lines(8e9).startswith("ok 0.00096 billion")
     assert "too little for the weights alone" in lines(4 * weights)
@@ -48,11 +48,11 @@ def test_memory(outline, monkeypatch):
 ])  # fmt: skip
 def test_numbers_of_a_token_in_the_cache_by_hand(config, numbers):
     """A key and a value per layer and head."""
-    assert memory.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
+    assert machine.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
 
 
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
-    monkeypatch.setattr(check.gpus, "list_gpus", lambda: ["0"])
+    monkeypatch.setattr(check.machine, "list_gpus", lambda: ["0"])
     ((level, text),) = check.about_machine(run_of())
     assert level == "wrong" and "sees none" in text and "TORCH_INDEX" in text
 
@@ -90,27 +90,32 @@ def test_the_context(outline):
 
 def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch):
     """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
-    assert model_checks.find_unusable(run_of(), ["tiny-llama"]) == []
-    monkeypatch.setattr(model_checks, "LARGE", 100_000)
-    (reason,) = model_checks.find_unusable(run_of(), ["tiny-llama"])
-    assert "billion parameters, and PyTorch" in reason and "sees no GPU here: add --cpu (or `cpu: true`" in reason
-    assert model_checks.find_unusable(run_of(cpu=True), ["tiny-llama"]) == []
+    check.refuse_unusable(run_of(), ["tiny-llama"])
+    monkeypatch.setattr(check, "LARGE", 100_000)
+    with pytest.raises(UserError, match="billion parameters, and PyTorch.* sees no GPU here: add --cpu "):
+        check.refuse_unusable(run_of(), ["tiny-llama"])
+    check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert model_checks.find_unusable(run_of(), ["tiny-llama"]) == []
+    check.refuse_unusable(run_of(), ["tiny-llama"])
 
 
 def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
     """A GGUF file says what it holds once it is here; the other models are looked at before any fetching."""
     steps = []
-    monkeypatch.setattr(run.weights, "is_elsewhere", lambda spec: True)
-    monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("fetched", names)))
-    monkeypatch.setattr(model_checks, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
+    monkeypatch.setattr(run.downloads, "is_elsewhere", lambda spec: True)
+
+    def refuse(run, names):
+        steps.append(("asked", names))
+        if names:
+            raise UserError("no")
+
+    monkeypatch.setattr(run.downloads, "fetch", lambda names: steps.append(("fetched", names)))
+    monkeypatch.setattr(check, "refuse_unusable", refuse)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]
 
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
-    asked = []
-    monkeypatch.setattr(model_checks, "find_unusable", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(check, "select_examples", lambda run, name: pytest.fail("questions are read"))
     monkeypatch.setattr(run.fresh, "judge_all", lambda run, remake: [])
-    assert run.main(["demo"]) == 0 and not asked
+    assert run.main(["demo"]) == 0

@@ -6,7 +6,8 @@ import shutil
 import nbformat
 import pytest
 
-from workflow.export import TARGETS, export, exported_files, typeset
+from workflow.export import TARGETS, export, exported_files
+from workflow.run import typeset
 
 DATA = {
     "text/html": "<p>",
@@ -62,6 +63,8 @@ def test_typeset(tmp_path):
     document = r"\documentclass{article}\begin{document}%s\end{document}"
     (tmp_path / "results.tex").write_text(document % r"x \undefined")
     assert "pdflatex failed" in typeset(tmp_path) and "undefined" in (tmp_path / "results.log").read_text()
+    assert typeset(tmp_path) == "", "it is not tried again before the tables have changed"
+    (tmp_path / "results.log").unlink()
     (tmp_path / "results.tex").write_text(document % "x")
     assert typeset(tmp_path) == "" and {p.name for p in tmp_path.iterdir()} == {"results.tex", "results.pdf"}
 

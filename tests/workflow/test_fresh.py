@@ -12,7 +12,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import fingerprint, fresh, keys, records
+from workflow import fingerprint, fresh, keys
 from workflow.fingerprint import import_closure
 from workflow.pipeline import Run
 
@@ -38,13 +38,13 @@ def finish(run: Run, verdicts) -> None:
             continue
         outputs = job.outputs + ([f"{run.figures}/tab_x.tex"] if job.notebook.exports else [])
         found = keys.key_parts(job)
-        for path in [*records.with_manifests(outputs), job.executed]:
+        for path in [*keys.with_manifests(outputs), job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-            text = records.record_key(found)
+            text = keys.record_key(found)
             if path.endswith(("json", "ipynb")):
                 text = json.dumps({"cells": [], "made by": text})
             (fresh.ROOT / path).write_text(text)
-        records.write_record(job, found, outputs, 1.0)
+        keys.write_record(job, found, outputs, 1.0)
 
 
 def left(root: Path) -> dict[str, dict]:
@@ -165,7 +165,7 @@ def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
     """What it records would be made again, which may take days."""
     monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied", "x.json")))
     with pytest.raises(PermissionError):
-        records.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
+        keys.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
 
 
 def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made):
@@ -178,9 +178,10 @@ def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made
     assert (made.root / second.outputs[0]).stat() == theirs
     record = json.loads((made.root / third.record).read_text())
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
-        outputs = {**record["outputs"], foreign: "0"}
-        (made.root / third.record).write_text(json.dumps({**record, "outputs": outputs}))
-        assert records.read_record(made.root / third.record, third) is None
+        changes = [{"outputs": {**record["outputs"], foreign: "0"}}, {"outputs": {third.outputs[0]: None}}]
+        for change in [*changes, {"parts": record["parts"] | {"parameter seed": 3}}, {"id": None}]:
+            (made.root / third.record).write_text(json.dumps(record | change))
+            assert keys.read_record(made.root / third.record, third) is None
 
 
 @pytest.mark.parametrize("damage", ["truncated", "another run's", "deleted"])
@@ -205,7 +206,8 @@ def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
 
 def test_stale_outputs_are_moved_and_come_back(made):
     """As test_crash_points.py asserts, too; what was damaged there is made again."""
-    key = json.loads((made.root / run_of().jobs[0].record).read_text())["key"]
+    record = json.loads((made.root / run_of().jobs[0].record).read_text())
+    key = f"{record['key']}-{record['id']}"
     complete(run_of(seed=1))
     assert set(states(run_of()).values()) == {"restored"}
     assert not (made.root / "artifacts/demo/stale" / key).exists(), "nothing is left where it lay"

@@ -12,7 +12,7 @@ from small_project import PAIR, write
 
 from lib import params
 from lib.paths import UserError
-from workflow import hub, keys, weights
+from workflow import downloads, hub, keys
 from workflow.pipeline import Run
 from workflow.run import list_jobs
 
@@ -84,11 +84,11 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monke
     (inside.root / "weights/loop").symlink_to("loop")
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
     hub.pin_revisions(run_of())
-    weights.fetch(["tiny"], print)
+    downloads.fetch(["tiny"])
     assert not asked.asked and not (inside.root / "artifacts/demo/resolved.yaml").exists()
     if source != "weights/tiny":
         with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-            weights.find_config(params.load_model_config("tiny"))
+            downloads.find_config(params.load_model_config("tiny"))
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
@@ -113,16 +113,17 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkey
     assert params.load_model_config("tiny").revision == asked.newest, "by --force 01"
 
 
-def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
+def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
     """Where the disk has room for them."""
-    asked, said = Hub(monkeypatch, files=[(3_000_000_000, True), (5_000_000_000, False)]), []
+    asked = Hub(monkeypatch, files=[(3_000_000_000, True), (5_000_000_000, False)])
     with monkeypatch.context() as patch:
-        patch.setattr(weights, "free_bytes", lambda place: 1_000_000_000)
+        patch.setattr(downloads, "free_bytes", lambda place: 1_000_000_000)
         with pytest.raises(UserError, match="needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"):
-            weights.fetch(["tiny"], said.append)
+            downloads.fetch(["tiny"])
     assert not asked.fetched
-    weights.fetch(["tiny"], said.append)
-    assert said == ["fetching tiny: 3.0 GB of the repository someone/tiny on the hub"], "but for what is in the cache"
+    downloads.fetch(["tiny"])
+    said = "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
+    assert capsys.readouterr().out == said, "but for what is in the cache"
     ((source, patterns),) = asked.fetched
     assert source == "someone/tiny" and "*.safetensors" in patterns
     assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))
@@ -131,11 +132,11 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
 def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
     Hub(monkeypatch, httpx2.ConnectError("no network"))
     with pytest.raises(UserError, match="can't be reached"):
-        weights.fetch(["tiny"], print)
+        downloads.fetch(["tiny"])
     for name in ("config.json", "model.safetensors"):
         write(tmp_path / name, "{}")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path))
-    weights.fetch(["tiny"], print)
+    downloads.fetch(["tiny"])
 
 
 @pytest.mark.parametrize("endpoint, place", [("", "https://huggingface.co"), ("http://mirror:1", "http://mirror:1")])

@@ -3,7 +3,7 @@
 import pytest
 from small_project import write
 
-from workflow import gpus, kernel_environment, locks, notebook, progress
+from workflow import machine, notebook, preload, progress
 from workflow.pipeline import Run
 
 
@@ -35,8 +35,8 @@ def nvidia(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(locks, "short_tempdir", lambda: tmp_path)
-    monkeypatch.setattr(gpus, "DRIVER", ())
+    monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
+    monkeypatch.setattr(machine, "DRIVER", ())
 
 
 @pytest.mark.parametrize("chosen, names", [
@@ -46,26 +46,26 @@ def nvidia(tmp_path, monkeypatch):
 def test_each_word_of_the_variable_is_handed_to_a_job_unread(nvidia, monkeypatch, chosen, names):
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-    assert gpus.list_gpus() == names
+    assert machine.list_gpus() == names
 
 
 def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, monkeypatch):
     """Where a driver is there; else PyTorch is not even asked, which would take seconds at every start."""
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(gpus, "LOOK", "print('1234-5'); print('1234-6')")
-    assert gpus.list_gpus() == []
-    monkeypatch.setattr(gpus, "DRIVER", (str(tmp_path / "bin"),))
-    assert gpus.list_gpus() == ["GPU-1234-5", "GPU-1234-6"]
+    monkeypatch.setattr(machine, "LOOK", "print('1234-5'); print('1234-6')")
+    assert machine.list_gpus() == []
+    monkeypatch.setattr(machine, "DRIVER", (str(tmp_path / "bin"),))
+    assert machine.list_gpus() == ["GPU-1234-5", "GPU-1234-6"]
 
 
 def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     """On a GPU, unless the user has said how; on a CPU freed memory is used again."""
     for name in ("PYTORCH_ALLOC_CONF", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
-    assert kernel_environment.fixed_environment(job_of(gpus=1))["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    assert kernel_environment.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
+    assert preload.fixed_environment(job_of(gpus=1))["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert preload.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert "PYTORCH_ALLOC_CONF" not in kernel_environment.fixed_environment(job_of(gpus=1))
+    assert "PYTORCH_ALLOC_CONF" not in preload.fixed_environment(job_of(gpus=1))
 
 
 def test_a_home_at_the_root_is_no_place(monkeypatch):

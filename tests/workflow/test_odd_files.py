@@ -13,7 +13,7 @@ from small_project import write
 from lib import params
 from lib.generate import preflight
 from lib.paths import ROOT, UserError
-from workflow import check, locks, notebook, records, run
+from workflow import check, machine, notebook, run
 from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
@@ -64,18 +64,11 @@ def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, kind):
     assert type(notebook.cell_failure(RUN.jobs[0], error)) is kind
 
 
-def test_a_record_is_its_own_witness():
-    record = {"key": records.record_key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}, "id": "a"}
-    assert records.is_valid(record)
-    assert not records.is_valid(record | {"parts": {"a": 2}})
-    assert not records.is_valid(record | {"outputs": {"x": None}})
-
-
 def test_what_a_killed_run_was_writing_is_removed_when_the_same_run_starts(inside):
     names = "demo/jobs/.a.json.7.partial", "demo/generations/.a.parquet.7.partial", "other/.a.json.7.partial"
     paths = [inside.root / "artifacts" / name for name in names] + [inside.root / "figures/demo/.a.tex.7.partial"]
     for path in paths:
         write(path, "half")
-    with locks.run_lock(RUN):
-        locks.remove_partial_files(RUN)
+    with machine.run_lock(RUN):
+        machine.remove_partial_files(RUN)
         assert [path.exists() for path in paths] == [False, False, True, False]

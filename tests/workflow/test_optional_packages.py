@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from lib import params
+from lib.files import sha256
 from lib.paths import UserError
-from workflow import vllm
+from workflow import downloads
 from workflow.pipeline import Run
 
 GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
@@ -22,8 +23,8 @@ def place(tmp_path, monkeypatch):
     """A lock and an environment of their own, and the commands that would make it."""
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
     (tmp_path / "lock").write_text("six==1.17.0")
-    monkeypatch.setattr(vllm, "LOCK", tmp_path / "lock")
-    monkeypatch.setattr(vllm, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(downloads, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(downloads, "VENV", tmp_path / "venv")
     commands = []
 
     def done(command, **options):
@@ -35,28 +36,31 @@ def place(tmp_path, monkeypatch):
     return SimpleNamespace(folder=tmp_path, commands=commands)
 
 
-def test_it_is_made_once_and_again_for_another_lock(place):
-    said = []
+def test_it_is_made_once_and_again_for_another_lock(place, capsys):
     for _ in range(2):
-        vllm.install_for(run(), [GENERATE], said.append)
-    assert len(said) == 1 and len(place.commands) == 2 and "--require-hashes" in place.commands[1]
+        downloads.install_vllm(run(), [GENERATE])
+    assert (
+        capsys.readouterr().out.count("\n") == 1
+        and len(place.commands) == 2
+        and "--require-hashes" in place.commands[1]
+    )
     (place.folder / "lock").write_text("fails==1")
     with pytest.raises(
         UserError, match="the installation of vLLM failed for the reason above; fix it .* or write `engine: t"
     ):
-        vllm.install_for(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
-    assert len(said) == 2 and not vllm.is_installed()
+        downloads.install_vllm(run(), [TABLES, AGAIN])  # which asks again, by the same engine
+    assert not (place.folder / "venv/lock.sha256").read_text().startswith(sha256(place.folder / "lock"))
 
 
 def test_refusals(place, monkeypatch):
     def refuses(words: str, gpus: int = 1) -> None:
         with pytest.raises(UserError, match=words):
-            vllm.install_for(run(gpus), [GENERATE], print)
+            downloads.install_vllm(run(gpus), [GENERATE])
 
     refuses("needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_PYTHON", gpus=0)
-    monkeypatch.setattr(vllm.shutil, "which", lambda name: None)
+    monkeypatch.setattr(downloads.shutil, "which", lambda name: None)
     refuses("no C compiler is found here")
-    monkeypatch.setattr(vllm.shutil, "which", lambda name: name)
+    monkeypatch.setattr(downloads.shutil, "which", lambda name: name)
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
-    vllm.install_for(run(gpus=0), [GENERATE], print)
+    downloads.install_vllm(run(gpus=0), [GENERATE])
     assert not place.commands

@@ -3,7 +3,7 @@
 from small_project import write
 
 from lib import params
-from workflow import fresh, pipeline, records, rules
+from workflow import fresh, keys, pipeline, rules
 from workflow.pipeline import Run
 
 
@@ -25,11 +25,11 @@ def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypat
     for name in (*kept, "x.parquet", "x.json", "notebooks/01_alpha.ipynb"):
         write(inside.root / "artifacts/demo" / name, "{}")
     assert job.extra_outputs == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
-    records.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.extra_outputs, 1)
-    record = records.read_record(inside.root / job.record, job)
-    assert set(job.extra_outputs) < set(record["outputs"]) and records.is_intact(record)
+    keys.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.extra_outputs, 1)
+    record = keys.read_record(inside.root / job.record, job)
+    assert set(job.extra_outputs) < set(record["outputs"]) and keys.is_intact(record)
     (inside.root / job.extra_outputs[0]).write_text("edited")
-    assert not records.is_intact(record)
+    assert not keys.is_intact(record)
     fresh.set_aside(job)
     assert job.extra_outputs == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
 

@@ -54,7 +54,7 @@ def test_a_number_is_rounded_once():
     shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_json_()
     claim = CLAIMS[0]
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
-    (record,) = verdicts.list_claims({claim.name: verdict}).records.paper_rows
+    (record,) = verdicts.list_claims({claim.name: verdict}).keys.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
@@ -62,7 +62,9 @@ def test_a_number_is_rounded_once():
 
 def test_a_number_leads_to_its_row_if_it_has_one():
     cells = '<span data-key="m/d">.1</span> <span data-key="m/e">.2</span>'
-    assert link_numbers("tab", cells, {"tab--m_d"}) == '<a href="#tab--m_d">.1</a> .2'
+    assert link_numbers("tab", cells, [{"id": "tab--m_d"}]) == '<a href="#tab--m_d">.1</a> .2'
+    marked = [{"id": "tab--m_d", "calibrated": True}, {"id": "tab--m_e", "calibrated": False}]
+    assert link_numbers("tab", cells, marked) == '<a href="#tab--m_d">.1</a>\N{DEGREE SIGN} <a href="#tab--m_e">.2</a>'
 
 
 def test_verdicts_that_change_are_counted_by_choice():

@@ -15,7 +15,7 @@ from clone import until
 from small_project import NOTEBOOKS, PAIR, Project, family, with_cell, write, write_notebook
 
 from lib.paths import UserError
-from workflow import locks, run
+from workflow import machine, run
 from workflow.pipeline import Run
 
 JOB = f"01_generate__{PAIR}"
@@ -174,8 +174,10 @@ def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(cop
 
 def test_a_refused_command_changes_no_file(copy):
     """Whether results are to be made anew, or a model is added to a run: those that are there stay where they are."""
-    with (copy.root / "workflow/model_checks.py").open("a") as file:
-        file.write("\n\ndef find_unusable(run, names):\n    return [f'{name}: no' for name in names]\n")
+    with (copy.root / "workflow/check.py").open("a") as file:
+        file.write(
+            "\n\ndef refuse_unusable(run, names):\n    for name in names:\n        raise UserError(f'{name}: no')\n"
+        )
     before = files(copy)
     for words, model in ((["--force", "01"], "tiny"), (["--add-models", "other"], "other")):
         code, text = copy.run(*words)
@@ -187,7 +189,7 @@ def test_a_refused_command_changes_no_file(copy):
 
 
 def test_a_second_run_at_the_same_time_is_refused(inside, capsys):
-    with locks.run_lock(Run("demo", {})) as scratch:
+    with machine.run_lock(Run("demo", {})) as scratch:
         assert run.main([]) == 2 and scratch.exists()
     assert capsys.readouterr().err == f"run_all.sh: run 'demo' is running already, in process {os.getpid()}\n"
     assert not scratch.exists()
@@ -195,13 +197,13 @@ def test_a_second_run_at_the_same_time_is_refused(inside, capsys):
 
 def test_a_folder_for_temporary_files_that_somebody_else_has_made_is_not_used(inside, monkeypatch, tmp_path):
     """Not even by a link, which would have what is in it removed."""
-    monkeypatch.setattr(locks, "short_tempdir", lambda: tmp_path)
-    with locks.run_lock(Run("demo", {})) as scratch:
+    monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
+    with machine.run_lock(Run("demo", {})) as scratch:
         assert scratch.stat().st_mode & 0o777 == 0o700
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/precious").touch()
     scratch.symlink_to(tmp_path / "theirs")
-    with pytest.raises(UserError, match="is in the way: remove it"), locks.run_lock(Run("demo", {})):
+    with pytest.raises(UserError, match="is in the way: remove it"), machine.run_lock(Run("demo", {})):
         pass
     assert (tmp_path / "theirs/precious").exists()
 

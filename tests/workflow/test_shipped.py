@@ -5,7 +5,7 @@ from small_project import write
 
 from lib.files import sha256
 from lib.paths import UserError
-from workflow import run, shipped
+from workflow import plan, run
 
 DEMO = "artifacts/shipped/demo"
 
@@ -17,8 +17,8 @@ def folder(inside):
     for name in ("generations/tiny__easy.parquet", "generations/tiny__easy.json", "ablation/tiny__easy.parquet"):
         write(place / name, f"what {name} holds")
     lines = [f"{sha256(path)}  {path.relative_to(place)}\n" for path in place.glob("*/*")]
-    (place / shipped.LIST).write_text("".join(lines))
-    shipped.check_shipped_files("demo")
+    (place / plan.LIST).write_text("".join(lines))
+    plan.check_shipped_files("demo")
     return place
 
 
@@ -27,7 +27,7 @@ def test_a_difference_is_named_with_its_cure(folder):
 
     def refused(line: str) -> None:
         with pytest.raises(UserError, match=line):
-            shipped.check_shipped_files("demo")
+            plan.check_shipped_files("demo")
 
     write(other, "x")
     refused("ablation/other__easy.parquet is not as SHA256SUMS lists it: .* move a file of your own away")
@@ -45,7 +45,6 @@ def test_every_run_asks_first(folder, inside, capsys):
         assert line.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is not as SHA256SUMS lists it")
 
 
-def test_only_shipped_datasets_are_replayed_and_verified():
-    said, three = [], ["demo-easy", "nothing", "demo-hard"]
-    found = shipped.shipped_datasets("demo", ["tiny-llama"], three, said.append)
-    assert (found, said) == (["demo-easy", "demo-hard"], ["nothing: not shipped yet, left out"])
+def test_only_shipped_datasets_are_replayed_and_verified(capsys):
+    found = plan.shipped_datasets("demo", ["tiny-llama"], ["demo-easy", "nothing", "demo-hard"])
+    assert (found, capsys.readouterr().out) == (["demo-easy", "demo-hard"], "nothing: not shipped yet, left out\n")

@@ -10,7 +10,7 @@ from test_fresh import complete, run_of
 
 from lib import params
 from lib.paths import UserError
-from workflow import kernel_environment, records, slurm, slurm_job
+from workflow import keys, preload, slurm, slurm_job
 from workflow.pipeline import Run
 from workflow.rules import NOTEBOOKS
 
@@ -49,12 +49,6 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, text, line):
         options(tmp_path, text)
 
 
-def test_a_gpu_is_for_the_notebooks_that_ask_for_one():
-    asked = {"01_generate": 1, "03_ptrue_insitu": 0, "08_tables": 1}
-    found = {job.notebook.name: job.gpus for job in Run("demo", DEMO, gpus=1, gpus_by_notebook=asked).jobs}
-    assert (found["01_generate"], found["03_ptrue_insitu"], found["08_tables"]) == (1, 0, 0)
-
-
 def test_a_run_reaches_its_nodes_whole(inside):
     run = replace(run_of(), slurm={"01_generate": {"time": 1}}, small=("tiny",), absent=("other",))
     run.save()
@@ -66,7 +60,7 @@ def test_a_run_reaches_its_nodes_whole(inside):
 ])  # fmt: skip
 def test_a_job_asks_the_hub_for_nothing_that_is_local_or_was_fetched(model, on_cluster, offline):
     job = Run("demo", DEMO | {"models": [model]}, slurm={"01_generate": {}} if on_cluster else {}).jobs[0]
-    assert ("HF_HUB_OFFLINE" in kernel_environment.fixed_environment(job)) == offline
+    assert ("HF_HUB_OFFLINE" in preload.fixed_environment(job)) == offline
 
 
 def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
@@ -116,7 +110,7 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     first, second, third, *_ = run.jobs
     for job in (first, second):
         (inside.root / job.events).parent.mkdir(parents=True, exist_ok=True)
-    slurm.append_event(first, "start", key=records.record_key(slurm.keys.key_parts(first)))
+    slurm.append_event(first, "start", key=keys.record_key(slurm.keys.key_parts(first)))
     slurm.append_event(second, "start", key="of other code")
     name = slurm.name_prefix(run)
     queue = [f"7 RUNNING {name}{first.name}", f"8 RUNNING {name}{second.name}", f"9 PENDING {name}{third.name}"]

@@ -12,7 +12,7 @@ from small_project import write
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
-from workflow import model_checks, weights
+from workflow import check, downloads
 from workflow.pipeline import Run
 
 
@@ -24,33 +24,33 @@ def here(inside, monkeypatch):
     served, models = inside.root / "models" / "small.gguf", inside.root / "artifacts/.models"
     served.parent.mkdir()
     shutil.copy(file, served)
-    sha256, said = tiny_gguf.sha256(file), []
+    sha256 = tiny_gguf.sha256(file)
     text = f"label: Small\nsource: someone/small-GGUF\ngguf: small.gguf\nsha256: {sha256}\n"
     write(inside.root / "params/models/small.yaml", text)
 
     def obtain(**changed):
         own = {"label": "Small", "source": "someone/small-GGUF", "gguf": "small.gguf", "sha256": sha256} | changed
         write(inside.root / "params/models/small.yaml", "".join(f"{key}: {value}\n" for key, value in own.items()))
-        weights.fetch(["small"], said.append)
+        downloads.fetch(["small"])
         return (models / sha256 / "small.gguf").resolve()
 
     def kept() -> set[str]:
         return {path.name for path in models.glob("*") if not path.name.endswith(".lock")}
 
-    facts = dict(file=file, served=served, sha256=sha256, place=models / sha256, kept=kept, said=said, obtain=obtain)
+    facts = dict(file=file, served=served, sha256=sha256, place=models / sha256, kept=kept, obtain=obtain)
     return SimpleNamespace(project=inside, **facts)
 
 
 def test_a_verified_file_is_linked_for_the_jobs(here):
     """At each start; and no file of other bytes, though one was verified there before."""
     for _ in range(2):
-        weights.fetch(["small"], here.said.append)
+        downloads.fetch(["small"])
     link = here.place / "small.gguf"
-    assert not here.said and here.kept() == {here.sha256} and [*here.place.iterdir()] == [link]
+    assert here.kept() == {here.sha256} and [*here.place.iterdir()] == [link]
     assert link.samefile(here.served) and tiny_gguf.sha256(link) == here.sha256
     write(here.served, "other bytes")
     with pytest.raises(UserError, match=f"expected {here.sha256}: it is not used"):
-        weights.fetch(["small"], here.said.append)
+        downloads.fetch(["small"])
 
 
 class Hub(test_hub.Hub):
@@ -71,12 +71,12 @@ class Hub(test_hub.Hub):
         return str(self.file.parent)
 
 
-def test_it_is_fetched_from_the_hub(here, monkeypatch):
+def test_it_is_fetched_from_the_hub(here, monkeypatch, capsys):
     here.served.unlink()
     hub = Hub(monkeypatch, here.file)
     assert here.obtain(revision="abc") == here.file
     assert set(hub.fetched) == {("someone/small-GGUF", "small.gguf", "abc")}
-    (line,) = here.said
+    (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("fetching small: ") and line.endswith(" GB of the repository someone/small-GGUF on the hub")
 
 
@@ -89,7 +89,7 @@ def test_where_the_hub_has_it_not(here, monkeypatch, changed, error, line):
     Hub(monkeypatch, here.file, error)
     with pytest.raises(UserError, match=line):
         here.obtain(**changed)
-    assert not here.said and not here.kept()
+    assert not here.kept()
 
 
 def test_a_file_of_other_bytes_on_the_hub_is_not_used(here, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_folder_that_holds_the_file(here, monkeypatch):
 def test_a_full_disk_is_said_before(here, monkeypatch):
     here.served.unlink()
     Hub(monkeypatch, here.file)
-    monkeypatch.setattr(weights, "free_bytes", lambda place: 1000)
+    monkeypatch.setattr(downloads, "free_bytes", lambda place: 1000)
     with pytest.raises(UserError, match="^the download of weights needs .* GB: the disk has 0.0 GB free"):
         here.obtain()
 
@@ -123,11 +123,11 @@ def test_a_full_disk_is_said_before(here, monkeypatch):
 def test_what_check_says(here, monkeypatch):
     Hub(monkeypatch, here.file)
     spec = params.load_model_config("small")
-    folder, named = weights.find_config(spec)
+    folder, named = downloads.find_config(spec)
     assert models.is_small(models.outline_network(models.read_config(folder, **named)))
     here.served.unlink()
-    assert weights.is_elsewhere(spec)
-    ((level, text),) = model_checks.about_model(Run("demo", {"models": ["small"]}), "small", {})
+    assert downloads.is_elsewhere(spec)
+    ((level, text),) = check.about_model(Run("demo", {"models": ["small"]}), "small", {})
     assert level == "note" and text.startswith("small.gguf of someone/small-GGUF, ") and "GB on the hub" in text
     assert text.endswith("it is looked at once it is fetched, before the first job")
 
@@ -140,7 +140,7 @@ def check_here(here, **told) -> list[str]:
     text = f"label: Small\nsource: someone/small-GGUF\ngguf: small.gguf\nsha256: {sha256}\nsystem_prompt: false\n"
     write(here.project.root / "params/models/small.yaml", text)
     values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
-    found = model_checks.explain_errors(model_checks.about_model(Run("demo", values), "small", {}))
+    found = check.explain_errors(check.about_model(Run("demo", values), "small", {}))
     return [text for level, text in found if level == "wrong"]
 
 

@@ -1,20 +1,25 @@
-"""The weights that jobs need: found on this machine or downloaded before the first job.
+"""What jobs need from elsewhere, before the first job: weights, found on this machine or downloaded, and vLLM.
 
 A model's file names a folder, a repository on the hub, or a GGUF file in either. A GGUF file may also lie in models/.
-It must have the sha256 of the model's file. A link in artifacts/.models/<sha256>/ leads the jobs to it.
+It must have the sha256 of the model's file. A link in artifacts/.models/<sha256>/ leads the jobs to it. vLLM gets an
+environment of its own, for it pins another version of transformers than this project.
 """
 
+import os
+import platform
 import shutil
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 from lib import params
-from lib.files import write_atomically
+from lib.files import sha256, write_atomically
 from lib.parameter_types import Model
 from lib.paths import ROOT, UserError, local_path, nearest
-from workflow import hub
+from workflow import environment, hub
 from workflow.fingerprint import checksum
+from workflow.pipeline import Job, Run
+from workflow.progress import say
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that must be unpickled or executed.
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
@@ -112,7 +117,7 @@ def why_no_room(wanted: int) -> str:
     return f"the download of weights needs {wanted / 1e9:.3g} GB: the disk has {free / 1e9:.1f} GB free; {remedy}"
 
 
-def fetch(names: list[str], say: Callable[[str], None]) -> None:
+def fetch(names: list[str]) -> None:
     """Download the weights that jobs need, after checking the access, revision and disk space of all of them. Verify
     and link GGUF files."""
     specs = {name: params.load_model_config(name) for name in names}
@@ -131,3 +136,47 @@ def link_gguf(spec: Model) -> None:
     """Verify a GGUF file and make the link by which the jobs find it. It replaces an earlier one in one step."""
     file = verified_gguf(spec)
     write_atomically(spec.place / file.name, lambda link: link.symlink_to(file.resolve()))
+
+
+# ---- vLLM ------------------------------------------------------------------------------------------------------
+
+VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
+SAMPLING = ("01", "04b")  # notebooks that sample responses
+REMEDY = "write `engine: transformers` in the profile"
+
+
+def uses_vllm(run: Run) -> bool:
+    specs = [params.load_model_config(name) for name in run.values["models"]]
+    return run.values.get("engine") == "vllm" and any(not spec.responses for spec in specs)
+
+
+def why_no_vllm(run: Run) -> str:
+    """Return why vLLM cannot be used on this machine; empty if it can."""
+    if os.environ.get("VLLM_PYTHON"):
+        return ""
+    if not run.gpus:
+        lacks = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
+        return f"{lacks}: {REMEDY}, or set VLLM_PYTHON to a Python with vLLM's CPU build"
+    if not run.slurm and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        lacks = "`engine: vllm` compiles kernels, and no C compiler is found here"
+        return f"{lacks}: install gcc and g++, or {REMEDY}"
+    return ""
+
+
+def install_vllm(run: Run, todo: list[Job]) -> None:
+    """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError if that fails."""
+    if not uses_vllm(run) or not any(job.notebook.number in SAMPLING for job in todo):
+        return
+    if reason := why_no_vllm(run):
+        raise UserError(reason)
+    stamp, made_of = VENV / "lock.sha256", f"{sha256(LOCK)} {platform.python_version()}"
+    if os.environ.get("VLLM_PYTHON") or stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
+        return
+    say(f"installing vLLM into {VENV.name}, once (some GB) ...")
+    python = [str(VENV / "bin" / "python"), *environment.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
+    try:
+        environment.run([sys.executable, "-m", "venv", "--clear", str(VENV)], "a virtual environment for vLLM")
+        environment.run(python, "the installation of vLLM")
+    except environment.SetupError as problem:
+        raise UserError(f"{problem}, or {REMEDY}") from None
+    stamp.write_text(made_of, encoding="utf-8")  # last: it is complete
