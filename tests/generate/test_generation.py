@@ -73,12 +73,12 @@ def test_tokens_and_their_beginning_are_those_of_one_batch(lm):
     assert shared > 100 and {one.shared_tokens for one in requests} == {shared}
     assert [one.shared_tokens for one in build(lm, examples("demo-hard", 1) * 2, demonstration="few")] == [shared] * 2
     plain = [dataclasses.replace(one, shared_tokens=0) for one in requests]
-    forgets = architectures.random("sliding")  # whose cache is begun with by no one
+    forgets = architectures.random("mistral")  # whose cache is begun with by no one
     for model in (lm, forgets):
         assert sampling.sample_batch(model, requests) == sampling.sample_batch(model, plain)
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "sliding", *architectures.STATEFUL])
+@pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "mistral", *architectures.STATEFUL])
 def test_tokens_are_those_of_a_row_by_itself(name):
     """Rows of a batch end at different times; those that go on keep their cache, their padding and their stream."""
     lm = architectures.load(name)

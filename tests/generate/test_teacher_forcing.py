@@ -62,7 +62,7 @@ def family(name):
     return lm
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen", "gpt2", "gemma2", "sliding", *architectures.STATEFUL])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen", "gpt2", "gemma2", "mistral", *architectures.STATEFUL])
 def test_a_pass_is_a_plain_encoding_and_a_continued_cache(name):
     """Rows of several lengths, ended and cut, with a thinking block; windows that are shorter than the prompt."""
     lm = family(name)
