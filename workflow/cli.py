@@ -22,8 +22,7 @@ def user_path(word: str) -> str:
     """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
     if not place.exists():
-        takes = "--data-dir takes the folder of the published files, --slurm a file such as clusters/slurm.yaml"
-        raise argparse.ArgumentTypeError(f"there is no '{word}'; {takes}")
+        raise argparse.ArgumentTypeError(f"there is no file or folder '{word}'")
     return str(place)
 
 
@@ -40,7 +39,7 @@ def server_url(word: str) -> str:
 
 
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
-FINDINGS = ("1", "2", "3", "4")
+FINDINGS = ["1", "2", "3", "4"]
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 OPTIONS = {  # how argparse reads them
     **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
@@ -64,6 +63,7 @@ TAKES = {  # the options of each verb
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
 VERBS = {*TAKES, "finding"} - {MAKE}
+<<<<<<< HEAD
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   run whatever is missing or out of date
 
@@ -89,6 +89,8 @@ Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: add a file and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
 command to resume a stopped run. TORCH_INDEX=URL: where to get PyTorch."""
+=======
+>>>>>>> lead
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -151,12 +153,9 @@ def take_finding(words: list[str]) -> str:
     """Remove a leading `finding N` from the words and return N; empty if there is none."""
     if words[:1] != ["finding"]:
         return ""
-    if len(words) == 1:
-        raise UserError("finding takes the number of one, as ./run_all.sh finding 3")
-    if words[1] not in FINDINGS:
-        raise UserError(f"finding takes the number of one, {', '.join(FINDINGS)}, not '{words[1]}'")
-    _, number = words.pop(0), words.pop(0)
-    return number
+    _, *number = words[:2]
+    del words[:2]
+    return choose("finding", "".join(number), FINDINGS)
 
 
 def parse_and_check(argv: list[str]) -> argparse.Namespace:
@@ -186,8 +185,9 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
 
 
 def help_text() -> str:
-    """Return the help, at most 24 lines of 80 columns."""
-    return HELP.format(profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ..."))
+    """Return the help in help.txt, at most 24 lines of 80 columns, with the names of the profiles."""
+    text = Path(__file__).with_name("help.txt").read_text(encoding="utf-8").strip()
+    return text.format(profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ..."))
 
 
 def main(argv: list[str]) -> int:

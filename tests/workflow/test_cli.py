@@ -7,9 +7,7 @@ import sys
 import pytest
 from small_project import ROOT, write
 
-from lib.paths import UserError
 from workflow import cli
-from workflow.plan import plan
 
 BOOTSTRAP = [
     "workflow/cli.py",
@@ -44,17 +42,6 @@ def test_bootstrap_is_standard_library_and_old_syntax(name):
             ["workflow.installer"],
             ["lib.paths"],
         )
-
-
-@pytest.mark.parametrize("words", ["replay-x", "verify published"])
-def test_a_profile_with_the_name_of_another_run_is_refused(inside, words):
-    """It would be run as a replay of what is shipped, or of the paper's numbers."""
-    name = words.split()[-1]
-    (inside.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
-    with pytest.raises(
-        UserError, match=f"^profile '{name}': 'lab', 'replay' and 'published' begin the names of other runs"
-    ):
-        plan(cli.parse_and_check(words.split()))
 
 
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
