@@ -63,34 +63,6 @@ TAKES = {  # the options of each verb
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
 VERBS = {*TAKES, "finding"} - {MAKE}
-<<<<<<< HEAD
-HELP = """\
-./run_all.sh [PROFILE] [OPTIONS]   run whatever is missing or out of date
-
-  demo            the default: small shipped models, on any laptop, in minutes
-  PROFILE         another file of params/: {profiles}
-  replay [small]  rebuild tables and figures from shipped signals, no model runs
-  published       build the tables from the paper's own numbers, no model runs
-  check PROFILE   check disk, memory and access; pilot: a small paper run
-  verify [demo]   run, then compare every number with the shipped run
-  finding 3 [..]  run what the paper's Finding 3 needs, with a PROFILE or replay
-  requests, ask   ask a model that only a server has: docs/extending.md
-  lab; archive    JupyterLab (its options after --); the last commit as one file
-  test; help      linters, types, quick tests (-- --all: all); this page
-
-  --models A B    replace the profile's models; --add-models: add to them
-  --datasets A B  replace the profile's datasets; --add-datasets: add to them
-  --data-dir DIR  read the original dataset files from DIR (or DATA_FOLDER)
-  --force 01      rerun notebook 01 and everything downstream
-  --cores N       cores to use (default: all); --cpu: run large models on CPU
-  --slurm FILE    submit the jobs to SLURM, see clusters/slurm.yaml
-  --dry-run       list the jobs that are out of date, and run none
-Profiles, models and datasets are files in params/, params/models/ and
-params/datasets/: add a file and use its name. A run writes to
-artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
-command to resume a stopped run. TORCH_INDEX=URL: where to get PyTorch."""
-=======
->>>>>>> lead
 
 
 def parameter_files(folder: str = "") -> list[str]:
