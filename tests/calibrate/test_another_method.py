@@ -14,7 +14,6 @@ MEAN = SimpleNamespace(
     name="mean", label="Mean", answer_label="mean", inputs={"confidence": object}, answer_input="confidence"
 )
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")
-MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def third(paper, monkeypatch):
     """The paper's results, and those of a method that does a little better than isotonic regression."""
     monkeypatch.setitem(METHODS, "mean", MEAN)
     frames = {}
-    for name in (*CALIBRATED, *MOVED):
+    for name in CALIBRATED:
         frame = paper.frames[name]
         rows = frame[frame["method"] == "isotonic"].assign(method="mean")
         frames[name] = pd.concat([frame, rows.assign(value=rows.value - 0.0005)], ignore_index=True)
@@ -42,11 +41,3 @@ def test_columns_of_its_own(paper, third, name):
     assert r"$\ptrue$ & \textsc{Ans Avg} & \textsc{Ans Joint} & $\ptrue$ \\" in after.latex, "heads"
     numbers = printed_numbers(third).query("table == 'tab_' + @name and method == 'mean'")
     assert len(numbers) == after.cells.iloc[:, -3:].size
-
-
-def test_rows_and_columns_of_transfer(third):
-    full = tables.calibration_transfer_full(third)
-    assert r"\multirow{4}{*}{Mean}" in full.latex and full.cells.shape == (1 + 3 * 4, 12)
-    summary = tables.calibration_transfer_summary(third)
-    assert summary.specs[""] == "lrrr" and "Isotonic & Platt & Mean" in summary.latex
-    assert all("--" not in cell for cell in summary.cells.iloc[:, -1])
