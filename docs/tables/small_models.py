@@ -81,8 +81,10 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         found["questions with passes with dropout"][pair] = str(row.n)
         found[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
     for pair, (confidence, correct, constant) in calibrated().items():
-        after = proper_scores.proper_measures(confidence, correct, constant)
-        found[CONSTANT][pair] = three(metrics.ece(np.full(len(correct), constant), correct))
+        constants = np.full(len(correct), constant)
+        after = proper_scores.proper_measures(confidence, correct)
+        after["skill"] = 1 - after["brier"] / metrics.brier(constants, correct)
+        found[CONSTANT][pair] = three(metrics.ece(constants, correct))
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
         for what, (low, high) in against_the_constant(confidence, correct, constant).items():

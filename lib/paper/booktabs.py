@@ -164,8 +164,8 @@ class Table:
         text = ""
         with pd.option_context("display.max_colwidth", None):
             for caption, part in self.parts(page):
-                text += _grouped_html(part)
                 text += f"<p><b>{html.escape(caption)}</b></p>\n" if caption else ""
+                text += _grouped_html(part)
         return text
 
 

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from lib.paper import figures, response_views
 from lib.paths import ROOT
 from lib.tasks.prompts import QUERY
-from workflow.export import HEAD, PANEL
+from workflow.export import results_document
 from workflow.run import typeset
 
 SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}
@@ -92,8 +92,9 @@ def test_prompts_show_every_character():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_prompts_compile(tmp_path):
-    (tmp_path / "prompt.tex").write_text(response_views.prompt_example(PROMPT, HOSTILE + "\tword " * 99)._repr_latex_())
-    (tmp_path / "results.tex").write_text(HEAD + PANEL % (r"\input{prompt}", "figure", "x", "x") + r"\end{document}")
+    prompt = response_views.prompt_example(PROMPT, HOSTILE + "\tword " * 99)._repr_latex_()
+    (tmp_path / "fig_prompt_example.tex").write_text(prompt)
+    (tmp_path / "results.tex").write_text(results_document("x", {"fig_prompt_example.tex": prompt.encode()}))
     assert typeset(tmp_path) == "", (tmp_path / "results.log").read_text()[-2000:]
     text = subprocess.run(["pdftotext", tmp_path / "results.pdf", "-"], capture_output=True, text=True, check=True)
     seen = "".join(text.stdout.split())  # lines are broken anywhere
