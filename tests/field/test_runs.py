@@ -65,4 +65,5 @@ def test_parameters_by_papermill(project, tmp_path, name, value, said):
     env = ENV | {"PYTHONPATH": str(project)}
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True)
     assert (done.returncode == 0) == (said == "") and said in done.stderr.strip().splitlines()[-1], done.stderr[-2000:]
-    assert json.dumps(value)[1:-1] in json.dumps(json.loads((out / "02.ipynb").read_text())["cells"]) or said
+    sources = ["".join(cell["source"]) for cell in json.loads((out / "02.ipynb").read_text())["cells"]]
+    assert said or json.dumps(value, ensure_ascii=False) in "".join(sources)
