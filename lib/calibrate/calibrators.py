@@ -25,7 +25,7 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
-Predict = Callable[[np.ndarray], np.ndarray]  # rows to fit on -> scores of the evaluation rows
+Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
 
 def as_rows(score: Any) -> Any:
@@ -110,9 +110,9 @@ class Calibrator(BaseEstimator):
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
         own = clone(self)  # so that this calibrator stays as it is
 
-        def predict(rows: np.ndarray) -> np.ndarray:
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
             with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                return own.fit(score[rows], correct[rows]).predict(new)
+                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
 
         return predict
 
@@ -180,11 +180,11 @@ class Temperature(Calibrator):
         losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
-        def predict(rows: np.ndarray) -> np.ndarray:
-            constant = self._constant(correct[rows])
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            constant = self._constant(correct[rows][sample_weight > 0])
             if constant is not None:
                 return np.full(len(new), constant)
-            place = parabolic_argmin(np.ones(len(rows)) @ losses[rows])
+            place = parabolic_argmin(sample_weight @ losses[rows])
             below = min(int(place), len(grid) - 2)
             return scores[:, below] + (place - below) * (scores[:, below + 1] - scores[:, below])
 

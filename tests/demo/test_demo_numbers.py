@@ -52,7 +52,7 @@ def test_calibrated_confidence_and_its_intervals(calibrated):
 
 def test_sample_efficiency(shipped):
     of_model = {pair: one for pair, one in shipped.sets.items() if pair[0] == DEMO.figure_model}
-    curves = experiments.learning_curves(of_model, DRAWN, DEMO.bins)
+    curves = experiments.learning_curves(of_model, DRAWN, list(experiments.SAMPLING), DEMO.bins)
     # The best temperature of few rows, between nearly equal losses, depends on their last digits.
     check_as_shipped(curves, "calibration", "curves", rtol=1e-5)
 

@@ -10,7 +10,7 @@ from lib.paths import SHIPPED, UserError
 from lib.row_cache import RowCache
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
-CURVES = pd.DataFrame({"model": ["m"], "dataset": ["d"], "n": [5], "ece": [0.1]})
+CURVES = pd.DataFrame({"model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "n": [5], "ece": [0.1]})
 VERDICTS = pd.DataFrame(
     {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": 0.5}
 )

@@ -83,7 +83,7 @@ def calibrated(*values, name="result_calibration", estimator="ans_avg"):
 
 def learning(*values, dataset="easy"):
     """Mean ECE and 90th percentile of the draws by method and number of rows; the raw score has no method."""
-    frame = rows("method n mean high", *values, model="llama", dataset=dataset)
+    frame = rows("method n mean high", *values, model="llama", dataset=dataset, sampling="uniform")
     return frame
 
 
