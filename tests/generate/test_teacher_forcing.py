@@ -1,6 +1,7 @@
 """One teacher-forced pass against plain forward passes, the shipped signals, and itself in other parts; and the float32
 logits that it reads of a model in half precision."""
 
+import dataclasses
 import types
 
 import architectures
