@@ -109,6 +109,7 @@ class Subsampling(Seeded):
 
     calibration_sizes: Several[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
     draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
+    incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
 
 
 class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resampling, Subsampling):

@@ -73,7 +73,7 @@ async def post(api: openai.AsyncOpenAI, path: str, body: Request) -> Any:
         ) from None
     except openai.APIConnectionError as error:
         raise UserError(f"{url} does not answer ({first_line(error.__cause__ or error)}): does it run there?") from None
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         raise Unusable(f"{url}{path} returns no JSON object: is it an OpenAI-compatible server?")

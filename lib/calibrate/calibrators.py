@@ -25,7 +25,7 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
-Predict = Callable[[np.ndarray], np.ndarray]  # rows to fit on -> scores of the evaluation rows
+Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
 
 def as_rows(score: Any) -> Any:
@@ -110,7 +110,7 @@ class Calibrator(BaseEstimator):
     def fit_many(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
         own = clone(self)  # so that this calibrator stays as it is
-        return lambda rows: own.fit(score[rows], correct[rows]).predict(new)
+        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(new)
 
     def _constant(self, y: np.ndarray) -> float | None:
         """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""
@@ -176,11 +176,11 @@ class Temperature(Calibrator):
         losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
-        def predict(rows: np.ndarray) -> np.ndarray:
-            constant = self._constant(correct[rows])
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            constant = self._constant(correct[rows][sample_weight > 0])
             if constant is not None:
                 return np.full(len(new), constant)
-            place = parabolic_argmin(np.ones(len(rows)) @ losses[rows])
+            place = parabolic_argmin(sample_weight @ losses[rows])
             below = min(int(place), len(grid) - 2)
             return scores[:, below] + (place - below) * (scores[:, below + 1] - scores[:, below])
 

@@ -84,7 +84,7 @@ def high_raw_mends(results: Results) -> pd.DataFrame:
 
 def errors_by_rows(results: Results) -> pd.DataFrame:
     """Return the ECE of Ans Avg after calibration with n rows, and that of the `raw` score."""
-    rows = results.frame("learning").astype({"n": float})
+    rows = results.frame("learning", sampling="uniform").astype({"n": float})
     raw = rows[rows.method == ""].set_index(PAIR)["mean"].rename("raw")
     return rows[rows.method != ""].join(raw, on=PAIR).sort_values("n", kind="stable")
 

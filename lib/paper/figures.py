@@ -164,15 +164,21 @@ def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "", es
 # ---- learning curves
 
 
-def draw_learning(part: FigureBase, bands: pd.DataFrame, datasets: Mapping[str, str]) -> None:
-    """Draw ECE against the number of calibration rows: a panel for each of `datasets` {name: title} with rows, and a
-    curve of each method. The dotted line is the raw score."""
-    bands = bands[bands["dataset"].isin(list(datasets))].sort_values("n")
-    shown = [name for name in datasets if (bands["dataset"] == name).any()]
-    for ax, dataset in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
-        of_panel = bands[bands["dataset"] == dataset]
-        for name, rows in of_panel.groupby("method", sort=False):
-            label, color, line, marker, _ = method_styles()[name]
+def draw_learning(
+    part: FigureBase, bands: pd.DataFrame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
+) -> None:
+    """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
+    of each value of the column `by`. The dotted line is the raw score."""
+    bands = bands[bands[column].isin(list(panels))].sort_values("n")
+    styles = method_styles()
+    if by != "method":
+        ways = zip(bands[by].unique(), style.STYLES, strict=False)
+        styles = {way: (way.replace("wrong", "incorrect"), *look) for way, look in ways}
+    shown = [value for value in panels if (bands[column] == value).any()]
+    for ax, value in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
+        of_panel = bands[bands[column] == value]
+        for name, rows in of_panel.groupby(by, sort=False):
+            label, color, line, marker, _ = styles[name]
             if name:
                 style.draw_band(ax, rows, "n", color, line, 0.2, marker=marker, label=label, **CURVE_LOOK)
             else:
@@ -180,7 +186,7 @@ def draw_learning(part: FigureBase, bands: pd.DataFrame, datasets: Mapping[str, 
         sizes = of_panel.loc[of_panel["method"] != "", "n"].unique().astype(int)
         ticks = sizes[:: -max(1, len(sizes) // 2)]  # the last one is all rows
         most = 1.05 * bands[["high", "mean"]].max(axis=None)
-        ax.set(title=datasets[dataset], xlabel="calibration rows", xscale="log", ylim=(0, most))
+        ax.set(title=panels[value], xlabel="calibration rows", xscale="log", ylim=(0, most))
         ax.set_ylabel(style.LOWER_IS_BETTER)
         ax.set_xticks(ticks, ticks)
         ax.minorticks_off()
@@ -192,6 +198,14 @@ def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)
+    return canvas
+
+
+@in_paper_style
+def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
+    """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
+    canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
+    draw_learning(canvas, bands, {name: method.answer_label for name, method in METHODS.items()}, "method", "sampling")
     return canvas
 
 

@@ -138,7 +138,7 @@ def test_the_quadratic_term_by_maximum_likelihood():
 
 
 def test_the_middle_eighty_percent_of_the_draws():
-    fixed = {"model": "m", "dataset": "d", "method": "isotonic", "n": 5}
+    fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
     draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})
     (found,) = experiments.summarize_curves(draws).itertuples()
     assert (found.mean, found.low, found.high, found.one_class) == pytest.approx((0.5, 0.1, 0.9, 1))

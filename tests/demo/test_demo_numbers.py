@@ -12,7 +12,7 @@ from lib.score.estimators import ESTIMATORS
 DEMO = params.load_profile("demo")
 VALUES = DEMO.model_dump()
 DRAWN = params.Subsampling.of(VALUES)
-VALUES_OF_ROWS = (
+MEASURED = [
     "value",
     "low",
     "high",
@@ -23,12 +23,12 @@ VALUES_OF_ROWS = (
     "accuracy",
     "threshold",
     "precision",
-)
+]
 
 
 def check_as_shipped(frame: pd.DataFrame, kind: str, name: str, rtol: float = 1e-6) -> None:
     kept = store.read_frame(store.find_frame("shipped", kind, name))
-    keys = [column for column in kept if column not in VALUES_OF_ROWS]
+    keys = [column for column in kept if column not in MEASURED]
     near = {"check_dtype": False, "check_like": True, "rtol": rtol, "atol": 1e-9}
     ours, theirs = (some.fillna(pd.NA).sort_values(keys, ignore_index=True) for some in (frame, kept))
     pd.testing.assert_frame_equal(ours, theirs, **near)
@@ -52,7 +52,7 @@ def test_calibrated_confidence_and_its_intervals(calibrated):
 
 def test_sample_efficiency(shipped):
     of_model = {pair: one for pair, one in shipped.sets.items() if pair[0] == DEMO.figure_model}
-    curves = experiments.learning_curves(of_model, DRAWN, DEMO.bins)
+    curves = experiments.learning_curves(of_model, DRAWN, list(experiments.SAMPLING), DEMO.bins)
     # The best temperature of few rows, between nearly equal losses, depends on their last digits.
     check_as_shipped(curves, "calibration", "curves", rtol=1e-5)
 

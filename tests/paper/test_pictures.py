@@ -36,11 +36,11 @@ def test_intervals_are_wilsons():
 
 def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
     """As where no row has a score: nothing to label, no panel."""
-    rows = pd.DataFrame(columns=["dataset", "method", "n", "mean", "low", "high", "one_class"])
+    rows = pd.DataFrame(columns=["dataset", "method", "sampling", "n", "mean", "low", "high", "one_class"])
     tokens = pd.DataFrame({"logprob": [], "correct": []})
     drawn = [
         figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m"),
-        figures.reliability_panels({}), figures.draw_learning_curves(rows, {"d": "D"}),
+        figures.reliability_panels({}), figures.draw_learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
         beyond_figures.answer_density(tokens),
     ]  # fmt: skip
     assert all(figure.save("png").startswith(b"\x89PNG") for figure in drawn)

@@ -38,7 +38,7 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
     ("05", {"resamples": 0}, "'resamples' is 0"),
     ("03", {"seed": -1, "limit": 2}, "'seed' is -1"),
     ("01b", {"limit": -1}, "'limit' is -1"),
-    ("09", {"precision_confidence": float("nan")}, "'precision_confidence' is nan"),
+    ("06", {"incorrect_fraction": float("nan")}, "'incorrect_fraction' is nan"),
     ("09", {"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
 ], ids=str)  # fmt: skip
 def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):

@@ -46,7 +46,7 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "05 06 08 09": "figure_model",
     "05 08": "figure_dataset",
     "05 08 09": "resamples options fit_on_tuning_rows",
-    "06": "calibration_sizes draws",
+    "06": "calibration_sizes draws incorrect_fraction",
     "07 08 09": "transfer_datasets transfer_models",
     "08": "title",
     "09": "precision_confidence target_precisions",
