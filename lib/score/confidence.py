@@ -62,11 +62,12 @@ def confidence_frame(
     for source in (responses, *merged):
         for estimator in wanted:
             if estimator.needs in source:
-                signal = source[estimator.needs]
+                is_margin = estimator.needs in MARGINS.values()
+                rows = source[source[estimator.needs].notna()] if is_margin else source  # a server may give one of both
+                signal = rows[estimator.needs]
                 values = [0.0 if value is None else estimator.function(value) for value in signal]
-                scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": source.correct}
-                margin = {"margin": signal} if estimator.needs in MARGINS.values() else {}
-                parts.append(source[KEYS].assign(**scores, **margin))
+                scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": rows.correct}
+                parts.append(rows[KEYS].assign(**scores, **({"margin": signal} if is_margin else {})))
     return pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
 
 

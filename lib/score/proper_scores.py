@@ -106,16 +106,17 @@ def compare_with_base_rate(frame: pd.DataFrame, n_bins: int = 10, resamples: int
     draws of `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing, with
     a reason.
     """
-    parts = []
-    for key, part in frame.groupby(RESULT_KEYS[:4], sort=False):
+    groups, parts = frame.groupby(RESULT_KEYS[:4], sort=False), []
+    sizes = {n: draw_resample_counts(n, resamples, seed) for n in groups.size().unique()}
+    draws = {n: [counts.astype(np.uint16) for counts in blocks] for n, blocks in sizes.items()}
+    for key, part in groups:
         part = part.sort_values("example_id")  # the row order of `bootstrap`
         given = part.confidence.to_numpy(), part.correct.to_numpy()
         measured = proper_measures(*given, n_bins) | decompose_brier(*given)
         table = pd.Series(measured, name="value").rename_axis("metric").to_frame()
         table = table.assign(**dict(zip(RESULT_KEYS, key, strict=False)), low=np.nan, high=np.nan, n=len(part))
         if not table["method"].any():
-            counts = draw_resample_counts(len(part), resamples, seed)
-            drawn = pd.concat([pd.DataFrame(proper_measures(*given, n_bins, block)) for block in counts])
+            drawn = pd.concat([pd.DataFrame(proper_measures(*given, n_bins, counts)) for counts in draws[len(part)]])
             table.loc[drawn.columns, ["low", "high"]] = drawn.quantile([0.025, 0.975]).T.to_numpy()
         parts.append(table.reset_index())
     compared = pd.concat(parts, ignore_index=True).astype(dict.fromkeys(("value", "low", "high"), "Float64"))

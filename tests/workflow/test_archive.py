@@ -10,7 +10,15 @@ import clone
 import pytest
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="an archive is made by git, which is not installed")
-FILES = ["run_all.sh", "workflow/cli.py", "params/demo.yaml", "requirements.lock", ".gitignore", "pyproject.toml"]
+FILES = [
+    "run_all.sh",
+    "workflow/cli.py",
+    "lib/paths.py",
+    "params/demo.yaml",
+    "requirements.lock",
+    ".gitignore",
+    "pyproject.toml",
+]
 
 
 def git(folder, *words):

@@ -1,7 +1,5 @@
 """Where models run: small ones on the processor everywhere, others on one GPU or, if their file says so, on all."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -69,6 +67,7 @@ def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run
                     "transformers` in the profile")  # fmt: skip
 
 
-def test_a_model_that_is_spread_runs_alone(run):
-    (job, *_) = replace(run, gpus=4, spread=("tiny-llama",)).jobs
-    assert job.gpus == 4 and {other.gpus for other in run.jobs if other.model} == {1}
+def test_a_model_that_is_spread_runs_alone(run, monkeypatch):
+    spread = params.load_model_config("tiny-llama").model_copy(update={"gpus": "all"})
+    monkeypatch.setitem(run.specs, "tiny-llama", spread)
+    assert {(job.model, job.gpus) for job in run.jobs if job.model} == {("tiny-llama", 2), ("tiny-qwen", 1)}
