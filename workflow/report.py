@@ -36,6 +36,7 @@ EXHIBITS = {  # tables and figures of each finding, the most important first
 }  # fmt: skip
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
+VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -166,7 +167,6 @@ def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any
         part["rows"] = [row | {"id": number_anchor(name, row["key"])} for row in numbers if row["table"] == name]
         part["beside"] = any(not row["verdict"].startswith(NOT_COMPARABLE) for row in part["rows"])
         table = link_numbers(name, "".join(data.get("text/html", "")), part["rows"])
-        part["marked"] = any(row.get("calibrated") for row in part["rows"])
         part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.booktabs
     return part
 
@@ -182,7 +182,10 @@ def link_numbers(name: str, table: str, rows: list[dict]) -> str:
 
     def link(number: re.Match) -> str:
         target = number_anchor(name, html.unescape(number[1]))
-        return f'<a href="#{target}">{number[2]}</a>{marks[target]}' if target in marks else number[2]
+        if target not in marks:
+            return number[2]
+        text = VALUE.sub(lambda value: value[0] + marks[target], number[2], count=1)
+        return f'<a href="#{target}">{text}</a>'
 
     return NUMBER.sub(link, table)
 

@@ -82,7 +82,6 @@ SHIPPED_PAIRS = {"demo": ("tiny-llama__demo-easy", "tiny-llama__demo-medium"),
 OVERVIEW = tuple(f"artifacts/shipped/{run}/{kind}/{pair}.parquet" for run, pairs in SHIPPED_PAIRS.items()
                  for kind in ("generations", "verification", "dropout") for pair in pairs)  # fmt: skip
 NOTEBOOKS = (
-    Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
     Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
              undeclared=("max_batch_tokens", "n_temperature_nodes")),
     Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}", f"verification/{PAIR}")),
@@ -110,6 +109,7 @@ NOTEBOOKS = (
              writes=("exported/08_tables.json",),
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
                     "09_beyond/selective")),
+    Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
 )  # fmt: skip
 REPORT = Notebook("report", module="workflow/report.py", reads=("08_tables/exported", "09_beyond/exported"), data=PAPER,
                   decided_by=("workflow/report.html.jinja",))  # fmt: skip

@@ -19,7 +19,6 @@ from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
@@ -31,7 +30,12 @@ Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights 
 
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
-    return score if isinstance(score, AnswerLogits) else column_or_1d(score, dtype=float)
+    if isinstance(score, AnswerLogits):
+        return score
+    rows = np.asarray(score, dtype=float)
+    if rows.ndim != 1:
+        raise ValueError(f"scores must be a 1d array, not of shape {rows.shape}")
+    return rows
 
 
 class Calibrator(BaseEstimator):

@@ -38,9 +38,9 @@ def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, st
     rows = len(datasets)
     canvas = style.new_canvas(0.75 + len(models) * (0.22 + 0.38 * rows), title=title)
     axes = canvas.subplots(len(models), 1, squeeze=False, sharex=True).ravel()
-    for ax, (model, label) in zip(axes, models.items(), strict=True):
+    for ax, model in zip(axes, models, strict=True):
         for shift, ((estimator, method), said) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
-            part = errors.query("model == @model and estimator == @estimator and method == @method")
+            part = errors[(errors[["model", "estimator", "method"]] == [model, estimator, method]).all(axis=1)]
             part, at = part.set_index("dataset").reindex(list(datasets)), np.arange(rows) + shift
             color, _, marker, _ = style.ESTIMATOR_STYLES[estimator]
             marker = "*" if method else marker
@@ -50,7 +50,7 @@ def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, st
             ax.scatter(part["value"], at, 22, marker=marker, facecolor=faces, edgecolor=color, linewidth=0.8, zorder=3)
             ax.scatter([], [], 22, marker=marker, color=color, label=said)
         ax.set_yticks(range(rows), list(datasets.values()))
-        ax.set(title=label, ylim=(rows - 0.5, -0.5))
+        ax.set(title=models[model], ylim=(rows - 0.5, -0.5))
     most = errors[["value", "high"]].max(axis=None)
     axes[-1].set(xlabel=style.LOWER_IS_BETTER, xlim=(0, 1.05 * most))
     axes[-1].scatter(

@@ -27,9 +27,10 @@ from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})
 METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
-RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
-              "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
-WITH_INTERVALS = ["skill", "auroc", "augrc"]  # raw, shown with intervals
+RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",
+              "log_loss": "Log-loss", "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
+AFTER_ISOTONIC = ["ece", "brier", "mcb", "dsc"]
+WITH_INTERVALS = ["auroc", "augrc"]  # raw, shown with intervals
 
 # ---- estimators and settings
 
@@ -269,7 +270,7 @@ def selective(results: Results) -> Table:
     """Return the table of a pair's base rate and estimators, a row each: scores raw, after isotonic regression, and the
     share answered at each guaranteed precision.
 
-    Bold is a pair's highest skill, raw and isotonic, its highest share answered and its lowest AUGRC.
+    Bold is a pair's lowest Brier score, raw and isotonic, its highest share answered and its lowest AUGRC.
     """
     scores, thresholds = results.frames["selective_scores"], results.frames["selective_thresholds"]
     precisions = {f"answered_{t:g}": cells.format_3dp(t).rstrip("0") for t in sorted(thresholds.target.unique())}
@@ -282,7 +283,7 @@ def selective(results: Results) -> Table:
     ]
     columns = pd.concat([
         lines({"method": {"": "Raw"}, "metric": RAW_LABELS}),
-        lines({"method": {"isotonic": "Isotonic"}, "metric": {"ece": "ECE", "skill": "Skill"}}),
+        lines({"method": {"isotonic": "Isotonic"}, "metric": {name: RAW_LABELS[name] for name in AFTER_ISOTONIC}}),
         lines({"method": {"": "Answered at"}, "metric": precisions}),
     ])  # fmt: skip
     numbers = place(pd.concat([scores, answered], ignore_index=True), rows, columns)
@@ -290,7 +291,7 @@ def selective(results: Results) -> Table:
     has_interval = numbers.metric.isin(WITH_INTERVALS) & (numbers["method"] == "")
     intervals = cells.format_intervals(numbers, r"\scoreci", cells.format_3dp)
     texts = intervals.where(has_interval, cells.format_values(numbers.value, cells.format_3dp))
-    best_is_low = numbers.assign(value=numbers.value.where(numbers.metric == "augrc", -numbers.value))
-    bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "skill", *precisions]), *PAIR, "column")
-    spec = " ".join(["lll", "c" * len(RAW_LABELS), "cc", "c" * len(precisions)])
+    best_is_low = numbers.assign(value=numbers.value.where(~numbers.metric.isin([*precisions]), -numbers.value))
+    bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "brier", *precisions]), *PAIR, "column")
+    spec = " ".join(["lll", "c" * len(RAW_LABELS), "c" * len(AFTER_ISOTONIC), "c" * len(precisions)])
     return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title)

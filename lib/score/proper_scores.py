@@ -1,13 +1,14 @@
 """Proper scores and ranking, beside those of a constant.
 
 A constant at the base rate is nearly calibrated and uninformative (arXiv 2606.07822). So every comparison includes it
-as an estimator, BASE; Brier skill is relative to it.
+as an estimator, BASE. The parts of the Brier score say which of the two an estimator lacks.
 """
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 
 from lib.score import metrics
@@ -56,22 +57,31 @@ def augrc(auroc: Any, accuracy: Any) -> Any:
     return (1 - np.nan_to_num(auroc)) * a * (1 - a) + (1 - a) ** 2 / 2
 
 
-def proper_measures(
-    confidence: Any, correct: Any, base: float, n_bins: int = 10, sample_weight: Any = None
-) -> dict[str, Any]:
-    """Return measures by name; `sample_weight` of shape (..., n), such as bootstrap counts, gives results of shape
-    (...).
+def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
+    """Return the parts of the Brier score = `mcb` - `dsc` + `unc` (CORP, arXiv 2008.03033), without bins.
 
-    `skill` is 1 - Brier / Brier of the constant `base` on the same rows. scikit-learn's `d2_brier_score` uses the
-    accuracy of the evaluation rows as the constant.
+    Isotonic regression on the same rows gives the best scores in the order of these. Miscalibration (`mcb`) is what
+    they gain over the scores, discrimination (`dsc`) what they gain over the rows' own accuracy, whose Brier score is
+    the uncertainty (`unc`). No part is negative, and all rows of one score have no discrimination. On few rows chance
+    raises both.
     """
     c, y = metrics.validate_scores(confidence, correct)
-    brier, auroc = metrics.brier(c, y, sample_weight), metrics.auroc(c, y, sample_weight)
+    _, place, count = np.unique(c, return_inverse=True, return_counts=True)
+    best = isotonic_regression(np.bincount(place, y) / count, weights=count).x[place]
+    recalibrated, unc = np.mean((best - y) ** 2), y.mean() * (1 - y.mean())
+    parts = {"mcb": np.mean((c - y) ** 2) - recalibrated, "dsc": unc - recalibrated, "unc": unc}
+    return {name: max(0.0, float(part)) for name, part in parts.items()}  # rounding can leave -1e-17
+
+
+def proper_measures(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> dict[str, Any]:
+    """Return measures by name; `sample_weight` of shape (..., n), such as bootstrap counts, gives results of shape
+    (...)."""
+    c, y = metrics.validate_scores(confidence, correct)
+    auroc = metrics.auroc(c, y, sample_weight)
     return {
         "ece": metrics.ece(confidence, y, n_bins, sample_weight),
         "ece_mass": equal_mass_ece(c, y, n_bins, sample_weight),
-        "brier": brier,
-        "skill": 1 - brier / metrics.brier(np.full_like(c, base), y, sample_weight),
+        "brier": metrics.brier(c, y, sample_weight),
         "log_loss": metrics.weighted_mean(log_losses(c, y), sample_weight),
         "auroc": auroc,
         "augrc": augrc(auroc, metrics.weighted_mean(y, sample_weight)),
@@ -90,21 +100,24 @@ def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_with_base_rate(frame: pd.DataFrame, n_bins: int = 10, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
-    """Return the `proper_measures` of every estimator and method of a frame from `add_base_rate`.
+    """Return the `proper_measures` of every estimator and method of a frame, and `decompose_brier`.
 
-    Columns: RESULT_KEYS, value, low, high, n, reason. Raw scores have 95% percentile intervals over the draws of
-    `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing, with a reason.
+    Columns: RESULT_KEYS, value, low, high, n, reason. The measures of raw scores have 95% percentile intervals over the
+    draws of `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing, with
+    a reason.
     """
-    constants = frame[frame.estimator == BASE].groupby(PAIR).confidence.first()
-    parts = []
-    for key, part in frame.groupby(RESULT_KEYS[:4], sort=False):
+    groups, parts = frame.groupby(RESULT_KEYS[:4], sort=False), []
+    sizes = {n: draw_resample_counts(n, resamples, seed) for n in groups.size().unique()}
+    draws = {n: [counts.astype(np.uint16) for counts in blocks] for n, blocks in sizes.items()}
+    for key, part in groups:
         part = part.sort_values("example_id")  # the row order of `bootstrap`
-        given = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins
-        table = pd.Series(proper_measures(*given), name="value").rename_axis("metric").to_frame()
+        given = part.confidence.to_numpy(), part.correct.to_numpy()
+        measured = proper_measures(*given, n_bins) | decompose_brier(*given)
+        table = pd.Series(measured, name="value").rename_axis("metric").to_frame()
         table = table.assign(**dict(zip(RESULT_KEYS, key, strict=False)), low=np.nan, high=np.nan, n=len(part))
         if not table["method"].any():
-            blocks = [proper_measures(*given, block) for block in draw_resample_counts(len(part), resamples, seed)]
-            table[["low", "high"]] = pd.concat(map(pd.DataFrame, blocks)).quantile([0.025, 0.975]).T.to_numpy()
+            drawn = pd.concat([pd.DataFrame(proper_measures(*given, n_bins, counts)) for counts in draws[len(part)]])
+            table.loc[drawn.columns, ["low", "high"]] = drawn.quantile([0.025, 0.975]).T.to_numpy()
         parts.append(table.reset_index())
     compared = pd.concat(parts, ignore_index=True).astype(dict.fromkeys(("value", "low", "high"), "Float64"))
     compared["reason"] = np.where(compared.value.isna(), metrics.ONE_CLASS, "")

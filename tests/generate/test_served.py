@@ -244,8 +244,12 @@ def test_arrays_of_completions_are_read():
     arrays = {"tokens": [" A"], "token_logprobs": [-0.2], "top_logprobs": [{" A": -0.2, "B": -2.0}]}
     body = {"choices": [{"logprobs": arrays, "text": " A"}], "usage": {"prompt_tokens": 7}}
     line = {"custom_id": "x#in_situ", "response": {"status_code": 200, "body": body}}
-    name, verdict = parse_verdict(json.dumps(line).encode(), "f", 1)
-    assert name == "x#in_situ" and verdict.by_text == {" A": -0.2, "B": -2.0} and verdict.cached_tokens is None
+    verdict = parse_verdict(json.dumps(line).encode(), "f", 1)
+    assert (
+        verdict.example_id == "x#in_situ"
+        and verdict.by_text == {" A": -0.2, "B": -2.0}
+        and verdict.cached_tokens is None
+    )
 
 
 UNTOLD = {"custom_id": "a#verify", "response": {"status_code": 200, "body": {"choices": [{"logprobs": {}}]}}}

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 
 from lib import random_streams
 from lib.analysis import multi_pass_statistics
 from lib.paper import beyond_figures, figures
+from lib.paper.cells import HEADLINE
 
 
 def bins(accuracy=(0.5, 0.75)):
@@ -43,6 +45,35 @@ def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
     ]  # fmt: skip
     assert all(figure.save("png").startswith(b"\x89PNG") for figure in drawn)
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_bins_of_few_rows_are_counted_and_not_drawn():
+    """The bin of four rows has a bar, and no point."""
+    canvas = figures.reliability_panels({"": bins()}).canvas
+    diagram, below = canvas.axes
+    (points,) = (part for part in diagram.collections if isinstance(part, PathCollection))
+    assert points.get_offsets().tolist() == [[0.95, 0.75]] and [bar.get_height() for bar in below.patches] == [4, 96]
+
+
+# ---- all pairs at once
+
+
+def test_the_overview_is_hollow_where_chance_could_give_the_error():
+    """Of two datasets of a model, one without a constant."""
+    rows = [
+        ("m", dataset, *key, 0.1 * place, 0.05, dataset == "d")
+        for dataset in ("d", "e") for place, key in enumerate(HEADLINE, 1) if (dataset, key[0]) != ("e", "base")
+    ]  # fmt: skip
+    frame = pd.DataFrame(
+        rows, columns=["model", "dataset", "estimator", "method", "value", "chance_high", "calibrated"]
+    )
+    frame = frame.assign(low=frame.value - 0.02, high=frame.value + 0.03)
+    (ax,) = beyond_figures.overview(frame, {"m": "M"}, {"d": "D", "e": "E"}).canvas.axes
+    drawn = [part for part in ax.collections if isinstance(part, PathCollection) and len(part.get_offsets()) == 2]
+    assert [part.get_facecolor()[0].tolist() for part in drawn] == [[1, 1, 1, 1]] * 4
+    assert [part.get_offsets()[0][0] for part in drawn] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert all(part.get_facecolor()[1].tolist() != [1, 1, 1, 1] for part in drawn)
+    assert ax.get_xlabel() == "ECE (lower is better)" and ax.get_title("left") == "M"
 
 
 # ---- main figure

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import brier_score_loss, d2_brier_score, log_loss, roc_auc_score
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from synthetic import columns, keyed, scored
 
 from lib.score import proper_scores
@@ -145,15 +146,39 @@ def test_evaluate():
 # ---- beside a constant
 
 
-def test_skill_and_log_loss_are_those_of_scikit_learn():
-    """1 - skill is the ratio of what both leave of d2_brier_score, which is against the rows' own accuracy."""
+def test_log_loss_is_that_of_scikit_learn():
     assert proper_scores.base_rate([True, True, False]) == 3 / 5 and proper_scores.base_rate([]) == 0.5
     for c, y in (scored(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
-        found = proper_scores.proper_measures(c, y, 0.3)
-        own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, 0.3)))
-        assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
+        found = proper_scores.proper_measures(c, y)
         assert found["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
-        assert found == proper_scores.proper_measures(c, y, 0.3, 10)
+        assert found == proper_scores.proper_measures(c, y, 10)
+
+
+@pytest.mark.parametrize("c, y, mcb, dsc, unc", [
+    # In order and sure: the best scores are the outcomes, so all of .25 is discrimination.
+    ([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1], 0, 0.25, 0.25),
+    # A constant at .8 where half is right: (.8 - .5)^2 of miscalibration, no discrimination.
+    ([0.8] * 4, [1, 0, 1, 0], 0.09, 0, 0.25),
+    # Against the order: the best non-decreasing scores are the mean; (.1, 1), (.9, 0) cost .81.
+    ([0.1, 0.9], [1, 0], 0.81 - 0.25, 0, 0.25),
+    # Three pools: 0; the violators .4, .6 at 1/2; 1. Brier (.04 + .36 + .36 + .04) / 4 = .2, of the best scores .125.
+    ([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1], 0.2 - 0.125, 0.25 - 0.125, 0.25),
+    # Equal scores are one: .5 with 1, 0 and 0 becomes 1/3. Brier (.25 * 3 + .01) / 4, of the best scores (2 / 3) / 4.
+    ([0.5, 0.5, 0.5, 0.9], [1, 0, 0, 1], 0.19 - 1 / 6, 0.25 - 1 / 6, 0.25),
+])  # fmt: skip
+def test_the_parts_of_the_brier_score_by_hand(c, y, mcb, dsc, unc):
+    assert proper_scores.decompose_brier(c, y) == pytest.approx({"mcb": mcb, "dsc": dsc, "unc": unc}, abs=1e-12)
+
+
+@given(pairs)
+def test_the_parts_of_the_brier_score_by_scikit_learns_isotonic_regression(rows):
+    c, y = columns(rows)
+    c = np.round(c, 9)  # it takes nearer scores for equal
+    found = proper_scores.decompose_brier(c, y)
+    best = IsotonicRegression().fit(c, y).predict(c)
+    assert found["mcb"] == pytest.approx(brier(c, y) - brier(best, y), abs=1e-9)
+    assert found["dsc"] == pytest.approx(brier(np.full(len(y), y.mean()), y) - brier(best, y), abs=1e-9)
+    assert found["mcb"] - found["dsc"] + found["unc"] == pytest.approx(brier(c, y), abs=1e-12)
 
 
 @given(pairs)
@@ -178,7 +203,7 @@ def test_bins_of_equally_many_rows_are_mapies():
 def test_the_order_of_rows_does_not_count(rows, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(rows, len(rows))
-    one, other = (proper_scores.proper_measures(*columns(some), 0.4) for some in (rows, mixed))
+    one, other = (proper_scores.proper_measures(*columns(some)) for some in (rows, mixed))
     assert one == pytest.approx(other, abs=1e-12, nan_ok=True)
 
 

@@ -12,7 +12,6 @@ from workflow import cli
 BOOTSTRAP = [
     "workflow/cli.py",
     "workflow/environment.py",
-    "workflow/installer.py",
     "workflow/__init__.py",
     "lib/paths.py",
 ]
@@ -38,10 +37,7 @@ def test_bootstrap_is_standard_library_and_old_syntax(name):
     for node in ast.walk(ast.parse((ROOT / name).read_text(), feature_version=(3, 8))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (
-            ["workflow.installer"],
-            ["lib.paths"],
-        )
+        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (["lib.paths"],)
 
 
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):

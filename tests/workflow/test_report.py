@@ -14,11 +14,15 @@ from hostile import STRINGS
 
 from lib.paper import tables, verdicts
 from lib.paper.booktabs import ReportRecords
+from lib.paper.cells import HEADLINE
 from lib.paper.verdicts import CLAIMS, Verdict
 from lib.paths import show_hidden
 from workflow import cli
 from workflow.export import results_document
 from workflow.report import format_value, link_numbers, report_page
+
+
+NONE = {"columns": [], "data": []}
 
 
 def finding(**changed):
@@ -54,7 +58,7 @@ def test_a_number_is_rounded_once():
     shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_json_()
     claim = CLAIMS[0]
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
-    (record,) = verdicts.list_claims({claim.name: verdict}).keys.paper_rows
+    (record,) = verdicts.list_claims({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
@@ -64,7 +68,9 @@ def test_a_number_leads_to_its_row_if_it_has_one():
     cells = '<span data-key="m/d">.1</span> <span data-key="m/e">.2</span>'
     assert link_numbers("tab", cells, [{"id": "tab--m_d"}]) == '<a href="#tab--m_d">.1</a> .2'
     marked = [{"id": "tab--m_d", "calibrated": True}, {"id": "tab--m_e", "calibrated": False}]
-    assert link_numbers("tab", cells, marked) == '<a href="#tab--m_d">.1</a>\N{DEGREE SIGN} <a href="#tab--m_e">.2</a>'
+    cells = cells.replace(".1", "<b>.1 [.0, .3]</b>")
+    shown = '<a href="#tab--m_d"><b>.1\N{DEGREE SIGN} [.0, .3]</b></a> <a href="#tab--m_e">.2</a>'
+    assert link_numbers("tab", cells, marked) == shown
 
 
 def test_verdicts_that_change_are_counted_by_choice():
@@ -86,6 +92,47 @@ def test_a_group_without_a_verdict_is_said_so():
     unjudged = finding(group="Introduction", paper="cannot be judged here")
     text = " ".join(made(rep_findings=[finding(), unjudged, unjudged]).split())
     assert "none of 2 claims can be judged" in text and "1 of 1 claims hold" in text and "0 of 0" not in text
+
+
+# ---- the answer first
+
+
+def scored(model="m", dataset="d", values=(0.2, 0.4, 0.1, 0.05), calibrated=(False, False, True, True), **changed):
+    """The rows of a pair: Seq Avg, Ans Avg, Ans Avg after isotonic regression, a constant."""
+    shared = dict(model=model, dataset=dataset, n=300, accuracy=0.6, auroc=0.7, chance=0.03, chance_high=0.05)
+    given = zip(HEADLINE.values(), values, calibrated, strict=True)
+    return [shared | dict(score=name, value=value, calibrated=inside) | changed for name, value, inside in given]
+
+
+def test_the_first_sentence_counts_pairs():
+    """Of two pairs: Seq Avg is lower on one, isotonic regression helps on both, a constant is lower still on one."""
+    other = scored(dataset="e", values=(0.5, 0.4, 0.1, 0.15), calibrated=(False,) * 4, n=1319)
+    text = made(
+        rep_overview=[*scored(), *other], rep_findings=[finding(here="does not hold", here_said="", here_rows=NONE)]
+    )
+    said = " ".join(BeautifulSoup(text, "html.parser").select_one(".said").get_text().split())
+    assert said == (
+        "m on d and e, 300 to 1,319 evaluation questions each: Seq Avg has a lower ECE than Ans Avg on 1 of 2 pairs, "
+        "isotonic regression lowers that of Ans Avg on 2 (on 1 to what chance alone gives), and a constant is lower "
+        "still on 1; 1 of 1 claims of the paper hold on the paper's own numbers, 0 of 1 claims hold on this run."
+    )
+
+
+def test_the_first_table_has_six_columns_and_marks_what_chance_could_give():
+    soup = BeautifulSoup(made(rep_overview=scored()), "html.parser")
+    (row,) = [row for row in soup.select(".answer tbody tr") if row.td]
+    cells = [" ".join(cell.get_text().split()) for cell in row.find_all(["th", "td"])]
+    assert cells == ["d", ".600", ".200 (.030)", ".400 (.030)", ".100\N{DEGREE SIGN} (.030)",
+                     ".050\N{DEGREE SIGN} (.030)", ".700; .700"]  # fmt: skip
+
+
+def test_claims_are_open_where_paper_and_run_differ():
+    here = dict(here_said="", here_rows=NONE)
+    rows = [finding(name="Alike", here="holds", **here), finding(name="Differs", here="does not hold", **here),
+            finding(name="Unjudged", here="cannot be judged here", **here)]  # fmt: skip
+    soup = BeautifulSoup(made(rep_findings=rows), "html.parser")
+    folded = {row["id"]: any(up.name == "details" for up in row.parents) for row in soup.select("tr[id]")}
+    assert folded == {"Differs": False, "Alike": True, "Unjudged": True}
 
 
 COMMANDS = ["demo", "small", "paper", "pilot", "replay", "replay small", "published"]
