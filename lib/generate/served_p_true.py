@@ -16,14 +16,8 @@ from pydantic import Field
 
 from lib import stored_columns
 from lib.files import parse_json
-from lib.generate.batch_requests import (
-    VERIFICATIONS,
-    WITH_QUERY,
-    WITHOUT_QUERY,
-    read_requests,
-    served_file,
-    verification_requests,
-)
+from lib.generate import batch_requests
+from lib.generate.batch_requests import VERIFICATIONS, served_file
 from lib.generate.imported_responses import IMPOSSIBLE, ImportedResponses
 from lib.generate.response_files import LoggedToken, Response, read_response_file
 from lib.parameter_types import validate
@@ -85,8 +79,8 @@ def read_verdicts(imported: ImportedResponses, form: str) -> dict[str, Verdict]:
     if not (path := served_file(spec, dataset, "responses", form)).exists():
         return {}
     verdicts = read_response_file(path, dataset, parse_verdict)
-    asked, sent = (read_requests(served_file(spec, dataset, "requests", kind)) for kind in ("", form))
-    for request in verification_requests(imported, asked)[form]:
+    asked, sent = (batch_requests.read_requests(served_file(spec, dataset, "requests", kind)) for kind in ("", form))
+    for request in batch_requests.verification_requests(imported, asked)[form]:
         name, both = request["custom_id"], (request, sent.get(request["custom_id"], request))
         if (
             name in verdicts
@@ -115,7 +109,7 @@ class ServedVerification:
         asked = [name for name, response in imported.responses.items() if not response.empty]
         if not any(found.values()):
             return cls(imported, found, 0, ["its server was not asked, see docs/extending.md"])
-        probes = [found["in_situ"].pop(name, None) for name in (WITH_QUERY, WITHOUT_QUERY)]
+        probes = [found["in_situ"].pop(name, None) for name in batch_requests.PROBES]
         query = probes[0].prompt_tokens - probes[1].prompt_tokens if probes[0] and probes[1] else 0
         for form, verdicts in found.items():
             by_example = {name: verdicts[f"{name}#{form}"] for name in asked if f"{name}#{form}" in verdicts}
@@ -167,12 +161,9 @@ class ServedVerification:
 
 def keep_continued(imported: ImportedResponses, verdicts: Mapping[str, Verdict], query: int) -> dict[str, Verdict]:
     """Return the verdicts whose prompt goes on with the query after the response; none if a tenth does not."""
-    kept = {}
-    for name, verdict in verdicts.items():
-        response = imported.responses[name]
-        before = response.prompt_tokens + len(response.pieces) - response.ended
-        if query and verdict.prompt_tokens == before + query:
-            kept[name] = verdict
+    responses = {name: imported.responses[name] for name in verdicts}
+    before = {name: one.prompt_tokens + len(one.pieces) - one.ended for name, one in responses.items()}
+    kept = {name: one for name, one in verdicts.items() if query and one.prompt_tokens == before[name] + query}
     return kept if len(verdicts) - len(kept) <= MOST_DIFFERING * len(verdicts) else {}
 
 
