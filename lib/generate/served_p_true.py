@@ -81,11 +81,9 @@ def read_verdicts(imported: ImportedResponses, form: str) -> dict[str, Verdict]:
     verdicts = read_response_file(path, dataset, parse_verdict)
     asked, sent = (batch_requests.read_requests(served_file(spec, dataset, "requests", kind)) for kind in ("", form))
     for request in batch_requests.verification_requests(imported, asked)[form]:
-        name, both = request["custom_id"], (request, sent.get(request["custom_id"], request))
-        if (
-            name in verdicts
-            and len({str([one["body"].get(key) for key in ("messages", "prompt")]) for one in both}) > 1
-        ):
+        name, body = request["custom_id"], sent.get(request["custom_id"], request)["body"]
+        same = all(request["body"].get(key) == body.get(key) for key in ("messages", "prompt"))
+        if name in verdicts and not same:
             raise UserError(f"{relative_path(path)}: '{name}' is about another response: move it away, ask again")
     return {name: one for name, one in verdicts.items() if not one.empty}
 
@@ -176,7 +174,7 @@ def option_logprobs(verdict: Verdict | None, spellings: list[str]) -> list[float
         return [np.nan] * len(spellings)
     listed = verdict.by_text
     values = {spelling: listed.get(spelling, IMPOSSIBLE) for spelling in spellings}
-    for first, side in zip((spellings[0], spellings[len(spellings) // 2]), SIDES, strict=True):
+    for side in (spellings[: len(spellings) // 2], spellings[len(spellings) // 2 :]):
         if not set(side) & listed.keys():
-            values[first] = min(listed.values())
+            values[side[0]] = min(listed.values())
     return list(values.values())
