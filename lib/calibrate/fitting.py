@@ -248,7 +248,11 @@ def load_calibrator(path: Path | str) -> Calibrator:
         If the file is missing or modified, or its method is not declared.
     """
     record = read_calibrator_record(Path(path))
-    calibrator = METHODS[check_choice("method", record["method"], METHODS)].inputs[record["input"]]()
-    for name, value in record["attributes"].items():
-        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    try:
+        method = METHODS[check_choice("method", record["method"], METHODS)]
+        calibrator = method.inputs[record["input"]]()
+        for name, value in record["attributes"].items():
+            setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{relative_path(Path(path))} is not a calibrator as 09 writes it: {error!r}") from None
     return calibrator

@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
 from lib.calibrate.experiments import SOURCE
 from lib.paper import tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
@@ -157,6 +157,7 @@ CHOICES = {  # that move results and need no model, and what each decides
     "grader": "what counts as right",
     "bins": "the bins of ECE and MCE",
 }
+OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
 
 
@@ -171,6 +172,8 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
+    if name in OF_SCORES:
+        return score_signals(replace(signals, choices=choices))
     return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
 
 

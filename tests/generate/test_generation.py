@@ -122,6 +122,9 @@ def test_batches_hold_everyone_once_within_the_budget(lengths, budget):
     groups = batching.batch_by_length(lengths, budget)
     assert sorted(i for g in groups for i in g) == list(range(len(lengths)))
     assert all(len(g) == 1 or len(g) * max(lengths[i] for i in g) <= budget for g in groups)
+    alike = batching.batch_by_length(lengths, budget, equal=True)
+    assert sorted(i for g in alike for i in g) == list(range(len(lengths)))
+    assert all(len({lengths[i] for i in g}) == 1 and len(g) <= max(1, budget // lengths[g[0]]) for g in alike)
 
 
 def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):

@@ -51,9 +51,8 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
         return logits.index_fill(0, torch.tensor(0), torch.nan)
 
     row = "|".join(example.example_id for example in asked)
-    refused = (
-        rf"model '.*' .torch.float32, (sdpa|eager) attention.: the logits of row ({row}) are not finite \(1 of . rows\)"
-    )
+    where = rf"model '.*' .torch.float32, (sdpa|eager) attention.: the logits of row ({row})"
+    refused = rf"{where} are not finite \([1-3] of . rows\)"
     with any_lm.model.get_output_embeddings().register_forward_hook(spoil):
         with pytest.raises(UserError, match=refused):
             generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)

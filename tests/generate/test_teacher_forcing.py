@@ -1,6 +1,7 @@
 """One teacher-forced pass against plain forward passes, the shipped signals, and itself in other parts; and the float32
 logits that it reads of a model in half precision."""
 
+import dataclasses
 import types
 
 import architectures
@@ -94,6 +95,20 @@ def test_a_pass_is_a_plain_encoding_and_a_continued_cache(name):
             for found in (row, p_true.in_situ_columns(verdict)):
                 np.testing.assert_allclose(found["in_situ_logits"], logits[-1][options], atol=1e-4)
                 assert abs(found["in_situ_logz"] - logits[-1].double().logsumexp(-1)) < 1e-4
+
+
+def test_rows_of_equal_length_share_a_pass_and_have_the_numbers_that_they_have_alone(any_lm):
+    """Responses of several lengths, ended and cut, after prompts that make up for the difference."""
+    first, *_ = build(any_lm, 1)
+    lengths = (9, 4, 9, 2)
+    requests = [dataclasses.replace(first, prompt_ids=[*first.prompt_ids, *[7] * (9 - n)]) for n in lengths]
+    responses = [[*range(5, 5 + n), *any_lm.eos[: n % 2]] for n in lengths]
+    rows = []
+    with any_lm.model.register_forward_pre_hook(lambda model, inputs: rows.append(len(inputs[0]))):
+        together = score(any_lm, requests, responses)
+    assert rows == [4]
+    alone = [score(any_lm, [one], [response]) for one, response in zip(requests, responses, strict=True)]
+    assert_alike(together, pd.concat(alone, ignore_index=True))
 
 
 @pytest.mark.parametrize("most", [1, 5000])
