@@ -160,10 +160,8 @@ def read_parameter_file(path: Path, kind: type[parameter_types.Kind]) -> paramet
 
 
 def load_parameter_file(kind: str, name: str, contents: type[parameter_types.Kind]) -> parameter_types.Kind:
-    """Read the file of a profile, model or dataset (`kind`). Raise UserError with the nearest name.
-
-    Without a revision, it has the commit that the run resolved.
-    """
+    """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved if it names none.
+    Raise UserError with the nearest name."""
     folder = PARAMS if contents is Profile else PARAMS / f"{kind}s"
     names = parameter_file_names(folder)
     if name not in names:
