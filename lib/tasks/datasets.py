@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import files, paths, random_streams
-from lib.parameter_types import Dataset
+from lib.parameter_schemas import Dataset
 from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.numbers import canonical_number
