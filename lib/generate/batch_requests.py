@@ -16,7 +16,7 @@ from typing import Any
 
 from lib.files import parse_json, read_bytes, write_atomically
 from lib.generate.imported_responses import ImportedResponses
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.paths import UserError, relative_path
 from lib.random_streams import stream_seed

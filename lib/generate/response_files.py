@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from lib.files import parse_json, read_bytes
-from lib.parameter_types import Strict, validate
+from lib.parameter_schemas import Strict, validate
 from lib.paths import UserError, relative_path
 from lib.tasks.answers import CLOSING_TAG, text_offsets
 

@@ -20,7 +20,7 @@ from lib.generate import batch_requests
 from lib.generate.batch_requests import VERIFICATIONS, served_file
 from lib.generate.imported_responses import IMPOSSIBLE, ImportedResponses
 from lib.generate.response_files import LoggedToken, Response, read_response_file
-from lib.parameter_types import validate
+from lib.parameter_schemas import validate
 from lib.paths import UserError, relative_path
 from lib.store import KEYS
 from lib.tasks.prompts import FORMS

@@ -13,7 +13,7 @@ from lib.generate import batch_requests, generation, models, p_true
 from lib.generate.imported_responses import ImportedResponses, response_token_ids
 from lib.generate.response_files import Response
 from lib.generate.served_p_true import ServedVerification, parse_verdict
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
