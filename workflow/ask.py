@@ -21,7 +21,7 @@ from lib.files import parse_json, read_bytes
 from lib.generate.batch_requests import VERIFICATIONS, Request, read_requests, served_file
 from lib.generate.response_files import parse_response
 from lib.generate.served_p_true import parse_verdict
-from lib.paths import UserError, first_line, public_path
+from lib.paths import UserError, first_line, relative_path
 from workflow.pipeline import Run
 from workflow.progress import say
 
@@ -97,7 +97,7 @@ class Answers:
     """The file of the answers to one file of requests, open for this process alone."""
 
     def __init__(self, requests: Path, path: Path, form: str):
-        self.name, self.form, self.asked = public_path(str(path)), form, read_requests(requests)
+        self.name, self.form, self.asked = relative_path(path), form, read_requests(requests)
         self.file = path.open("ab", buffering=0)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +152,7 @@ class Answers:
 
 def read_answered(path: Path) -> set[str]:
     """Return the custom_ids with an answer. Half a line, which a killed run left at the end, is removed."""
-    data, name, answered = read_bytes(path), public_path(str(path)), set()
+    data, name, answered = read_bytes(path), relative_path(path), set()
     *lines, rest = data.split(b"\n")
     try:
         if parse_json(rest or b"0", name):  # whole: a provider's file without a last line break

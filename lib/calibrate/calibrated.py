@@ -1,7 +1,7 @@
 """A calibrated number for one new response: `score(response, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")`.
 
-The response is a server's. The calibrators of two real models are shipped, each with the data that it was fitted on and what it does elsewhere: on
-other questions or another model, a fitted calibrator may make the calibration worse. A run stores its own ones.
+The calibrators of two real models are shipped, each with the data that it was fitted on and what it does elsewhere: on
+other questions, or with another model, a calibrator may make the calibration worse. A run stores its own ones.
 """
 
 import json
