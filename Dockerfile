@@ -8,16 +8,15 @@ RUN apt-get update \
     texlive-fonts-recommended poppler-utils gcc g++ \
  && rm -rf /var/lib/apt/lists/*
 
-# The environment depends only on these files, so that an edit elsewhere does not install it again. It lies outside the
+# The environment, the tests' packages too, depends only on these files, so that an edit elsewhere does not install it again. It lies outside the
 # project's folder, over which a development container mounts another.
 WORKDIR /artifact
 COPY pyproject.toml requirements.lock requirements-test.lock ./
-COPY lib/__init__.py lib/
-COPY workflow/__init__.py workflow/environment.py workflow/installer.py workflow/
+COPY workflow/environment.py workflow/
 # With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN UV_COMPILE_BYTECODE=1 TORCH_INDEX="$TORCH_INDEX" python3 -c "from pathlib import Path; from workflow import environment; \
-environment.create(Path.cwd(), Path('/opt/venv'), '')"
+environment.create(Path.cwd(), Path('/opt/venv'), test=True)"
 ENV VIRTUAL_ENV=/opt/venv
 
 COPY . .

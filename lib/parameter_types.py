@@ -101,7 +101,7 @@ class Model(Strict):
     thinking: bool = False
     date_string: Name | None = None  # for chat templates that insert today's date
     max_new_tokens: Count | None = None
-    # JSON lines of precomputed responses ({dataset}: the dataset's name); generation is skipped
+    # JSON lines of precomputed responses, or their folder ({dataset}: the dataset's name); generation is skipped
     responses: Annotated[Place, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")] | None = None
 
     @pydantic.model_validator(mode="after")
@@ -123,8 +123,14 @@ class Model(Strict):
         return MODELS / str(self.sha256) if self.gguf else local_path(self.source)
 
     def responses_to(self, dataset: str) -> Path | None:
-        """Return the file of its precomputed responses to a dataset; relative paths start from the project's root."""
-        return local_path(self.responses.format(dataset=dataset)) if self.responses else None
+        """Return the file of its precomputed responses to a dataset; relative paths start from the project's root.
+
+        In a folder, it is `<dataset>.responses.jsonl`.
+        """
+        if not self.responses:
+            return None
+        path = local_path(self.responses.format(dataset=dataset))
+        return path / f"{dataset}.responses.jsonl" if self.responses.endswith("/") or os.path.isdir(path) else path
 
 
 class Published(Strict):

@@ -3,23 +3,7 @@
 import numpy as np
 import pandas as pd
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    BambaConfig,
-    FalconConfig,
-    FalconH1Config,
-    Gemma2Config,
-    GPT2Config,
-    JambaConfig,
-    Lfm2Config,
-    MambaConfig,
-    MistralConfig,
-    Qwen3Config,
-    Qwen3NextConfig,
-    RecurrentGemmaConfig,
-    RwkvConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
 from lib import params
@@ -30,32 +14,43 @@ from lib.tasks import datasets
 
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2}  # fmt: skip
-CONFIGS = {
-    "gpt2": (GPT2Config, {"n_embd": 64, "n_layer": 2, "n_head": 4}),  # learned positions, and modules of nn.Dropout
-    "sliding": (MistralConfig, SHAPE | {"sliding_window": 12}),
-    "qwen3": (Qwen3Config, SHAPE | {"head_dim": 16}),
-    "gemma2": (Gemma2Config, SHAPE | {"head_dim": 16, "sliding_window": 12, "attn_logit_softcapping": 5.0,
-                                      "final_logit_softcapping": 20.0}),  # windows in every second layer
+WIDE, WINDOW, PADDED = {"head_dim": 16}, {"sliding_window": 12}, {"pad_token_id": 819}
+EXPERTS = {"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+           "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}  # fmt: skip
+LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16,
+          "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "num_key_value_heads": 4}  # fmt: skip
+ATTENTION = {  # by transformers' names, what differs from SHAPE
+    **dict.fromkeys(("bloom", "gpt2", "gpt_neox", "llama", "nemotron", "olmo", "olmo2", "persimmon", "phi",
+                     "qwen2", "stablelm"), {}),
+    **dict.fromkeys(("phi3", "smollm3"), PADDED), "glm": WIDE | PADDED,
+    **dict.fromkeys(("gemma", "helium", "qwen3"), WIDE), **dict.fromkeys(("mistral", "starcoder2"), WINDOW),
+    **dict.fromkeys(("mixtral", "olmoe", "qwen2_moe"), EXPERTS), "qwen3_moe": EXPERTS | WIDE,
+    "gpt_oss": EXPERTS | WIDE | WINDOW, "deepseek_v3": EXPERTS | LATENT,
+    **dict.fromkeys(("cohere2", "exaone4", "gemma3_text"), WIDE | WINDOW), "cohere": {"logit_scale": 0.5},
+    "gemma2": WIDE | WINDOW | {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 20.0},
+    "gptj": {"rotary_dim": 8}, "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.2},
+    "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},
 }  # fmt: skip
+CONFIGS = ("gpt2", "mistral", "qwen3", "gemma2")  # learned positions, windows, soft caps
 STATEFUL = {  # convolutions and linear attention, with attention in some layers
-    "lfm2": (Lfm2Config, SHAPE | {"layer_types": ["conv", "full_attention"]}),
-    "falcon-h1": (FalconH1Config, SHAPE | {"head_dim": 16, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8,
-                                           "mamba_d_state": 16}),
-    "qwen3-next": (Qwen3NextConfig, SHAPE | {
-        "head_dim": 16, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-        "linear_key_head_dim": 16, "linear_value_head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}),
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "falcon_h1": WIDE | {"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 16},
+    "qwen3_next": EXPERTS | WIDE | {
+        "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16},
 }  # fmt: skip
-REFUSED = {  # of which rows can't be read from a cache in parts
-    "mamba": (MambaConfig, SHAPE), "recurrent-gemma": (RecurrentGemmaConfig, SHAPE | {"num_hidden_layers": 3}),
-    "rwkv": (RwkvConfig, SHAPE | {"attention_hidden_size": 64}),
-    "jamba": (JambaConfig, SHAPE | {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1,
-                                    "use_mamba_kernels": False, "mamba_dt_rank": 8}),
-    "bamba": (BambaConfig, SHAPE | {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16,
-                                    "attn_layer_indices": [1], "mamba_n_groups": 1}),
+REFUSED = {  # of which rows can't be read from a cache in parts, or in a batch
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 12, "num_layers": 2, "num_heads": 4},
+    "mpt": {"d_model": 64, "n_heads": 4, "n_layers": 2},
+    "mamba": {}, "recurrent_gemma": {"num_hidden_layers": 3}, "rwkv": {"attention_hidden_size": 64},
+    "jamba": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False,
+              "mamba_dt_rank": 8},
+    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "attn_layer_indices": [1],
+              "mamba_n_groups": 1},
 }  # fmt: skip
-FALCON = {"falcon": (FalconConfig, {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})}
-NESTED = {"top_logits", "top_ids", "tail_curve", "predictive", "conditional"}  # of arrays
+KINDS = ATTENTION | STATEFUL | REFUSED | {"falcon": {}}
+NESTED = {"top_logits", "top_ids", "tail_curve", "predictive", "conditional", "half_predictive", "half_conditional",
+          "top_k", "top_p"}  # of arrays  # fmt: skip
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
 
@@ -63,8 +58,8 @@ def random(name: str, **more: object) -> LanguageModel:
     """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths differ."""
     torch.manual_seed(1)
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    config, own = (CONFIGS | STATEFUL | REFUSED | FALCON)[name]
-    model = AutoModelForCausalLM.from_config(config(vocab_size=len(tokenizer), **own | more))
+    config = AutoConfig.for_model(name, vocab_size=len(tokenizer), **SHAPE | KINDS[name] | more)
+    model = AutoModelForCausalLM.from_config(config)
     layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding, Conv1D))]
     for weight in {layer.weight for layer in layers}:  # once if it is tied
         weight.data.mul_(4)  # the usual initialization is so flat that every error would look small
@@ -89,6 +84,12 @@ def respond(lm: LanguageModel, count: int, dataset: str = "demo-medium", **chang
     """A generations frame of the first questions, under SETTINGS with some changed."""
     settings = SETTINGS.model_copy(update=changed)
     return generation.generate_responses(lm, dataset, examples(dataset, count), settings)
+
+
+def requests(lm: LanguageModel, count: int, dataset: str = "demo-hard", **changed: object) -> list:
+    """What is asked of the first questions, under SETTINGS with some changed."""
+    settings = SETTINGS.model_copy(update=changed)
+    return generation.build_requests(lm, dataset, examples(dataset, count), settings)
 
 
 @torch.inference_mode()

@@ -3,7 +3,7 @@
 The modules in reading order:
 
 cli             the command line
-environment     Python and its packages; installer installs them
+environment     Python and its packages, found or installed
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, shipped signals, cores and GPUs of a run

@@ -23,10 +23,7 @@ Line = tuple[str, str]  # level (ok, note or wrong) and text
 MAX_LENGTH = 600  # characters of a line
 GPU_SHARE = 0.9  # of a GPU's memory that weights may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
-SILENT = (
-    "it does not answer; models and datasets must be in the local cache, or in folders that a model's `source` and "
-    "--data-dir name"
-)
+SILENT = "it does not answer; models and datasets must be in the local cache, or in folders that files of params/ name"
 
 
 def main(run: Run) -> int:
@@ -60,14 +57,14 @@ def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterator[Line]]]:
 def about_machine(run: Run) -> Iterator[Line]:
     import torch
 
-    listed = machine.list_gpus()
-    place, free = machine.find_place(torch.cuda.is_available())
-    if torch.cuda.is_available():
-        yield "ok", f"{len(listed)} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
+    listed, seen = machine.list_gpus(), torch.cuda.is_available()
+    place, free = machine.find_place(seen)
+    if seen:
+        yield "ok", f"{len(listed) or 1} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
     elif listed:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
-        seen = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
-        yield "wrong", f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+        said = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
+        yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
     else:
         yield "note", f"no GPU: {run.cores} cores, {free / 1e9:.0f} GB of memory free, float32"
 
@@ -122,17 +119,17 @@ def refuse_unusable(run: Run, names: list[str]) -> None:
 
 def with_small(run: Run, names: list[str]) -> Run:
     """Return the run with those of these models that run on the processor on every machine."""
-    if not names:  # torch is slow to import
-        return run
-    from lib.generate import models
+    return replace(run, small=tuple(filter(is_small, names)))
 
-    small = []
-    for name in names:
-        spec = params.load_model_config(name)
-        if spec.at_hand:
-            folder, named = downloads.find_config(spec)
-            small += [name] if models.is_small(models.outline_network(models.read_config(folder, **named))) else []
-    return replace(run, small=tuple(small))
+
+def is_small(name: str) -> bool:
+    from lib.generate import models  # imports torch, which is slow
+
+    spec = params.load_model_config(name)
+    if not spec.at_hand:
+        return False
+    folder, named = downloads.find_config(spec)
+    return models.is_small(models.outline_network(models.read_config(folder, **named)))
 
 
 def select_examples(run: Run, name: str) -> list[Any]:
@@ -157,24 +154,19 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         size = f"{downloads.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
         yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
         return
-    preflight = load_preflight(run, name, texts)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
+    from lib.generate.preflight import Preflight, load_outline
+
+    folder, named = downloads.find_config(spec)
+    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
+    whole = not (hub.is_on_hub(spec) or named)
+    preflight = Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
     yield from preflight.check()
     yield from about_processor(run, preflight.lm.model)
     yield from about_gpu(run, preflight.lm)
     if thorough:
         yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
         yield machine.about_memory(run, preflight)
-
-
-def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
-    from lib.generate.preflight import Preflight, load_outline
-
-    spec = params.load_model_config(name)
-    folder, named = downloads.find_config(spec)
-    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
-    whole = not (hub.is_on_hub(spec) or named)
-    return Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
 
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
@@ -210,8 +202,10 @@ def about_gpu(run: Run, lm: Any) -> Iterator[Line]:
 
     if downloads.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
         yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {downloads.REMEDY}"
-    if run.slurm or not run.gpus or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
+    if run.slurm or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
         return
+    if not run.gpus:  # jobs that run at once would all take the first
+        yield "wrong", "PyTorch sees a GPU, but nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES"
     size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize
     largest = max(machine.memory_by_gpu().values(), default=math.inf)
     if size > GPU_SHARE * largest:

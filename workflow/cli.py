@@ -22,8 +22,7 @@ def user_path(word: str) -> str:
     """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
     if not place.exists():
-        takes = "--data-dir takes the folder of the published files, --slurm a file such as clusters/slurm.yaml"
-        raise argparse.ArgumentTypeError(f"there is no '{word}'; {takes}")
+        raise argparse.ArgumentTypeError(f"there is no file or folder '{word}'")
     return str(place)
 
 
@@ -33,8 +32,14 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
+def server_url(word: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", word):
+        raise argparse.ArgumentTypeError(f"an address such as http://localhost:8000 is meant, not '{word}'")
+    return word
+
+
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
-FINDINGS = ("1", "2", "3", "4")
+FINDINGS = ["1", "2", "3", "4"]
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 OPTIONS = {  # how argparse reads them
     **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
@@ -42,41 +47,22 @@ OPTIONS = {  # how argparse reads them
     "--cores": {"type": whole_number},
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     "--slurm": {"type": user_path},
+    "--model-name": {},
+    "--url": {"type": server_url},
+    "--concurrent": {"type": whole_number, "default": 8},
 }
-NAMING = (MAKE, "verify", "check", "replay")  # verbs that take a profile
+SERVED = ("--model-name", "--url", "--concurrent")
+NAMING = (MAKE, "verify", "check", "replay", "requests", "ask")  # verbs that take a profile
 TAKES = {  # the options of each verb
-    **dict.fromkeys((MAKE, "verify"), tuple(OPTIONS)),
+    **dict.fromkeys((MAKE, "verify"), tuple(option for option in OPTIONS if option not in SERVED)),
+    "requests": (*SELECTION, "--data-dir", "--model-name"),
+    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
     "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
     "replay": (*SELECTION, "--force", "--cores", "--dry-run"),
     "published": ("--force", "--cores", "--dry-run"),
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
 VERBS = {*TAKES, "finding"} - {MAKE}
-HELP = """\
-./run_all.sh [PROFILE] [OPTIONS]   run whatever is missing or out of date
-
-  demo            the default: small shipped models, on any laptop, in minutes
-  PROFILE         another file of params/: {profiles}
-  replay [small]  rebuild tables and figures from shipped signals, no model runs
-  published       build the tables from the paper's own numbers, no model runs
-  check PROFILE   check disk, memory and access; pilot: a small paper run
-  verify [demo]   run, then compare every number with the shipped run
-  finding 3 [..]  run what the paper's Finding 3 needs, with a PROFILE or replay
-  lab             JupyterLab on the notebooks; its own options after --
-  archive         the last commit as one file; help: this page
-  test            linters, types, quick tests (-- --all: all)
-
-  --models A B    replace the profile's models; --add-models: add to them
-  --datasets A B  replace the profile's datasets; --add-datasets: add to them
-  --data-dir DIR  read the original dataset files from DIR (or DATA_FOLDER)
-  --force 01      rerun notebook 01 and everything downstream
-  --cores N       cores to use (default: all); --cpu: run large models on CPU
-  --slurm FILE    submit the jobs to SLURM, see clusters/slurm.yaml
-  --dry-run       list the jobs that are out of date, and run none
-Profiles, models and datasets are files in params/, params/models/ and
-params/datasets/: add a file and use its name. A run writes to
-artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
-command to resume a stopped run. TORCH_INDEX=URL: where to get PyTorch."""
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -139,12 +125,9 @@ def take_finding(words: list[str]) -> str:
     """Remove a leading `finding N` from the words and return N; empty if there is none."""
     if words[:1] != ["finding"]:
         return ""
-    if len(words) == 1:
-        raise UserError("finding takes the number of one, as ./run_all.sh finding 3")
-    if words[1] not in FINDINGS:
-        raise UserError(f"finding takes the number of one, {', '.join(FINDINGS)}, not '{words[1]}'")
-    _, number = words.pop(0), words.pop(0)
-    return number
+    _, *number = words[:2]
+    del words[:2]
+    return choose("finding", "".join(number), FINDINGS)
 
 
 def parse_and_check(argv: list[str]) -> argparse.Namespace:
@@ -166,14 +149,17 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", notebook_number(word), notebook_numbers()) for word in args.force]
+    if args.verb == "ask" and not args.url:
+        raise UserError("ask takes the address of a server: --url http://localhost:8000")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
     return args
 
 
 def help_text() -> str:
-    """Return the help, at most 24 lines of 80 columns."""
-    return HELP.format(profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ..."))
+    """Return the help in help.txt, at most 24 lines of 80 columns, with the names of the profiles."""
+    text = Path(__file__).with_name("help.txt").read_text(encoding="utf-8").strip()
+    return text.format(profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ..."))
 
 
 def main(argv: list[str]) -> int:

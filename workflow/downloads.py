@@ -16,7 +16,7 @@ from lib import params
 from lib.files import sha256, write_atomically
 from lib.parameter_types import Model
 from lib.paths import ROOT, UserError, local_path, nearest
-from workflow import hub, installer
+from workflow import environment, hub
 from workflow.fingerprint import checksum
 from workflow.pipeline import Job, Run
 from workflow.progress import say
@@ -173,10 +173,10 @@ def install_vllm(run: Run, todo: list[Job]) -> None:
     if os.environ.get("VLLM_PYTHON") or stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
         return
     say(f"installing vLLM into {VENV.name}, once (some GB) ...")
-    python = [str(VENV / "bin" / "python"), *installer.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
+    python = [str(VENV / "bin" / "python"), *environment.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
     try:
-        installer.run([sys.executable, "-m", "venv", "--clear", str(VENV)], "a virtual environment for vLLM")
-        installer.run(python, "the installation of vLLM")
-    except installer.SetupError as problem:
+        environment.run([sys.executable, "-m", "venv", "--clear", str(VENV)], "a virtual environment for vLLM")
+        environment.run(python, "the installation of vLLM")
+    except environment.SetupError as problem:
         raise UserError(f"{problem}, or {REMEDY}") from None
     stamp.write_text(made_of, encoding="utf-8")  # last: it is complete

@@ -1,197 +1,247 @@
-"""Find the project's Python environment, or create it in `.venv`. Uses the standard library only (Python 3.8 or newer).
+"""Find the project's Python environment, or create it. Uses the standard library only (Python 3.8 or newer).
 
-`python3 workflow/environment.py [VERB]` prints the path of an interpreter that has every package. An active conda or
+`python3 workflow/environment.py VERB` prints the path of an interpreter that has every package. An active conda or
 virtual environment is used if the direct pins match; nothing is ever installed into it. Otherwise `.venv` in the
-project's folder is used or created (installer.py). `--pins` checks the interpreter that runs this file instead. Only an
-installation writes or locks anything: a finished `.venv` may be another user's, or on a read-only disk.
+project's folder is used or created, for the tests `.venv-test`. Only an installation writes or locks anything: a
+finished environment may be another user's, or on a read-only disk.
+
+uv installs the same lock as pip with the same hashes, in seconds instead of minutes. It does not read pip's
+configuration, so its own variables are set from that.
 """
 
 from __future__ import annotations
 
-import ctypes
-import glob
+import ast
 import hashlib
 import importlib.metadata
-import importlib.util
-import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Iterator  # noqa: UP035  for Python 3.8
-
-sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parent.parent)]
-
-from workflow.installer import LOCKS, SetupError, install, pins, run, say, venv_command, why_unsupported  # noqa: E402
+from typing import Iterator, Mapping  # noqa: UP035  for Python 3.8
 
 ROOT = Path(__file__).resolve().parent.parent
-MADE_BY_US = "made-by-run_all.json"  # in .venv: its folder and the checksum of its lock
+LOCKS = ("requirements.lock", "requirements-test.lock")
+MADE_BY_US = "made-by-run_all.json"  # in an environment: the project's folder and the checksum of the locks
+BUILDS = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # of PyTorch
+PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python")
+SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
+OF_PIP = {  # uv's variables by pip's options
+    "index-url": ("UV_DEFAULT_INDEX",),
+    "extra-index-url": ("UV_INDEX",),
+    "find-links": ("UV_FIND_LINKS",),
+    "trusted-host": ("UV_INSECURE_HOST",),
+    "constraint": ("UV_CONSTRAINT",),
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTPS_PROXY", "HTTP_PROXY"),
+}
 
 
-# ---- the packages of the interpreter that runs this file
+class SetupError(Exception):
+    """An environment that cannot be created here: one line with the reason and the remedy."""
 
 
-def find_problems(test: bool) -> list[str]:
-    """Return the packages that are missing, of another version, or damaged here."""
-    return mismatches(pins(ROOT, test)) or damaged_packages(sys.path) or torch_problems()
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def mismatches(wanted: dict[str, str]) -> list[str]:
-    """Return the packages that are missing or of another version here; build labels (2.13.0+cpu) are ignored."""
-    found = []
-    for name, version in wanted.items():
-        try:
-            here = importlib.metadata.version(name).split("+")[0]
-        except importlib.metadata.PackageNotFoundError:
-            here = "missing"
-        if here != version:
-            found.append(f"{name} {version} is needed and is {here} here")
-    return found
+def read_pins(root: Path, test: bool) -> dict[str, str]:
+    """Return the direct dependencies and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = "dependencies|test" if test else "dependencies"
+    blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
+    return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 
 
-def damaged_packages(sites: list[str]) -> list[str]:
-    """Return a line for each installed package whose `__init__.py` is missing, because someone deleted its folder."""
-    found = []
+# ---- which environment
+
+
+def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
+    """Return the interpreter of the first environment that fits: the active one, `.venv`, or `.venv-test` for tests.
+
+    If none fits, the last is made anew, unless somebody else made it.
+    """
+    own, pins, stamp = root / (".venv-test" if test else ".venv"), read_pins(root, test), lock_stamp(root, test)
+    active, problem = [Path(variables[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(name)], ""
+    for venv in filter(Path.exists, [*active, root / ".venv", own]):
+        problem = find_problem(venv, pins, stamp if venv.resolve() == own.resolve() else "")
+        if not problem:
+            return str(venv / "bin" / "python")
+        if not own.exists():
+            say(f"{venv} is not used: {problem}")
+    if own.exists() and not (own / MADE_BY_US).exists():
+        raise SetupError(f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})")
+    with install_lock(root):
+        if find_problem(own, pins, stamp):  # another start may have finished it
+            create(root, own, test)
+    return str(own / "bin" / "python")
+
+
+def find_problem(venv: Path, pins: dict[str, str], stamp: str = "") -> str:
+    """Return the first reason against an environment, empty if none: one of ours that lacks this stamp, or a package
+    that is missing, of another version (2.13.0+cpu is 2.13.0), or damaged, because someone deleted its folder."""
+    mark = venv / MADE_BY_US
+    if stamp and mark.exists() and mark.read_text(errors="replace") != stamp:
+        return "it is unfinished, outdated or moved"
+    sites = [str(site) for site in venv.glob("lib/python3*/site-packages") if (venv / "bin" / "python").exists()]
+    for name, version in pins.items():
+        found = [one.version.split("+")[0] for one in importlib.metadata.distributions(name=name, path=sites)]
+        if version not in found:
+            return f"{name} {version} is needed and is {found[0] if found else 'missing'} here"
     for package in importlib.metadata.distributions(path=sites):
         starts = re.findall(r"^(\w+/__init__\.py),", package.read_text("RECORD") or "", flags=re.M)
         if not all(os.path.exists(str(package.locate_file(start))) for start in starts):
-            found.append(f"{package.metadata['Name']} is damaged: install it again")
-    return found
+            return f"{package.metadata['Name']} is damaged: install it again"
+    return ""
 
 
-def torch_problems() -> list[str]:
-    """Return why torch cannot be imported here, as a CUDA build without CUDA's libraries cannot.
-
-    The import takes seconds. It is tried only if the library that loads all others does not load by itself.
-    """
-    spec = importlib.util.find_spec("torch")
-    folder = os.path.dirname(spec.origin) if spec and spec.origin else ""
-    try:
-        for library in glob.glob(f"{folder}/lib/libtorch_global_deps.*"):
-            ctypes.CDLL(library)
-    except OSError:
-        try:
-            importlib.import_module("torch")
-        except (ImportError, OSError) as error:
-            return [f"torch can't be imported: {str(error).splitlines()[0]}"]
-    return []
-
-
-# ---- the project's environment
-
-
-def choose(root: Path, env: dict, test: bool) -> str:
-    """Return the interpreter of the active environment if the pins match, else that of `.venv`."""
-    for active in filter(None, map(env.get, ("VIRTUAL_ENV", "CONDA_PREFIX"))):
-        if Path(active).resolve() == (root / ".venv").resolve():
-            continue
-        python = str(Path(active) / "bin" / "python")
-        problem = first_problem(python, test)
-        if not problem:
-            return python
-        if not (root / ".venv").exists():
-            say(f"the active environment is not used: {problem}")
-    return project_venv(root)
-
-
-def first_problem(python: str, test: bool) -> str:
-    """Return why an interpreter does not start, or the first problem of its packages; empty if none."""
-    command = [python, "-I", str(Path(__file__)), "--pins", *(["test"] if test else [])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:  # the environment was deleted or has no Python
-        return f"{python}: {error.strerror}"
-    lines = (done.stdout + done.stderr).strip().splitlines() or ["it does not start"]
-    return lines[0] if done.returncode else ""
-
-
-def project_venv(root: Path) -> str:
-    """Return the interpreter of `.venv`. Create `.venv` if it is missing, unfinished, damaged, moved or outdated.
-
-    Raise SetupError for one that somebody else made, if it is unfit.
-    """
-    venv = root / ".venv"
-    if why_remake(root) is not None:
-        with install_lock(root):
-            problem = why_remake(root)  # another start may have finished it
-            if problem is not None:
-                say(f"{problem}; creating it again") if problem else None
-                create(root, venv, lock_stamp(root))
-    return str(venv / "bin" / "python")
-
-
-def why_remake(root: Path) -> str | None:
-    """Return why `.venv` is to be created again, empty if there is no finished one; None if it can be used."""
-    venv, python = root / ".venv", str(root / ".venv" / "bin" / "python")
-    if venv.exists() and not (venv / MADE_BY_US).exists():
-        if problem := first_problem(python, test=True):
-            raise SetupError(f".venv was not created by run_all.sh and cannot be used: move it away ({problem})")
-        return None
-    if not os.path.exists(python) or (venv / MADE_BY_US).read_text(errors="replace") != lock_stamp(root):
-        return ""
-    damaged = damaged_packages([str(path) for path in venv.glob("lib/python*/site-packages")])
-    return f"in .venv, {damaged[0]}" if damaged else None
-
-
-def lock_stamp(root: Path) -> str:
-    """Return what the mark of a finished `.venv` of this folder and lock contains."""
-    lock = b"".join((root / name).read_bytes() for name in LOCKS) + pins(root)["torch"].encode()
-    return json.dumps({"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()})
-
-
-def create(root: Path, venv: Path, stamp: str) -> None:
-    """Create a virtual environment and replace an old one. The empty mark lets a later start replace an unfinished
-    one."""
-    if reason := why_unsupported(root):
-        raise SetupError(reason)
-    command = venv_command(venv)
-    if os.path.islink(venv):  # the environment of another project, which stays
-        os.unlink(venv)
-    shutil.rmtree(venv, ignore_errors=True)
-    venv.mkdir()
-    (venv / MADE_BY_US).touch()
-    run(command, "making .venv")
-    install(root, str(venv / "bin" / "python"))
-    (venv / MADE_BY_US).write_text(stamp)
-    say(".venv is ready")
+def lock_stamp(root: Path, test: bool) -> str:
+    """Return what the mark of a finished environment of this folder and these locks contains."""
+    content = b"".join((root / name).read_bytes() for name in LOCKS[: 1 + test])
+    return f"{root} {hashlib.sha256(content).hexdigest()}"
 
 
 @contextmanager
 def install_lock(root: Path) -> Iterator[None]:
     """Keep two first starts from installing at the same time, if the file system has locks."""
-    import fcntl
+    import fcntl  # not on Windows, which is refused later
 
     with open(root / ".venv.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another ./run_all.sh to finish .venv ...")
-            fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
-            say("this file system has no locks: start no other ./run_all.sh here until .venv is ready")
+            say("waiting for another ./run_all.sh to finish its installation (if this file system has locks) ...")
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def main(argv: list[str]) -> int:
-    if argv[:1] == ["--pins"]:
-        problems = find_problems(test="test" in argv)
-        print("\n".join(problems))
-        return bool(problems)
-    if ":" in str(ROOT):
-        raise SetupError(f"a folder with ':' in its name cannot be on Python's path: {ROOT}")
-    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]  # a path, for bash
-    print(choose(ROOT, dict(os.environ), test="test" in argv))
-    return 0
+# ---- making it
+
+
+def create(root: Path, venv: Path, test: bool) -> None:
+    """Create an environment and replace an old one of ours. The empty mark lets a later start replace a part of one."""
+    here = f"{platform.system()} {platform.machine()}"
+    if here not in BUILDS:
+        raise SetupError(f"PyTorch has no build for {here}, only for {', '.join(BUILDS)} (on Windows: inside WSL)")
+    command = venv_command(venv)
+    venv.unlink() if venv.is_symlink() else shutil.rmtree(venv, ignore_errors=True)  # a link: the other project's stays
+    venv.mkdir()
+    (venv / MADE_BY_US).touch()
+    run(command, f"making {venv.name}")
+    install(root, venv, test)
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")  # `import lib` works from any folder
+    (venv / MADE_BY_US).write_text(lock_stamp(root, test))
+    say(f"{venv.name} is ready")
+
+
+def venv_command(venv: Path) -> list[str]:
+    """Return the command that creates a virtual environment with pip: the first suitable Python, else uv."""
+    for path in map(os.path.realpath, filter(None, map(shutil.which, PYTHONS))):  # not in what is about to be removed
+        if succeeds([path, "-I", "-c", SUITABLE]):
+            return [path, "-I", "-m", "venv", str(venv)]
+    if uv := shutil.which("uv"):
+        return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
+    raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
+
+
+def install(root: Path, venv: Path, test: bool) -> None:
+    """Install what the locks pin, then torch, with uv or else pip."""
+    python = str(venv / "bin" / "python")
+    settings = read_pip_settings(python)
+    os.environ.update(uv_environment(settings))
+    if uv := fetch_uv(root, python):
+        say(f"installing into {venv.name} with uv, once ...")
+        no_index = ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
+        try:
+            uv_pip = [uv, "pip", "install", "--quiet", "--python", python, *no_index]
+            return install_with(uv_pip, "--default-index", root, test)
+        except SetupError as problem:
+            say(f"{problem}; trying pip")
+    say(f"installing into {venv.name} with pip, once, in minutes ...")
+    install_with([python, *PIP], "--index-url", root, test)
+
+
+def install_with(installer: list[str], index_option: str, root: Path, test: bool) -> None:
+    """Run the two steps of `install` with one installer. Raise SetupError for the first that fails.
+
+    torch has no hash, because each kind of machine has its own build. The lock holds what it requires but for CUDA's
+    libraries, which a build for CUDA pins.
+    """
+    locked = [word for name in LOCKS[: 1 + test] for word in ("-r", str(root / name))]
+    exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, which has no hashes
+    run([*installer, *exactly, *locked], "the installation of the locked packages")
+    index, torch = torch_index(), f"torch=={read_pins(root, test)['torch']}"
+    run([*installer, *([index_option, index] if index else []), torch], "the installation of torch")
+
+
+def torch_index() -> str:
+    """Return the index for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without an NVIDIA driver."""
+    nvidia = shutil.which("nvidia-smi") or any(map(os.path.exists, DRIVER))
+    if os.environ.get("TORCH_INDEX") or nvidia or platform.system() != "Linux":
+        return os.environ.get("TORCH_INDEX", "")
+    with suppress(OSError, ValueError), urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=5):
+        return CPU_INDEX
+    return ""  # it does not answer
+
+
+def run(command: list[str], what: str) -> None:
+    """Run a command with its output on stderr. Raise SetupError if it fails."""
+    if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
+        raise SetupError(f"{what} failed for the reason above; fix it and start ./run_all.sh again")
+
+
+def succeeds(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+# ---- what pip is told, told to uv
+
+
+def read_pip_settings(python: str) -> dict[str, str]:
+    """Return pip's options from its files and variables. Later ones win: [global], then [install], then PIP_*."""
+    done = subprocess.run([python, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True)
+    found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", done.stdout, flags=re.M)  # in this order, but :env:
+    return {name: str(ast.literal_eval(value)) for _, name, value in sorted(found, key=lambda one: one[0] == ":env:")}
+
+
+def uv_environment(settings: dict[str, str]) -> dict[str, str]:
+    """Return the variables that tell uv what pip is told. What is set for uv already stays."""
+    told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # all indexes are equal, as for pip; hashes tell what is meant
+    for option, variables in OF_PIP.items():
+        separator = "," if option == "find-links" else " "
+        if words := settings.get(option, "").split():
+            told.update(dict.fromkeys(variables, separator.join(words)))
+    return {name: value for name, value in told.items() if name not in os.environ and name.lower() not in os.environ}
+
+
+def fetch_uv(root: Path, python: str) -> str:
+    """Install the uv of the lock with pip. Return its path, or an empty string if it cannot be had."""
+    lock = (root / LOCKS[0]).read_text(encoding="utf-8")
+    uv, alone = str(Path(python).with_name("uv")), Path(python).with_name("uv.lock")
+    alone.write_text("".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.M)), encoding="utf-8")
+    fetched = succeeds([python, *PIP, "--no-deps", "--require-hashes", "-r", str(alone)])
+    return uv if fetched and succeeds([uv, "--version"]) else ""
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]  # for bash
+        print(choose(ROOT, os.environ, test=sys.argv[1:2] == ["test"]))
     except (SetupError, OSError) as problem:
-        say(f"run_all.sh: {problem}")
-        sys.exit(1)
+        sys.exit(f"run_all.sh: {problem}")
     except KeyboardInterrupt:
         sys.exit(130)

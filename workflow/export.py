@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import UserError, nearest
@@ -39,14 +41,6 @@ def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
         for output in cell.get("outputs", []):
             if "paper" in output.get("metadata", {}):
                 yield output["metadata"]["paper"], output.get("data", {})
-
-
-def outputs_for_report(nb: Any) -> dict[str, dict]:
-    """Return the forms of each marked output that the report shows, by target."""
-    return {
-        target: {mime: value for mime, value in data.items() if mime in IN_REPORT}
-        for target, data in marked_outputs(nb)
-    }
 
 
 def exported_files(nb: Any) -> dict[str, bytes]:
@@ -79,38 +73,26 @@ def export(nb: Any, folder: Path) -> list[str]:
 
 
 def export_for_report(nb: Any, path: Path) -> None:
-    """Write the marked outputs of an executed notebook to one file."""
+    """Write to one file what the report shows of an executed notebook's marked outputs."""
     parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
-    write_json(path, {"parameters": parameters, "outputs": outputs_for_report(nb)})
+    shown = {target: {mime: data[mime] for mime in IN_REPORT if mime in data} for target, data in marked_outputs(nb)}
+    write_json(path, {"parameters": parameters, "outputs": shown})
 
 
 # ---- one document with all of them -------------------------------------------------------------------------
 
-HEAD = r"""\documentclass[10pt]{article}
-\usepackage[a4paper,landscape,margin=1.5cm]{geometry}
-\usepackage[T1]{fontenc}
-\usepackage{times,amsmath,amssymb,bm,booktabs,multirow,graphicx,adjustbox,caption,listings}
-\captionsetup{labelfont=bf,font=small}
-\pdfinfoomitdate=1 \pdftrailerid{} \pdfsuppressptexinfo=-1 % the same file from the same tables
-\setlength{\parindent}{0pt}
-\begin{document}
-"""
-PANEL = r"""\begin{minipage}{\linewidth}
-\begin{adjustbox}{max width=\linewidth,max totalheight=.82\textheight,center}%s\end{adjustbox}
-\captionof{%s}[%s]{%s}
-\end{minipage}\par\vspace{9mm}"""
-FIGURE = r"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectratio]{%s.pdf}"
+TEMPLATE = Path(__file__).with_name("results.tex.jinja")
+DELIMITERS = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
+              "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
 
 
 def results_document(title: str, files: dict[str, bytes]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
-
-    lines = [HEAD, rf"\section*{{{escape(title or 'Tables and figures')}}}"]
+    panels = []
     for name, (short, long) in CAPTIONS.items():
-        caption = escape(short), escape(f"{short}. {long}")
-        if f"{name}.tex" in files:
-            kind = "figure" if name.startswith("fig_") else "table"
-            lines.append(PANEL % (rf"\input{{{name}}}", kind, *caption))
-        elif f"{name}.pdf" in files:
-            lines.append(PANEL % (FIGURE % name, "figure", *caption))
-    return "\n".join([*lines, r"\end{document}", ""])
+        suffix = next((suffix for suffix in (".tex", ".pdf") if name + suffix in files), "")
+        kind = "figure" if name.startswith("fig_") else "table"
+        panels += [(name, suffix, kind, escape(short), escape(f"{short}. {long}"))] if suffix else []
+    env = jinja2.Environment(**DELIMITERS, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701  LaTeX, escaped
+    template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(title=escape(title or "Tables and figures"), panels=panels)

@@ -26,13 +26,11 @@ NAME = re.compile(r"[\w-]*(\.[a-z]+)+")  # a string that may name a file beside 
 def read_json(path: Path) -> object:
     """Return a file's content, or None if it is missing or not JSON.
 
-    Raise PermissionError if it may not be read: the outputs that it records must not be generated again.
+    Raise OSError if it may not be read: the outputs that it records must not be generated again.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError:
-        raise
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
 
 

@@ -117,21 +117,17 @@ def explain_hub_errors(source: str, revision: str | None) -> Iterator[None]:
     import httpx2
     from huggingface_hub import errors
 
+    far = "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
     try:
         yield
     except Exception as error:  # of its client, or of a library that the client uses
         failed = f"can't be downloaded from the hub: {first_line(error)}"
-        far = "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
-        remedies: list[tuple[Any, str]] = [
-            (errors.GatedRepoError, "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)"),
-            (errors.RevisionNotFoundError, f"has no revision '{revision}'; `revision: null` takes the newest"),
-            (
-                errors.RepositoryNotFoundError,
-                "is not on the hub, or needs access: check its spelling, or `hf auth login`",
-            ),
-            (errors.HfHubHTTPError, failed),
-            ((OSError, httpx2.TransportError), far),
-            (Exception, failed),
-        ]
-        said = next(said for kind, said in remedies if isinstance(error, kind))
+        remedies: dict[Any, str] = {  # the first that fits
+            errors.GatedRepoError: "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)",
+            errors.RevisionNotFoundError: f"has no revision '{revision}'; `revision: null` takes the newest",
+            errors.RepositoryNotFoundError: "is not there, or needs access: check its spelling, or `hf auth login`",
+            errors.HfHubHTTPError: failed,
+            (OSError, httpx2.TransportError): far,
+        }
+        said = next((said for kind, said in remedies.items() if isinstance(error, kind)), failed)
         raise UserError(f"repository '{source}' {said}") from error

@@ -68,15 +68,15 @@ def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[s
     if isinstance(spec, params.Dataset):
         places.append(spec.split_ids or "")
     else:
-        places = [*([] if spec.gguf else places), (spec.responses or "").format(dataset=dataset)]
+        answers = spec.responses_to(dataset)
+        served = [answers, *sorted(answers.parent.glob(f"{dataset}.*.responses.jsonl"))] if answers else []
+        places = [*([] if spec.gguf else places), *map(str, served)]
     sums = {}
     for place in filter(None, places):
-        path, public = local_path(place), public_path(place)
-        if os.path.isfile(path):  # pathlib raises for a name too long
-            sums[public] = checksum(place)
-        for file in path.rglob("*") if os.path.isdir(path) else ():
-            if file.is_file() and not file.name.startswith("."):
-                sums[f"{public}/{file.relative_to(path).as_posix()}"] = checksum(str(file))
+        path, public = local_path(place), Path(public_path(place))
+        for file in [path, *path.rglob("[!.]*")] if os.path.exists(path) else ():  # is_file raises for a name too long
+            if file.is_file():
+                sums[(public / file.relative_to(path)).as_posix()] = checksum(str(file))
     return sums
 
 

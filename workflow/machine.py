@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +18,8 @@ from filelock import FileLock, Timeout
 
 from lib.paths import ROOT, UserError
 from workflow.fingerprint import digest
-from workflow.installer import DRIVER
 from workflow.pipeline import Run
 
-LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 SAMPLING_BYTES = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
 SPARE = 1.1  # memory for weights, in multiples of their size
 
@@ -86,11 +83,12 @@ def short_tempdir() -> Path:
 
 
 def list_gpus() -> list[str]:
-    """Return the words of CUDA_VISIBLE_DEVICES, one for a job each; without it, the UUIDs of all GPUs."""
+    """Return the words of CUDA_VISIBLE_DEVICES, one for a job each; without it, the UUIDs of all
+    GPUs that nvidia-smi lists."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [word.strip() for word in chosen.split(",") if word.strip() not in ("", "-1")]
-    return list(memory_by_gpu()) or list_gpus_of_torch()
+    return list(memory_by_gpu())
 
 
 def memory_by_gpu() -> dict[str, float]:
@@ -98,17 +96,6 @@ def memory_by_gpu() -> dict[str, float]:
     _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
     rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
     return {uuid: 2**20 * float(size) for uuid, size in rows}
-
-
-def list_gpus_of_torch() -> list[str]:
-    """Return the GPUs that PyTorch finds without nvidia-smi, as in some containers.
-
-    It runs in a separate process, because a process that has initialized CUDA cannot be forked.
-    """
-    if not any(map(os.path.exists, DRIVER)):
-        return []
-    code, found = run_program(sys.executable, "-c", LOOK)
-    return [] if code else [f"GPU-{uuid}" for uuid in found.split()]
 
 
 def find_place(on_gpu: bool, gpus: int = 1) -> tuple[str, float]:

@@ -14,19 +14,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lib import params
 from lib.paths import ROOT, UserError, first_line
 from workflow import hub, keys, preload
 from workflow.pipeline import PUBLISHED, Job
 from workflow.progress import describe_system_error, redact_paths
-
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 
@@ -54,20 +51,7 @@ class Progress:
         pass
 
 
-def notebook_to_run(job: Job, scratch: Path) -> str:
-    """Return the notebook to run; for `published` a copy without the cells tagged `run`, which need a run."""
-    if job.run.name != PUBLISHED:
-        return job.notebook.path
-    import nbformat
-
-    nb = nbformat.read(ROOT / job.notebook.path, as_version=4)
-    nb.cells = [cell for cell in nb.cells if "run" not in cell.metadata.get("tags", [])]
-    path = scratch / f"{job.notebook.name}.ipynb"
-    nbformat.write(nb, path)
-    return str(path)
-
-
-def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
+def execute(job: Job, scratch: Path, tell: Tell) -> Any:
     """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the kernel dies."""
     preload.skip_unused_import()
     from nbclient.exceptions import DeadKernelError
@@ -84,11 +68,13 @@ def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
         "progress_bar": False,
         "stdout_file": Progress(tell),
         "start_timeout": 120,
+        # cells tagged `run` need one, and `published` is none
+        "skip_cells_with_tag": "run" if job.run.name == PUBLISHED else "skip-execution",
         "config": Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
     }
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
     try:
-        return execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
+        return execute_notebook(job.notebook.path, job.executed, **options)
     except PapermillExecutionError as error:
         if error.ename != "MissingSignal":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None
@@ -166,7 +152,7 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     return seconds
 
 
-def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> "NotebookNode":
+def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
     """Execute the notebook in a kernel with an environment of its own."""
     if preload.can_fork_kernel(job):
         preload.fork_kernels()
@@ -185,7 +171,7 @@ def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) ->
     return execute(job, scratch, tell)
 
 
-def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
+def export_outputs(job: Job, nb: Any) -> list[str]:
     """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
     from workflow import export
 
@@ -211,5 +197,6 @@ def redirected_output(log: Path, raw: Path) -> Iterator[None]:
             os.dup2(number, stream)
             os.close(number)
         lines = filter(str.strip, raw.read_text(encoding="utf-8", errors="replace").splitlines())
-        if text := "".join(map(redact_paths, lines)):
-            log.write_text(text, encoding="utf-8")
+        with suppress(OSError):  # a full disk: the failure itself is told
+            if text := "".join(map(redact_paths, lines)):
+                log.write_text(text, encoding="utf-8")

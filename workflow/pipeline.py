@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from lib import params
 from lib.paths import ROOT, UserError, nearest
 from workflow import rules
 from workflow.fingerprint import code_cells, declared_parameters, import_closure, write_json
@@ -16,7 +17,7 @@ from workflow.rules import Notebook
 
 REPLAY, PUBLISHED = "replay", "published"
 SHIPPED = "artifacts/shipped"
-LONGER = 13  # a thinking model generates about this many times more tokens
+LONGER = 1.2  # a thinking model generates more tokens: its jobs come before those alike of other models
 
 
 def command_of(run: str) -> str:
@@ -29,24 +30,18 @@ def command_of(run: str) -> str:
 class Run:
     """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.
 
-    `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
-    `thinking`: models that think. `small`: models that run on the processor everywhere
-    (lib.parameter_types.SMALL), on one thread: it is the fastest, and its results do not
-    depend on the machine's cores. They are known once jobs start.
-    `spread`: models whose layers are spread over all GPUs.
-    `slurm`: sbatch's options by notebook, empty for a run on this machine. On a cluster each job counts the cores and
-    GPUs of its node."""
+    `wanted`: names of notebooks, if only these and their upstream run. `slurm`: sbatch's options by notebook, empty for
+    a run on this machine; on a cluster each job counts the cores and GPUs of its node. `small`: models that run on the
+    processor everywhere (lib.parameter_types.SMALL), on one thread: it is the fastest, and its results do not depend on
+    the machine's cores. They are known once jobs start."""
 
     name: str
     values: dict = field(hash=False)
     cores: int = 1
     gpus: int = 0
     wanted: tuple[str, ...] = field(default=(), hash=False)
-    absent: tuple[str, ...] = field(default=(), hash=False)
-    thinking: tuple[str, ...] = field(default=(), hash=False)
     small: tuple[str, ...] = field(default=(), hash=False)
     slurm: dict = field(default_factory=dict, hash=False)
-    spread: tuple[str, ...] = field(default=(), hash=False)
 
     @property
     def folder(self) -> str:
@@ -61,6 +56,10 @@ class Run:
     @property
     def figures(self) -> str:
         return f"figures/{self.name}"
+
+    @cached_property
+    def specs(self) -> dict[str, params.Model]:
+        return {name: params.load_model_config(name) for name in self.values["models"]}
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -84,7 +83,7 @@ class Run:
         """Every job of the run, upstream first."""
         jobs = []
         for row in self.notebooks:
-            pairs = [pair for pair in self.pairs if row.imports_responses == (pair[0] in self.absent)]
+            pairs = [pair for pair in self.pairs if row.imports_responses != self.specs[pair[0]].at_hand]
             jobs += [Job(self, row, *pair) for pair in pairs] if row.per_pair else [Job(self, row)]
         return tuple(jobs)
 
@@ -93,7 +92,7 @@ class Run:
         """Estimated seconds, by job, of the job and its longest downstream chain."""
         chains = dict.fromkeys((job.name for job in self.jobs), 0)
         for job in reversed(self.jobs):
-            long = LONGER if job.model in self.thinking else 1
+            long = LONGER if job.model and self.specs[job.model].thinking else 1
             chains[job.name] += round(60 * job.notebook.minutes * long)
             for above in job.upstream:
                 chains[above.name] = max(chains[above.name], chains[job.name])
@@ -170,7 +169,7 @@ class Job:
         """The number of GPUs that it uses."""
         if not self.notebook.runs_model or self.model in self.run.small:
             return 0
-        return self.run.gpus if self.model in self.run.spread else min(1, self.run.gpus)
+        return self.run.gpus if self.run.specs[self.model].gpus == "all" else min(1, self.run.gpus)
 
     @property
     def upstream(self) -> list["Job"]:
@@ -199,8 +198,7 @@ class Job:
         """Files that it reads: outputs of upstream jobs, and in a replay the shipped signals."""
         paths = list(self.notebook.data)
         for job in self.upstream:
-            read = job.written(self.run.folder, self.notebook.read_of(job.notebook))
-            paths += [path for path in job.outputs if path in read]
+            paths += job.written(self.run.folder, self.notebook.read_of(job.notebook))
         for row in rules.NOTEBOOKS if self.run.replayed else ():
             for pair in self.run.pairs if row.runs_model else ():
                 folder = f"{SHIPPED}/{self.run.replayed}"

@@ -21,17 +21,8 @@ def plan(args: Namespace) -> Run:
     if args.data_dir:
         os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
     values = choose_values(args)
-    specs = {name: params.load_model_config(name) for name in values["models"]}
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(
-        args.run,
-        values,
-        args.cores or here,
-        wanted=finding.NEEDS[args.finding] if args.finding else (),
-        absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
-        thinking=tuple(name for name, spec in specs.items() if spec.thinking),
-        spread=tuple(name for name, spec in specs.items() if spec.gpus == "all"),
-    )
+    run = Run(args.run, values, args.cores or here, wanted=finding.NEEDS[args.finding] if args.finding else ())
     if args.slurm:
         options = slurm.read_options(Path(args.slurm))
         has_gpu = any(slurm.requests_gpu(options[row.name]) for row in run.notebooks if row.runs_model)

@@ -34,6 +34,40 @@ def describe_system_error(problem: OSError) -> str:
     return f"{problem.strerror or problem}{where}"
 
 
+SHOWN = {  # by notebook: the frame that it makes, and estimators of it
+    "01": ("generations", ("ans_avg", "seq_avg")),
+    "01b": ("generations", ("ans_avg", "seq_avg")),
+    "03": ("verification", ("p_true", "p_true_insitu")),
+    "04": ("dropout", ("c_bald",)),
+}
+
+
+def first_numbers(job: Job) -> str:
+    """Return what 02 to 04 compute of a finished job's evaluation rows: the share right and each estimator's ECE.
+
+    They are shown and not kept. So any failure, of frames too, counts as having none.
+    """
+    if job.notebook.number not in SHOWN:
+        return ""
+    kind, names = SHOWN[job.notebook.number]
+    try:
+        from lib import store  # slow to import, and a start with nothing to do shows no numbers
+        from lib.params import EvaluationChoices
+        from lib.score import confidence, estimators, interpretation, metrics
+
+        choices, pair = EvaluationChoices.of(job.run.values), f"{job.model}__{job.dataset}"
+        kinds = dict.fromkeys(("generations", kind))
+        frames = {name: store.read_frame(store.frame_path(job.run.name, name, pair)) for name in kinds}
+        responses = interpretation.interpret_responses(frames["generations"], choices)
+        passes = confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
+        scores = confidence.confidence_frame(responses, frames.get("verification"), passes, choices, names)
+        value = metrics.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
+        errors = [f"{estimators.ESTIMATORS[name].plain} {value[name, 'ece']:.3f}" for name in names]
+        return f"; {value['', 'acc']:.1%} right; ECE of {', '.join(errors)}"
+    except Exception:
+        return ""
+
+
 class Board:
     """The progress display of some jobs. `failures`: exit code and text of each."""
 
@@ -57,7 +91,7 @@ class Board:
         elif event == "end":
             self.ended.add(job)
             self.ran += 1
-            text = f"{seconds:.1f} s"
+            text = f"{seconds:.1f} s{first_numbers(job)}"
         count = f"[{len(self.ended)}/{len(self.jobs)}]"
         margin = count if job in self.ended else " " * len(count)
         transient = event == "progress" and sys.stdout.isatty()

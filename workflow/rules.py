@@ -10,7 +10,7 @@ class Notebook:
 
     `runs_model`: once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model and
     dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
-    `imports_responses`: runs for a model whose weights are missing, and reads its file of responses.
+    `imports_responses`: runs for a model whose weights are missing, and reads what its server answered.
     `minutes`: estimated time of a job; the longest chains of jobs start first.
     `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
     `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
@@ -27,7 +27,7 @@ class Notebook:
     name: str
     runs_model: bool = False
     imports_responses: bool = False
-    minutes: float = 0.1
+    minutes: float = 0.05
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
@@ -71,22 +71,21 @@ RATE = (  # the code of lib/score that chooses the dropout rate
 )
 PAIR = "{model}__{dataset}.parquet"
 RESPONSES = ("01_generate/generations", "01b_import/generations")
-SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
+SIGNALS = (*RESPONSES, "01b_import/verification", "03_ptrue_insitu", "04_mc_dropout_grid")
 READ = ("include_thinking",)  # for every notebook that reads signals
 READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
 SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
 PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
-EXPORT = ("workflow/export.py",)
+EXPORT = ("workflow/export.py", "workflow/results.tex.jinja")
 SHIPPED_PAIRS = {"demo": ("tiny-llama__demo-easy", "tiny-llama__demo-medium"),
                  "small": ("qwen2.5-coder-1.5b__svamp", "qwen2.5-coder-1.5b__gsm8k")}  # fmt: skip
 OVERVIEW = tuple(f"artifacts/shipped/{run}/{kind}/{pair}.parquet" for run, pairs in SHIPPED_PAIRS.items()
                  for kind in ("generations", "verification", "dropout") for pair in pairs)  # fmt: skip
 NOTEBOOKS = (
-    Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
     Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
              undeclared=("max_batch_tokens", "n_temperature_nodes")),
-    Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}",)),
-    Notebook("02_single_pass", reads=RESPONSES, data=PAPER, writes=("confidence/single_pass.parquet",),
+    Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}", f"verification/{PAIR}")),
+    Notebook("02_single_pass", minutes=0.1, reads=RESPONSES, data=PAPER, writes=("confidence/single_pass.parquet",),
              undeclared=("include_thinking", "n_bins_ablation", "bin_models")),
     Notebook("03_ptrue_insitu", runs_model=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
     Notebook("04_mc_dropout_grid", runs_model=True, minutes=1, reads=("01_generate/generations",), optional=True,
@@ -96,20 +95,21 @@ NOTEBOOKS = (
     Notebook("04b_ablation", runs_model=True, reads=("01_generate/generations",), optional=True,
              writes=(f"ablation/{PAIR}",),
              decided_by=("lib/score/prompt_ablation.py", "lib/score/estimators.py:seq_avg")),
-    Notebook("05_calibration", reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed", "resamples"),
+    Notebook("05_calibration", minutes=0.2, reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed", "resamples"),
              writes=("calibration/confidence.parquet", "calibration/results.parquet")),
-    Notebook("06_sample_efficiency", reads=RESPONSES, data=PAPER, undeclared=(*READ, "logprobs_from"),
+    Notebook("06_sample_efficiency", minutes=0.1, reads=RESPONSES, data=PAPER, undeclared=(*READ, "logprobs_from"),
              writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=RESPONSES, data=PAPER, undeclared=READ,
              writes=("calibration/transfer.parquet",)),
-    Notebook("09_beyond", reads=SIGNALS, data=PAPER, decided_by=EXPORT, undeclared=(*READ_ALL, "seed"),
+    Notebook("09_beyond", minutes=0.5, reads=SIGNALS, data=PAPER, decided_by=EXPORT, undeclared=(*READ_ALL, "seed"),
              folders=("calibrators",),
              writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet",
                      "exported/09_beyond.json")),
-    Notebook("08_tables", exports=True, undeclared=(*SHOWN, "resamples"), data=PAPER, decided_by=EXPORT,
+    Notebook("08_tables", exports=True, minutes=0.2, undeclared=(*SHOWN, "resamples"), data=PAPER, decided_by=EXPORT,
              writes=("exported/08_tables.json",),
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
                     "09_beyond/selective")),
+    Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
 )  # fmt: skip
 REPORT = Notebook("report", module="workflow/report.py", reads=("08_tables/exported", "09_beyond/exported"), data=PAPER,
                   decided_by=("workflow/report.html.jinja",))  # fmt: skip

@@ -15,6 +15,7 @@ from argparse import Namespace
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from lib import params
@@ -70,6 +71,8 @@ def execute_command(args: Namespace) -> int:
     run = plan(args)
     if args.verb == "check":
         return check.main(run)
+    if args.verb in ("requests", "ask"):
+        return import_module(f"workflow.{args.verb}").main(run, args)  # slow to import, and other verbs do not need it
     if (code := make(args, run)) or args.dry_run:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():

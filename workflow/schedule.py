@@ -114,13 +114,7 @@ class Schedule:
             if job in self.board.ended:
                 self.order.done(job)
             elif job not in self.board.failed:
-                self.board.show(job, "fail", text=killed_text(job), code=1)
+                said = "killed before it could say why, most likely out of memory; the same command goes on from here"
+                self.board.show(job, "fail", text=f"{job.title}: {said}, with --cores 1 one notebook at a time")
             return
         self.board.show(job, event, **facts)
-
-
-def killed_text(job: Job) -> str:
-    return (
-        f"{job.title}: killed before it could say why, most likely out of memory; the same command goes on from here, "
-        f"with --cores 1 one notebook at a time (log: {job.log})"
-    )

@@ -31,8 +31,6 @@ VISIBLE_SECONDS = 120  # until one node's files must be visible on another
 CANCEL_SECONDS = 60  # until canceled jobs must have ended
 LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
 ROWS = (*NOTEBOOKS, REPORT)
-OURS = ("array", "chdir", "dependency", "job-name", "kill-on-invalid-dep", "open-mode", "output", "parsable", "requeue",
-        "signal", "test-only", "wrap")  # fmt: skip
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
 
 
@@ -48,9 +46,6 @@ def read_options(path: Path) -> dict[str, dict]:
             raise UserError(f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}")
         if not isinstance(options, dict):
             raise UserError(f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`")
-        for option, value in options.items():
-            if option in OURS or not isinstance(value, (str, int)):
-                raise UserError(f"{path.name}: '{option}' of {name} can't be set to {value!r}")
     return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in ROWS}
 
 
@@ -64,14 +59,11 @@ def sbatch_words(options: dict) -> list[str]:
 
 def check(run: Run) -> None:
     """Raise UserError if SLURM would refuse the jobs of a notebook, for example for an unknown partition."""
-    known: dict[str, str] = {}
-    for row in run.notebooks:
-        words = sbatch_words(run.slurm[row.name])
-        if str(words) not in known:
-            code, said = run_program("sbatch", "--test-only", *words, "--wrap=true")
-            known[str(words)] = first_error(said) if code else ""
-        if why := known[str(words)]:
-            raise UserError(f"SLURM refuses the jobs of {row.name}: {why}")
+    names = {tuple(sbatch_words(run.slurm[row.name])): row.name for row in reversed(run.notebooks)}
+    for words, name in names.items():
+        code, said = run_program("sbatch", "--test-only", *words, "--wrap=true")
+        if code:
+            raise UserError(f"SLURM refuses the jobs of {name}: {first_error(said)}")
 
 
 def first_error(said: str) -> str:
@@ -132,7 +124,7 @@ class Submission:
     def __init__(self, run: Run, board: Board, taken: dict[str, str]):
         self.run, self.board = run, board
         self.numbers = {job: taken[job.name] for job in board.jobs if job.name in taken}
-        self.shown = {job: index_of_start(job) for job in self.numbers}  # number of events
+        self.shown: dict[Job, int] = {}  # number of events
         self.open = list(board.jobs)
         self.skipped: set[Job] = set()
 
@@ -191,31 +183,20 @@ class Submission:
         for job in list(self.open):
             number = self.numbers[job]
             state = queue[number][1] if number in queue else state_of_ended(number)
-            if state not in ENDED or state == "COMPLETED" and self.waits_for_event(job):
+            if state not in ENDED or state == "COMPLETED" and is_recent(ROOT / job.events):
                 continue
             self.open.remove(job)
             if (self.skipped | self.board.failed).isdisjoint(job.upstream):
-                self.board.show(job, "fail", text=ended_text(job, number, state))
+                said = f"{state} (job {number}); the same command goes on from here (log: {job.log}.slurm)"
+                self.board.show(job, "fail", text=f"{job.title}: ended by the cluster: {said}")
             else:
                 self.skipped.add(job)
-
-    def waits_for_event(self, job: Job) -> bool:
-        """Whether the last event of a completed job may still be on its way through the shared folder."""
-        file = ROOT / job.events
-        return not file.exists() or time.time() - file.stat().st_mtime < VISIBLE_SECONDS
 
 
 def state_of_ended(number: str) -> str:
     """Return the state of a job that squeue has forgotten, by sacct if the cluster keeps accounts."""
     code, said = run_program("sacct", "-X", "-n", "-P", "-j", number, "-o", "State")
     return said.split()[0] if said.split() and not code else "FAILED"
-
-
-def ended_text(job: Job, number: str, state: str) -> str:
-    return (
-        f"{job.title}: ended by the cluster: {state} (job {number}); the same command goes on from here "
-        f"(log: {job.log}.slurm)"
-    )
 
 
 # ---- events ----------------------------------------------------------------------------------------------------
@@ -227,6 +208,11 @@ def append_event(job: Job, event: str, **facts: object) -> None:
         file.write(json.dumps({"event": event, **facts}) + "\n")
 
 
+def is_recent(file: Path) -> bool:
+    """Whether the last event of a completed job may still be on its way through the shared folder."""
+    return not file.exists() or time.time() - file.stat().st_mtime < VISIBLE_SECONDS
+
+
 def read_events(job: Job) -> list[dict]:
     """Return the events of a job so far. The last line may be incomplete."""
     events = []
@@ -234,9 +220,3 @@ def read_events(job: Job) -> list[dict]:
         for line in (ROOT / job.events).read_text(encoding="utf-8").splitlines():
             events.append(json.loads(line))
     return events
-
-
-def index_of_start(job: Job) -> int:
-    """Return the index of the last event that tells of a start."""
-    kinds = [event["event"] for event in read_events(job)]
-    return len(kinds) - 1 - kinds[::-1].index("start")

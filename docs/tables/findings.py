@@ -1,56 +1,53 @@
-"""`python docs/tables/findings.py` renews README's table of findings: each with its command and how many of its claims
-hold, from the paper's numbers, the shipped signals of the demo, and the stored report of the real models."""
+"""`python docs/tables/findings.py` renews README's table of findings: how many of their claims hold on the paper's
+numbers, on the demo and on the real models, as the stored reports of both replays say."""
 
 import json
 import lzma
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
-from lib.analysis import run_results  # noqa: E402
-from lib.paper.claims import Claim  # noqa: E402
-from lib.paper.numbers_of_paper import published  # noqa: E402
-from lib.paper.verdicts import CLAIMS, FINDINGS, Verdict, judge_all  # noqa: E402
-from lib.params import EvaluationChoices, load_profile  # noqa: E402
+from lib.paper.verdicts import CLAIMS, FINDINGS  # noqa: E402
 from workflow import finding  # noqa: E402
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
-MINUTES = {"1": 5, "2": 4, "3": 2, "4": 5}
+SIDES = (
+    ("replay", "paper"),
+    ("replay", "here"),
+    ("replay-small", "here"),
+)  # report, and side: paper, demo, real models
 
 
-def counted(verdicts_of: dict[str, Verdict]) -> str:
-    held = [one.held for one in verdicts_of.values() if one.held is not None]
-    return f"{sum(held)} of {len(held)}"
-
-
-def counted_in_report(run: str, side: str, claims: list[Claim]) -> str:
-    """How many of the claims hold in the golden report of a run, `here` or on the numbers of the `paper`."""
+@cache
+def judged(run: str) -> dict[str, dict[str, str]]:
+    """By claim, what the golden report of a run says of it: `here`, `here_said`, `paper`, `paper_said`."""
     report = json.loads(lzma.decompress((ROOT / f"tests/blackbox/goldens/{run}.json.xz").read_bytes()))
-    verdict_of = dict(re.findall(rf'^/(\w+)/{side}: "(.*)"$', report["rep_findings"], flags=re.M))
-    verdicts = [verdict_of[claim.name] for claim in claims]
+    found: dict[str, dict[str, str]] = {claim.name: {} for claim in CLAIMS}
+    for name, side, said in re.findall(r'^/(\w+)/((?:here|paper)\w*): "(.*)"$', report["rep_findings"], flags=re.M):
+        found[name][side] = said
+    return found
+
+
+def count(run: str, side: str, groups: str = "") -> str:
+    """How many claims hold of those that can be judged, of all or of the groups that match."""
+    verdicts = [judged(run)[claim.name][side] for claim in CLAIMS if re.match(groups, claim.group)]
     return f"{verdicts.count('holds')} of {sum(verdict in ('holds', 'does not hold') for verdict in verdicts)}"
 
 
 def table() -> str:
-    """The findings, each with its command and how many of its claims hold."""
-    demo = load_profile("demo")
-    moved = {"transfer_models": demo.transfer_models, "transfer_datasets": demo.transfer_datasets}
-    head = ("finding", "command", "minutes", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
+    """The findings, each with its notebooks and how many of its claims hold; then the other claims, and all."""
+    head = ("finding", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
+    rows = [(f"{number}. {FINDINGS[f'Finding {number}']}", ", ".join(name.split("_")[0] for name in names),
+             f"Finding {number}") for number, names in finding.NEEDS.items()]  # fmt: skip
+    rows += [("Abstract and introduction", "08", "(?!Finding)"), ("All claims", "", "")]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for number, notebooks in finding.NEEDS.items():
-        some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
-        pairs, kinds = (demo.models, demo.datasets), finding.frame_kinds(number)
-        signals = run_results.load_signals("replay", *pairs, EvaluationChoices(), kinds)
-        here = run_results.results_of_run("replay", signals, *pairs, kinds=kinds, **moved)
-        sides = [counted(judge_all(results, some)) for results in (published(), here)]
-        sides.append(counted_in_report("replay-small", "here", some))
-        names = ", ".join(name.split("_")[0] for name in notebooks)
-        said, command = FINDINGS[f"Finding {number}"], f"`./run_all.sh finding {number}`"
-        lines.append(f"| {number}. {said} | {command} | {MINUTES[number]} | {names} | {' | '.join(sides)} |")
+    for said, notebooks, groups in rows:
+        lines.append(f"| {said} | {notebooks} | {' | '.join(count(*side, groups) for side in SIDES)} |")
     return "\n".join(lines)
 
 

@@ -50,7 +50,7 @@ class Signals:
     choices: EvaluationChoices
     responses: pd.DataFrame = field(repr=False)
     sets: DataByPair = field(repr=False)
-    confidence: pd.DataFrame = field(repr=False)
+    confidence: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
 
 
 def load_signals(
@@ -60,12 +60,15 @@ def load_signals(
     choices: EvaluationChoices,
     kinds: Collection[str] = ALL_KINDS,
 ) -> Signals:
-    """Load the signals of a run, or the shipped ones; for unavailable models only the responses.
+    """Load the signals of a run, or the shipped ones.
 
     `kinds`: which frames to read beside the generations. Raise UserError if there are neither own nor shipped ones;
-    passes may be missing.
+    passes may be missing, and the verification of models that are not at hand.
     """
-    asked, passed = (params.models_at_hand(models) if kind in kinds else [] for kind in ("verification", "dropout"))
+    here = params.models_at_hand(models)
+    served = {name.split("__")[0] for name in store.stored_frames(run, "verification")}
+    asked = [name for name in models if name in {*here, *served} and "verification" in kinds]
+    passed = here if "dropout" in kinds else []
     generations = store.load_frames(run, "generations", models, datasets)[0]
     verification = store.load_frames(run, "verification", asked, datasets)[0]
     dropout = store.load_frames(run, "dropout", passed, datasets, may_lack=True)[0]
@@ -78,8 +81,14 @@ def interpret_signals(
     """Return the signals of these frames under the choices. Raise UserError if these leave no response."""
     responses = interpret_responses(generations, choices)
     sets = calibration_data(generations, responses)
-    confidence = confidence_frame(responses, verification, rows_at_selected_rate(dropout, choices), choices)
-    return Signals(generations, verification, dropout, choices, responses, sets, confidence)
+    return score_signals(Signals(generations, verification, dropout, choices, responses, sets))
+
+
+def score_signals(signals: Signals) -> Signals:
+    """Return the signals with the confidence of every estimator under their choices."""
+    passes = rows_at_selected_rate(signals.dropout, signals.choices)
+    scores = confidence_frame(signals.responses, signals.verification, passes, signals.choices)
+    return replace(signals, confidence=scores)
 
 
 # ---- frames

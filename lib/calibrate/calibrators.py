@@ -19,7 +19,6 @@ from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
@@ -31,7 +30,12 @@ Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights 
 
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
-    return score if isinstance(score, AnswerLogits) else column_or_1d(score, dtype=float)
+    if isinstance(score, AnswerLogits):
+        return score
+    rows = np.asarray(score, dtype=float)
+    if rows.ndim != 1:
+        raise ValueError(f"scores must be a 1d array, not of shape {rows.shape}")
+    return rows
 
 
 class Calibrator(BaseEstimator):
@@ -73,7 +77,8 @@ class Calibrator(BaseEstimator):
         self.note_ = "one class only" if len(set(y)) < 2 else ""
         self.constant_ = self._constant(y)
         if self.constant_ is None:
-            self._fit(score, y, w)
+            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # all is checked by now
+                self._fit(score, y, w)
         return self
 
     def predict(self, score: Any, joint: bool = False) -> np.ndarray:
@@ -105,12 +110,7 @@ class Calibrator(BaseEstimator):
     def fit_many(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
         own = clone(self)  # so that this calibrator stays as it is
-
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
-
-        return predict
+        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(new)
 
     def _constant(self, y: np.ndarray) -> float | None:
         """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""

@@ -209,17 +209,29 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     return pd.DataFrame(written, columns=[*PAIR, "estimator", "calibrator", "rows", "file"])
 
 
-def calibrator_record(fit: Fit) -> dict[str, Any]:
-    """Return the contents of a file. Raise UserError for attributes that are no numbers, texts or arrays."""
+def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
+    """Return the contents of a file, with further `facts`.
+
+    Raise UserError for attributes that are no numbers, texts or arrays.
+    """
     model, dataset = fit.pair
     record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
-              "input": fit.kind, "attributes": vars(fit.calibrator)}  # fmt: skip
+              "input": fit.kind, "attributes": vars(fit.calibrator), **facts}  # fmt: skip
     try:
         record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
     except (AttributeError, ValueError) as error:
         name = type(fit.calibrator).__name__
         raise UserError(f"the calibrator {name} can't be kept as a file: {first_line(error)}") from None
     return record | {"sha256": store.digest(record)}
+
+
+def read_calibrator_record(path: Path) -> dict[str, Any]:
+    """Return the contents of a file, which `calibrator_record` made. Raise UserError as `load_calibrator`."""
+    where = relative_path(path)
+    record = parse_json(read_bytes(path, where), where)
+    if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
+        raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
+    return record
 
 
 def load_calibrator(path: Path | str) -> Calibrator:
@@ -235,11 +247,12 @@ def load_calibrator(path: Path | str) -> Calibrator:
     UserError
         If the file is missing or modified, or its method is not declared.
     """
-    path, where = Path(path), relative_path(Path(path))
-    record = parse_json(read_bytes(path, where), where)
-    if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
-        raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
-    calibrator = METHODS[check_choice("method", record["method"], METHODS)].inputs[record["input"]]()
-    for name, value in record["attributes"].items():
-        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    record = read_calibrator_record(Path(path))
+    try:
+        method = METHODS[check_choice("method", record["method"], METHODS)]
+        calibrator = method.inputs[record["input"]]()
+        for name, value in record["attributes"].items():
+            setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{relative_path(Path(path))} is not a calibrator as 09 writes it: {error!r}") from None
     return calibrator

@@ -12,17 +12,19 @@ NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory", re.I
 oom_splits: list[int] = []  # sizes of the batches that this process had to halve
 
 
-def batch_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+def batch_by_length(lengths: Sequence[int], max_tokens: int, *, equal: bool = False) -> list[list[int]]:
     """Return the indices of the sequences in each batch, shortest first.
 
     Parameters
     ----------
     lengths : tokens of each sequence
     max_tokens : tokens of a batch; a single sequence may exceed it
+    equal : whether all sequences of a batch have one length, so that they need no padding
     """
     groups: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if groups and len(groups[-1]) < max_tokens // lengths[i]:
+        joins = bool(groups) and not (equal and lengths[groups[-1][0]] != lengths[i])
+        if joins and len(groups[-1]) < max_tokens // lengths[i]:
             groups[-1].append(i)
         else:
             groups.append([i])
@@ -30,11 +32,17 @@ def batch_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def map_by_length(
-    work: Callable[[list], list], items: Sequence[Any], lengths: Sequence[int], max_tokens: int, what: str
+    work: Callable[[list], list],
+    items: Sequence[Any],
+    lengths: Sequence[int],
+    max_tokens: int,
+    what: str,
+    *,
+    equal: bool = False,
 ) -> list[Any]:
     """Apply `work` to the batches of `batch_by_length` and return the results in the order of the items."""
     results: dict[int, Any] = {}
-    for group in batch_by_length(lengths, max_tokens):
+    for group in batch_by_length(lengths, max_tokens, equal=equal):
         results |= zip(group, retry_in_halves_on_oom(work, [items[i] for i in group], what), strict=True)
     return [results[i] for i in range(len(items))]
 

@@ -84,7 +84,7 @@ class ImportedResponses:
         """Describe how many questions the file answers, and how others and unusual responses are treated."""
         count, asked = self.facts["responses"], f"the {len(self.examples)} questions of {self.dataset}"
         answered = asked if count == len(self.examples) else f"{count} of {asked}"
-        lines = [f"{public_path(str(self.spec.responses).format(dataset=self.dataset))} answers {answered}"]
+        lines = [f"{public_path(str(self.spec.responses_to(self.dataset)))} answers {answered}"]
         for remark, names in self.find_remarks().items():
             lines.append(f"{len(names)} of {len(self.examples)} responses, the first to '{names[0]}', {remark}")
         texts = [one.text for one in self.responses.values()]
@@ -114,7 +114,8 @@ def imported_row(spec: Model, example: Example, response: Response, save_texts: 
         "eos": int(ended),
         **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
     }
-    return response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, save_texts)
+    row = response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, save_texts)
+    return row | {"prompt_tokens": response.prompt_tokens}
 
 
 # ---- with the model

@@ -80,6 +80,7 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
     return bare + f"\n\n{answers.CLOSING_TAG}\n\n" if bare.endswith("<think>") else prompt
 
 
+@lru_cache(maxsize=1)
 def query_ids(lm: LanguageModel) -> list[int]:
     """Return the token ids of the query after a response, without the space that Metaspace puts before every text."""
     ids = encode(lm, prompts.QUERY)
@@ -112,8 +113,8 @@ def encode_and_ask(
 ) -> list[OptionLogits]:
     """Return the option logits after each sequence of token ids, with every token encoded.
 
-    Padding is on the right, which causal attention never sees. A row of padding on the left sees nothing, and some
-    kernels return NaN for it.
+    In float32, rows of equal length are one batch, as in `score_responses`. Otherwise padding is on the right, which
+    causal attention never sees. A row of padding on the left sees nothing, and some kernels return NaN for it.
 
     Parameters
     ----------
@@ -126,7 +127,8 @@ def encode_and_ask(
         last = torch.tensor([[len(row) - 1] for row in batch]).to(lm.device)
         return option_logits(lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0])
 
-    return map_by_length(ask, sequences, list(map(len, sequences)), max_batch_tokens, f"model '{lm.name}'")
+    lengths, equal = list(map(len, sequences)), lm.model.dtype == torch.float32
+    return map_by_length(ask, sequences, lengths, max_batch_tokens, f"model '{lm.name}'", equal=equal)
 
 
 @torch.inference_mode()

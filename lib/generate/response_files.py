@@ -1,8 +1,8 @@
 """Files of existing responses, as JSON lines of two forms: our own, and that of an OpenAI batch.
 
 Our own line has an `example_id` and a `text`, `token_ids` or `logprobs`. A batch line has a `custom_id` and a
-`response` with a chat completion; OpenAI, vLLM and SGLang write it. Each line is read whole. Otherwise it is refused
-with its number and the remedy, because half of a response would silently have another answer or confidence.
+`response` with a chat completion. Each line is read whole. Otherwise it is refused with its number and the remedy,
+because half of a response would silently have another answer or confidence.
 """
 
 import codecs
@@ -33,16 +33,7 @@ ENDINGS = {
     "lost": "failed|content_?filter|safety|recitation|refusal|blocklist|prohibited|spii|tool|function|malformed",
 }
 # other fields that may not be ignored
-OTHER_PARTS = [
-    "thinking",
-    "reasoning",
-    "error",
-    "refusal",
-    "tool_calls",
-    "stop_reason",
-    "done_reason",
-    "token_logprobs",
-]
+OTHERS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason", "token_logprobs"]
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
@@ -63,6 +54,7 @@ class Response:
     thought: bool = False  # whether it begins with thinking, as far as the line tells
     finish_reason: str = "stop"  # or length
     remarks: list[str] = field(default_factory=list)  # what is unusual about it, as said of several
+    prompt_tokens: int = 0  # as the server counted them; 0 where it does not tell
 
     @property
     def empty(self) -> bool:
@@ -125,9 +117,7 @@ def wrap_tokens(value: Any) -> Any:
     entries = [entry for part in parts.values() for entry in (part if isinstance(part, list) else [part])]
     whole = all(isinstance(entry, dict) and {"token", "logprob"} <= entry.keys() for entry in entries)
     if not whole or parts.keys() - LoggedTokens.model_fields.keys():
-        raise ValueError(
-            'is no list [{"token": ..., "logprob": ...}, ...], as /v1/chat/completions returns it: ask that'
-        )
+        raise ValueError('is no list [{"token": ..., "logprob": ...}, ...]: ask /v1/chat/completions, which has it')
     return parts
 
 
@@ -150,19 +140,16 @@ class ResponseLine(Strict):
     token_ids: list[int] | None = None
     logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
+    prompt_size: int = 0  # tokens of the prompt, in a batch
 
 
 def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a line without fields of one's own, unless one may be a part of the response, or misspelled."""
+    known = ResponseLine.model_fields
     if not {"text", "token_ids", "logprobs"} & raw.keys():
         return raw
-    known = ResponseLine.model_fields
-    told = [
-        name
-        for name, value in raw.items()
-        if value and difflib.get_close_matches(name, [*known, *OTHER_PARTS], 1, 0.85)
-    ]
-    return {name: value for name, value in raw.items() if name in known or name in told}
+    near = {name: difflib.get_close_matches(name, [*known, *OTHERS], 1, 0.85) for name in raw}
+    return {name: value for name, value in raw.items() if name in known or (value and near[name])}
 
 
 def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
@@ -176,6 +163,7 @@ def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
         (choice,) = [body["choices"]] if isinstance(body["choices"], dict) else body["choices"]  # SGLang writes one
         message, told = choice["message"], {name: choice.get(name) for name in ("logprobs", "finish_reason")}
         thinking = message.get("reasoning_content") or message.get("reasoning")
+        told |= {"prompt_size": (body.get("usage") or {}).get("prompt_tokens", 0)}
         return line | told | {"text": message.get("content"), "reasoning_content": thinking}
     except (LookupError, TypeError, ValueError, AttributeError):
         remedy = "ask /v1/chat/completions, with `n: 1`"
@@ -198,18 +186,14 @@ def build_response(line: ResponseLine, where: str) -> Response:
     ended = stopped and END_MARK.fullmatch(last) is not None and not (last and text.endswith(last))
     body = pieces[: len(pieces) - ended]
     if (mark := NOT_DECODED.search("\n".join([*body, text]))) and not re.search(r"\s", text):
-        raise UserError(
-            f"{where}: {mark[0]!r} is a token's id, bytes or sign in the vocabulary: log tokens as their text"
-        )
+        raise UserError(f"{where}: {mark[0]!r} is a token's id, bytes or sign, not its text: log tokens as their text")
     if 0 < len(thinking) < len(tokens) and CLOSING_TAG not in "".join(body):
         body[len(thinking) - 1] += CLOSING_TAG  # which the server's parser removed
     checked = line.reasoning_content or (tokens and line.text is not None)
-    kept = align(body, line.reasoning_content or "", text, stopped) if checked else body
-    if kept is None:
+    if (kept := align(body, line.reasoning_content or "", text, stopped) if checked else body) is None:
         remedy = "leave out the one that is wrong, or serve without a parser"
         raise UserError(f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: {remedy}")
-    cut = len(kept) < len(body)
-    told = kept if cut else kept + pieces[len(body) :]
+    told = kept if (cut := len(kept) < len(body)) else kept + pieces[len(body) :]
     logprobs = [one.logprob for one in tokens[: len(told)]]
     unfinished, marked = line.finish_reason == "unfinished", min(logprobs, default=0) < LEAST
     return Response(
@@ -222,6 +206,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
         thought=bool(thinking or line.reasoning_content) or CLOSING_TAG in "".join([*kept, text]),
         finish_reason="stop" if stopped else "length",
         remarks=[UNFINISHED] * unfinished + [CUT] * cut + [MARKED] * marked,
+        prompt_tokens=line.prompt_size,
     )
 
 

@@ -2,10 +2,11 @@
 
 The engine returns only token ids. The pass computes each token's log-probability, under the model and under the
 sampling distribution. It also computes compressed logits at possible answer tokens, and in-situ P(True) after the
-query. Each response has its own pass, without padding, so its scores do not depend on other responses.
+query. There is no padding, and in float32 rows of equal length share a pass.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,9 @@ def score_responses(
 ) -> list[Scores]:
     """Return the scores of responses (token ids with the end token), in their order.
 
-    Each response is scored by itself, because a batch affects its last digits. The shared prefix of all prompts is
-    encoded once.
+    In float32, rows of equal length are one batch. They need no padding, so their numbers are those that they have
+    alone, but for the last digits on some processors. In half precision a batch would change more than these, so each
+    response has its own pass. The shared prefix of all prompts is encoded once.
 
     Raises
     ------
@@ -69,69 +71,103 @@ def score_responses(
         A row's logits are not finite, or it exceeds the device's memory.
     """
     prefix = encode_prefix(lm, requests[0].prompt_ids[: requests[0].shared_tokens])
+    rows = [Row(lm, *pair) for pair in zip(requests, responses, strict=True)]
+    work, lengths = partial(score_rows, lm, prefix, settings), [len(row.ids) for row in rows]
+    at_once = logits_at_once(lm) if lm.model.dtype == torch.float32 else 1
+    return map_by_length(work, rows, lengths, at_once, f"model '{lm.name}'", equal=True)
 
-    def score(pairs: list[tuple[Request, list[int]]]) -> list[Scores]:
-        return [score_response(lm, prefix, settings, *pair) for pair in pairs]
 
-    pairs = list(zip(requests, responses, strict=True))
-    return map_by_length(score, pairs, [1] * len(pairs), 1, f"model '{lm.name}'")  # one at a time
+class Row:
+    """A response as the pass reads it.
+
+    `ids` are those of prompt, response and query, and `kept` are the possible answer tokens. `last` is the number of
+    last ids that predict something, from the one before the response on.
+    """
+
+    def __init__(self, lm: LanguageModel, request: Request, response: list[int]):
+        body, query = response[:-1] if response[-1] in lm.eos else response, p_true.query_ids(lm)
+        self.name, self.response = request.example.example_id, response
+        self.ids, self.last = [*request.prompt_ids, *body, *query], len(body) + len(query) + 1
+        self.located = answers.locate_answer(answers.token_texts(lm.tokenizer, body), lm.spec.thinking)
+        self.kept = answer_positions(self.located, max(len(body), 1))  # for an empty response, its end token
 
 
 @torch.inference_mode()
-def score_response(
-    lm: LanguageModel, prefix: Cache, settings: Generation, request: Request, response: list[int]
-) -> Scores:
-    """Return the scores of one response, after the cache of its shared prefix, which is unchanged.
+def score_rows(lm: LanguageModel, prefix: Cache, settings: Generation, rows: Sequence[Row]) -> list[Scores]:
+    """Return the scores of rows of one length, after the cache of their shared prefix, which is unchanged.
 
     The pass reads prompt, response and query, and predicts the response's tokens and the option. The seconds in situ
     are the query's share of the pass.
     """
-    started, cache = p_true.seconds_when_idle(lm), repeat_row(prefix, 1)
-    body, query = response[:-1] if response[-1] in lm.eos else response, p_true.query_ids(lm)
-    located = answers.locate_answer(answers.token_texts(lm.tokenizer, body), lm.spec.thinking)
-    kept = answer_positions(located, max(len(body), 1))  # for an empty response, its end token
-    ids = [*request.prompt_ids, *body, *query][prefix.get_seq_length() :]
-    first = len(ids) - len(query) - len(body) - 1  # where the response's first token is predicted
-    places = [*range(first, first + len(response)), len(ids) - 1]
-    targets = torch.tensor([*response, query[0]], device=lm.device)  # the last stands for the option
-    at_answer = torch.isin(torch.arange(len(places)), torch.tensor(kept))
+    started, cache, query = p_true.seconds_when_idle(lm), repeat_row(prefix, len(rows)), len(p_true.query_ids(lm))
+    ids = torch.tensor([row.ids for row in rows], device=lm.device)[:, prefix.get_seq_length() :]
+    length, last = ids.shape[1], max(row.last for row in rows)
+    places = [*range(length - last, length - query), length - 1]  # of the responses' tokens, and of the option
+    targets, at_answer = place_targets(rows, last, len(places))
     parts = []
     for part, logits in predict_in_parts(lm, cache, ids, places):
-        tokens, answer = targets[part], at_answer[part]
-        own, sampling = gather_token(logits.log_softmax(-1), tokens), gather_sampling_logprobs(logits, tokens, lm.spec)
-        compressed = compress_logits(logits[answer], settings.top_logits, settings.n_temperature_nodes)
-        parts.append([own, sampling, gather_token(logits, tokens)[answer], *compressed])
-    (verdict,) = p_true.option_logits(lm, logits[-1:])
-    own, sampling, chosen, top, top_ids, tail_curve = (torch.cat(columns).cpu() for columns in zip(*parts, strict=True))
-    seconds = (p_true.seconds_when_idle(lm) - started) * len(query) / len(ids)
-    check_finite_logits(lm, [float(own[:-1].sum()) + verdict["logz"]], [request.example.example_id])
-    return {
-        "token_logprobs": own[:-1].numpy(),
-        "token_logprobs_sampling": sampling[:-1].numpy(),
-        "kept_positions": np.array(kept, np.int32),
-        "chosen_logit": chosen.numpy(),
-        "top_logits": list(top.numpy()),
-        "top_ids": list(top_ids.int().numpy()),
-        "tail_curve": list(tail_curve.numpy()),
-        "located": located,
-        **p_true.in_situ_columns(verdict | {"seconds": seconds}),
-    }
+        predicts = (targets[:, part] >= 0).to(lm.device)
+        tokens, of_tokens = targets[:, part].to(lm.device)[predicts], logits[predicts]
+        own, sampling = of_tokens.log_softmax(-1), gather_sampling_logprobs(of_tokens, tokens, lm.spec)
+        kept = at_answer[:, part].to(lm.device)[predicts]
+        compressed = compress_logits(of_tokens[kept], settings.top_logits, settings.n_temperature_nodes)
+        parts.append([gather_token(own, tokens), sampling, gather_token(of_tokens, tokens)[kept], *compressed])
+    verdicts = p_true.option_logits(lm, logits[:, -1])
+    seconds = (p_true.seconds_when_idle(lm) - started) * query / length / len(rows)
+    columns = [torch.cat(column).cpu() for column in zip(*parts, strict=True)]
+    counts = [[len(row.response) for row in rows]] * 2 + [[len(row.kept) for row in rows]] * 4
+    by_row = list(zip(*(column.split(count) for column, count in zip(columns, counts, strict=True)), strict=True))
+    sums = [float(own.sum()) + verdict["logz"] for (own, *_), verdict in zip(by_row, verdicts, strict=True)]
+    check_finite_logits(lm, sums, [row.name for row in rows])
+    return [
+        {
+            "token_logprobs": own.numpy(),
+            "token_logprobs_sampling": sampling.numpy(),
+            "kept_positions": np.array(row.kept, np.int32),
+            "chosen_logit": chosen.numpy(),
+            "top_logits": list(top.numpy()),
+            "top_ids": list(top_ids.int().numpy()),
+            "tail_curve": list(tail_curve.numpy()),
+            "located": row.located,
+            **p_true.in_situ_columns(verdict | {"seconds": seconds}),
+        }
+        for row, verdict, (own, sampling, chosen, top, top_ids, tail_curve) in zip(rows, verdicts, by_row, strict=True)
+    ]
+
+
+def place_targets(rows: Sequence[Row], last: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens to predict at `count` places (rows, count), -1 for none; and where they are possible answers.
+
+    The first place is `last` ids before the end.
+    """
+    targets = torch.full((len(rows), count), -1)
+    at_answer = torch.zeros_like(targets, dtype=torch.bool)
+    for row, tokens, answer in zip(rows, targets, at_answer, strict=True):
+        first = last - row.last
+        tokens[first : first + len(row.response)] = torch.tensor(row.response)
+        answer[first + torch.tensor(row.kept)] = True
+    return targets, at_answer
 
 
 def predict_in_parts(
-    lm: LanguageModel, cache: Cache, ids: Sequence[int], places: Sequence[int]
+    lm: LanguageModel, cache: Cache, ids: torch.Tensor, places: Sequence[int]
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Read token ids after a cache, and yield the float32 logits (n, V) at some of the increasing places at a time.
+    """Read token ids (rows, L) after a cache, and yield the float32 logits (rows, n, V) at some of the increasing
+    places at a time.
 
     The slice tells which of the places these are. A long response would need too much memory for all of them.
     """
-    at_once = max(1, LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size)
-    read, new = 0, torch.tensor([ids], device=lm.device)
+    at_once, read = max(1, logits_at_once(lm) // len(ids)), 0
     for first in range(0, len(places), at_once):
         part = slice(first, first + at_once)
         keep, end = torch.tensor(places[part], device=lm.device) - read, places[part][-1] + 1
-        yield part, lm.model(new[:, read:end], past_key_values=cache, logits_to_keep=keep).logits[0].float()
+        yield part, lm.model(ids[:, read:end], past_key_values=cache, logits_to_keep=keep).logits.float()
         read = end
+
+
+def logits_at_once(lm: LanguageModel) -> int:
+    """Return at how many places the logits of the whole vocabulary may be in memory."""
+    return LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size
 
 
 def gather_token(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -75,7 +75,7 @@ UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
 # Escaped characters, the longest first, and what marks small capitals and bold
 PIECE = re.compile("|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"]))
 FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
-NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
+PLAIN_NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
 REDUCTION = re.compile(r"\(([+-])(\d+%)\)")  # of an error: a plus means that it is lower
 COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
 
@@ -94,7 +94,7 @@ def as_html(latex: str) -> str:
 
 
 def _formula_as_html(formula: str) -> str:
-    if number := NUMBER.fullmatch(formula):
+    if number := PLAIN_NUMBER.fullmatch(formula):
         return number[1]
     for macro, meaning in MACROS.items():
         formula = formula.replace(macro, meaning)

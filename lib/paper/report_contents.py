@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
 from lib.calibrate.experiments import SOURCE
 from lib.paper import tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
@@ -157,6 +157,7 @@ CHOICES = {  # that move results and need no model, and what each decides
     "grader": "what counts as right",
     "bins": "the bins of ECE and MCE",
 }
+OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
 
 
@@ -171,6 +172,8 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
+    if name in OF_SCORES:
+        return score_signals(replace(signals, choices=choices))
     return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
 
 
@@ -220,7 +223,7 @@ def list_ablation(here: Results) -> ReportRecords:
 
 # ---- notes on all tables
 
-NOT_AT_HAND = "from a file, the model not at hand: nothing is known of P(True), passes with dropout and temperature"
+NOT_AT_HAND = "from a file, the model not at hand: nothing is known of passes with dropout and temperature"
 
 
 def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
@@ -259,14 +262,18 @@ def describe_row_counts(results: Results) -> Iterator[str]:
 
 
 def explain_empty_cells(run: str, results: Results) -> Iterator[str]:
-    """Yield why a pair has no passes with dropout, and the reasons of other missing numbers, each once."""
-    models = params.models_at_hand(list(results.models))
-    pairs = store.pair_names(models, list(results.datasets))
-    made = dict(store.read_manifests(run, "dropout", pairs))
-    for pair in pairs:
+    """Yield why a pair has no passes with dropout, what a server did not tell, and other reasons, each once."""
+    pairs = store.pair_names(list(results.models), list(results.datasets))
+    here = store.pair_names(params.models_at_hand(list(results.models)), list(results.datasets))
+    made = dict(store.read_manifests(run, "dropout", here))
+    for pair in here:
         model, dataset = pair.split("__")
         if reason := made[pair].get("missing") if pair in made else "not made yet":
             yield f"No dropout passes of {results.models[model]} on {results.datasets[dataset]}: {reason}."
+    for pair, facts in store.read_manifests(run, "verification", pairs):
+        model, dataset = pair.split("__")
+        for remark in facts.get("remarks", ()):
+            yield f"P(True) of {results.models[model]} on {results.datasets[dataset]}: {remark}."
     told = [frame for frame in results.frames.values() if "reason" in frame]
     reasons = pd.concat([frame.reason[frame.filter(["value", "answered"]).isna().any(axis=1)] for frame in told])
     if said := ", ".join(filter(None, reasons.dropna().unique())):

@@ -27,7 +27,7 @@ from lib.store import PAIR
 from lib.tasks.prompts import QUERY
 
 NOT_KEPT = "(not kept)"
-NOT_ASKED = "(not asked: the model is not at hand)"
+NOT_ASKED = "(not known: the model is not at hand)"
 LISTING = r"""\begin{minipage}[t]{%.2f\linewidth}
 \textbf{%s}
 \begin{lstlisting}[basicstyle=\ttfamily\scriptsize,breaklines=true,columns=fullflexible,keepspaces=true,frame=single,
@@ -101,7 +101,7 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
     one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
     has_text = isinstance(one.text, str)
-    if asked.empty:  # the model is unavailable
+    if not params.load_model_config(model).at_hand:
         question, text = (one.question, one.text) if has_text else (NOT_KEPT, NOT_KEPT)
         return {"prompt": question, "text": text, "standard_prompt": NOT_ASKED, "in_situ_prompt": NOT_ASKED}
     if has_text:

@@ -27,8 +27,8 @@ from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})
 METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
-RAW_LABELS = {"ece": "ECE", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC", "auroc": "AUROC",
-              "augrc": "AUGRC"}  # fmt: skip
+RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",
+              "log_loss": "Log-loss", "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
 AFTER_ISOTONIC = ["ece", "brier", "mcb", "dsc"]
 WITH_INTERVALS = ["auroc", "augrc"]  # raw, shown with intervals
 

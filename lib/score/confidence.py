@@ -62,11 +62,12 @@ def confidence_frame(
     for source in (responses, *merged):
         for estimator in wanted:
             if estimator.needs in source:
-                signal = source[estimator.needs]
+                is_margin = estimator.needs in MARGINS.values()
+                rows = source[source[estimator.needs].notna()] if is_margin else source  # a server may give one of both
+                signal = rows[estimator.needs]
                 values = [0.0 if value is None else estimator.function(value) for value in signal]
-                scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": source.correct}
-                margin = {"margin": signal} if estimator.needs in MARGINS.values() else {}
-                parts.append(source[KEYS].assign(**scores, **margin))
+                scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": rows.correct}
+                parts.append(rows[KEYS].assign(**scores, **({"margin": signal} if is_margin else {})))
     return pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
 
 
@@ -104,9 +105,10 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
         for variant, margin in MARGINS.items():
             logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
             places = [[spellings.index(spelling) for spelling in side] for side in sides]
-            true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
+            with np.errstate(invalid="ignore"):  # NaN where a server gave no verdict
+                true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
+                part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
             part[margin] = true - false
-            part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
         parts.append(part)
     return pd.concat(parts).loc[verification.index]
 

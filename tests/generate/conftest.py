@@ -11,7 +11,7 @@ def llama():
     return architectures.load("tiny-llama")
 
 
-@pytest.fixture(scope="session", params=["tiny-llama", "gpt2", "sliding", "gemma2", SLOW])
+@pytest.fixture(scope="session", params=["tiny-llama", "gpt2", "mistral", "gemma2", SLOW])
 def any_lm(request):
     """A model of each architecture in turn."""
     return architectures.load(request.param)

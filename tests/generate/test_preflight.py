@@ -35,7 +35,7 @@ def test_one_without_dropout_runs_with_empty_cells():
 
 
 def test_a_large_network_is_tried_with_every_type_of_layer():
-    lm = random("qwen3-next")
+    lm = random("qwen3_next")
     large = type(lm.model.config)(**lm.model.config.to_dict() | {
         "num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000, "intermediate_size": 5000,
         "layer_types": None})  # fmt: skip

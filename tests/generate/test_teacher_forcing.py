@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from architectures import assert_alike, load, plain_logits, random, respond
-from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoModelForCausalLM
 
 from lib import params, store
-from lib.generate import float32_logits, generation, models, p_true, sampling, teacher_forcing
+from lib.generate import float32_logits, generation, mc_dropout, models, p_true, sampling, teacher_forcing
 from lib.generate.float32_logits import give_float32_logits
-from lib.params import Generation
+from lib.params import Dropout, Generation
 from lib.paths import SHIPPED
 from lib.stored_columns import temperatures
 from lib.tasks import datasets
@@ -44,14 +41,28 @@ SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("demo-easy", "de
 
 @pytest.mark.parametrize("dataset", ["demo-medium", *SLOW])
 def test_seeded_draws_are_the_shipped_ones(lm, dataset):
-    """Every token; log-probabilities, kept logits and verdicts within float32's rounding."""
-    place = SHIPPED / "generations" / f"{lm.name}__{dataset}.parquet"
-    shipped = store.read_frame(place).merge(store.read_frame(SHIPPED / "in_situ" / place.name), on=store.KEYS).head(60)
+    """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's rounding."""
+    name = f"{lm.name}__{dataset}.parquet"
+
+    def shipped(kind, **columns):
+        frame = store.read_frame(SHIPPED / kind / name)
+        return frame.query(" and ".join(f"{column} in {values}" for column, values in columns.items()))
+
+    generations = store.read_frame(SHIPPED / "generations" / name).head(60)
     by_id = {example.example_id: example for example in datasets.load_examples(params.load_dataset_config(dataset))}
-    settings = Generation.of(store.read_manifest(place)["parameters"])
-    frame = generation.generate_responses(lm, dataset, [by_id[name] for name in shipped.example_id], settings)
-    assert set(frame.columns.drop(p_true.IN_SITU_COLUMNS)) == set(store.read_frame(place))
-    assert_alike(frame, shipped)
+    asked = [by_id[name] for name in generations.example_id]
+    settings = Generation.of(store.read_manifest(SHIPPED / "generations" / name)["parameters"])
+    frame = generation.generate_responses(lm, dataset, asked, settings)
+    assert set(frame.columns.drop(p_true.IN_SITU_COLUMNS)) == set(generations)
+    assert_alike(frame, generations.merge(store.read_frame(SHIPPED / "in_situ" / name), on=store.KEYS))
+    some = frame.head(9)
+    verified = shipped("verification", example_id=some.example_id.tolist())
+    assert_alike(p_true.verify_responses(lm, some), verified.reset_index(drop=True))
+    passes = shipped("dropout", example_id=some.example_id.tolist()).head(4).drop(columns=["tuning", "selected"])
+    drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
+    found = mc_dropout.mc_dropout_entropies(lm, some, list(zip(passes.example_id, passes.rate, strict=True)), drawn)
+    assert set(found) == set(passes)
+    assert_alike(found, passes.reset_index(drop=True))
 
 
 def family(name):
@@ -62,7 +73,7 @@ def family(name):
     return lm
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen", "gpt2", "gemma2", "sliding", *architectures.STATEFUL])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen", "gpt2", "gemma2", "mistral", *architectures.STATEFUL])
 def test_a_pass_is_a_plain_encoding_and_a_continued_cache(name):
     """Rows of several lengths, ended and cut, with a thinking block; windows that are shorter than the prompt."""
     lm = family(name)
@@ -86,6 +97,20 @@ def test_a_pass_is_a_plain_encoding_and_a_continued_cache(name):
                 assert abs(found["in_situ_logz"] - logits[-1].double().logsumexp(-1)) < 1e-4
 
 
+def test_rows_of_equal_length_share_a_pass_and_have_the_numbers_that_they_have_alone(any_lm):
+    """Responses of several lengths, ended and cut, after prompts that make up for the difference."""
+    first, *_ = build(any_lm, 1)
+    lengths = (9, 4, 9, 2)
+    requests = [dataclasses.replace(first, prompt_ids=[*first.prompt_ids, *[7] * (9 - n)]) for n in lengths]
+    responses = [[*range(5, 5 + n), *any_lm.eos[: n % 2]] for n in lengths]
+    rows = []
+    with any_lm.model.register_forward_pre_hook(lambda model, inputs: rows.append(len(inputs[0]))):
+        together = score(any_lm, requests, responses)
+    assert rows == [4]
+    alone = [score(any_lm, [one], [response]) for one, response in zip(requests, responses, strict=True)]
+    assert_alike(together, pd.concat(alone, ignore_index=True))
+
+
 @pytest.mark.parametrize("most", [1, 5000])
 def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, most):
     requests, responses = drawn(lm, 4)
@@ -94,18 +119,6 @@ def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, m
     with lm.model.register_forward_hook(lambda model, inputs, read: sizes.append(read.logits.numel())):
         assert_alike(score(lm, requests, responses), at_once)
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
-
-
-def test_a_shared_beginning_is_encoded_once_and_changes_nothing(lm):
-    requests, responses = drawn(lm, 4, FEW)
-    tokens, query = [], len(p_true.query_ids(lm))
-    with lm.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
-        found = score(lm, requests, responses)
-    assert_alike(found, score(lm, [dataclasses.replace(one, shared_tokens=0) for one in requests], responses))
-    shared = requests[0].shared_tokens
-    ended = sum(ids[-1] in lm.eos for ids in responses)
-    rest = sum(len(one.prompt_ids) - shared + len(ids) + query for one, ids in zip(requests, responses, strict=True))
-    assert shared > 100 and sum(tokens) == shared + rest - ended
 
 
 def test_what_is_kept_is_relative_to_the_largest():
@@ -144,14 +157,6 @@ def test_half_precision_says_so_and_float32_is_left_alone(half):
     assert "logits" not in whole.facts and not give_float32_logits(whole.model)
 
 
-def test_a_hook_of_accelerate_does_not_keep_it_from_float32():
-    """As on a model spread over GPUs, whose modules are hooked while they are loaded."""
-    source = models.local_folder(params.load_model_config("tiny-llama"))
-    network = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
-    add_hook_to_module(network.lm_head, AlignDevicesHook("cpu", io_same_device=True))
-    assert give_float32_logits(network) and network(torch.tensor([[5, 6]])).logits.dtype == torch.float32
-
-
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
@@ -163,17 +168,6 @@ def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
     found = float32_logits.float32_product(hidden, weight, added)
     assert found.dtype == torch.float32 and found.shape == (*shape[:-1], 10)
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
-
-
-def test_on_a_gpu_the_matrix_units_sums_are_not_rounded():
-    """Tensors that know shape and type alone: bfloat16 goes in, float32 comes out, nothing is made float32 before."""
-    with FakeTensorMode():
-        hidden, weight = (torch.empty(*shape, 64, dtype=torch.bfloat16, device="cuda") for shape in ((2, 3), (9,)))
-        grown = []
-        with pytest.MonkeyPatch.context() as watched:
-            watched.setattr(torch.Tensor, "float", lambda tensor: grown.append(tensor))
-            found = float32_logits.float32_product(hidden, weight)
-        assert found.shape == (2, 3, 9) and found.dtype == torch.float32 and found.is_cuda and not grown
 
 
 def test_every_token_is_read_from_float32_logits(half):
@@ -200,11 +194,3 @@ def test_a_model_that_scales_its_logits_afterwards():
     exact = network(ids).logits
     assert exact.dtype == torch.float32 and not torch.equal(exact, exact.bfloat16().float())
     torch.testing.assert_close(exact, rounded, atol=0.05, rtol=0)
-
-
-def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
-    lm = load("tiny-llama", dtype="bfloat16")
-    requests, responses = drawn(lm, 3)
-    together, alone = score(lm, requests, responses), score(lm, requests[2:], responses[2:])
-    for column in ("token_logprobs", "in_situ_logits"):
-        assert np.array_equal(together[column][2], alone[column][0])

@@ -1,4 +1,4 @@
-"""Finding, grading and locating answers: cases by hand, real solutions and tokenizers, arbitrary input."""
+"""Finding, grading and locating answers: by tokens, by hand, by property (the cases by hand of texts: tests/field)."""
 
 import json
 import re
@@ -7,8 +7,8 @@ from fractions import Fraction
 from functools import cache
 
 import pytest
-import recorded_tokenizers
 import transformers
+from cases import read_answers, read_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
@@ -16,20 +16,18 @@ from tokenizers import Tokenizer, decoders, models
 from lib.paths import ROOT, UserError
 from lib.tasks import answers, numbers
 
-PLAIN = ["Llama-3.1-8B-Instruct", "Qwen3-8B"]
-THINKING = ["DeepSeek-R1-Distill-Llama-8B", "Qwen3-8B"]
-REAL = [*PLAIN, "Llama-3.2-3B-Instruct", "DeepSeek-R1-Distill-Llama-8B", "Qwen3-4B-Instruct-2507"]
-EACH = [*PLAIN, *(pytest.param(name, marks=pytest.mark.slow) for name in REAL[2:])]
+PLAIN = ["tiny-llama", "Llama-3.1-8B-Instruct", "Qwen3-8B"]
+EACH = [*PLAIN, "Llama-3.2-3B-Instruct", "DeepSeek-R1-Distill-Llama-8B", "Qwen3-4B-Instruct-2507"]
 
 
 @cache
 def real(name):
-    """The tokenizer of that name, or what is recorded of it."""
-    folder = ROOT.parent / "shared" / "tokenizers" / name
-    if not folder.is_dir():
-        return recorded_tokenizers.Recorded(name)
+    """The demo's tokenizer of that name, or a published one."""
+    folders = ROOT / "demo" / "models" / name, ROOT.parent / "shared" / "tokenizers" / name
+    if not (there := [folder for folder in folders if folder.is_dir()]):
+        pytest.skip("the published tokenizers (../shared) are not on this machine")
     transformers.logging.set_verbosity_error()
-    return transformers.AutoTokenizer.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(there[0])
 
 
 BYTES = [f"<0x{byte:02X}>" for byte in b"#7\xc3\xa4\xdd\xff"]  # of which some make no character
@@ -55,98 +53,7 @@ def encode(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-# --- where the answer is ----------------------------------------------------------------------------------
-
-EIGHTEEN = [  # what is found in each of these
-    "#### 18", "#### $18", "#### \u20ac18", "#### Rs.18", "#### 18%", "#### 18km", "#### **18**", "#### \\boxed{18}",
-    "#### x = 18", "#### x1 = 18", "#### 3 * 6 = $18", "#### 18 (as x = 20 - 2)", "####\n18", "#### _18_", "#### `18`",
-    "#### 18\n\nIs there anything else, like 5?", "#### 18<|eot_id|>", "##### 18", "#### 18 ####",
-    "9 + 9:\nso #### 18 ####", "\u5171 #### \u517118\u4e2a", "#### \\boxed{18", "#### 18 \\boxed{\\text{yes}}",
-    "#### 3 \\times 6 is \\boxed{18}", "#### \\boxed{18} = 3 \\times 6",  # the box comes before what stands beside it
-    "#### \\boxed{3} \\times \\boxed{6} = \\boxed{18}", "#### \\boxed{3 * 6 = 18} apples = 18.00",
-    "#### 18 = 2*9", "#### 2 * 9 = 18 (since 18 / 9 = 2)", "#### 18 (= 2 * 9)", "#### 6 x 3 = 18, i.e. 18 = 6 x 3",
-    "#### (6+3)*2 = 18", "#### The answer is 18 in all, because 20 - 2", "#### $18\\text{ km}/\\text{h}$",
-    "#### 18. The answer is 18", "#### 18 because 20 - 2", "#### 18, not 20", "#### 18 apples: 5 red and 13 green",
-    "#### 18 m^2", "#### 18^\\circ", "#### 18 months", "#### 18in", "#### 18 third graders",
-    "#### Answer (18)", "#### Answer \u2014 18", "#### Answer: **18** out of 20.",
-    # the last line that holds a number counts
-    "#### 18\n\n#### Explanation\nWe add 3 and 15.", "#### 18\n#### N", "#### 18\n#### Answer:\n",
-    "#### 7\n#### 18\n####",
-    "#### 18\n#### Step 2", "#### 18\n#### **Step 2: add 5**", "#### 18\n#### 2. Check", "#### 18\n#### 2: check",
-    "#### 18\nwrite the answer after '#### '.",
-]  # fmt: skip
-FOUND = [*((text, "18", "18") for text in EIGHTEEN),  # text, what is found, its canonical value
-    ("#### -7", "-7", "-7"), ("####-7", "-7", "-7"), ("#### \u22127", "\u22127", "-7"),
-    ("#### \u20137", "\u20137", "-7"), ("#### -$18", "-$18", "-18"), ("#### 18.00", "18.00", "18"),
-    ("#### - 3", "- 3", "-3"), ("#### minus 3", "minus 3", "-3"), ("#### is negative 3", "negative 3", "-3"),
-    ("#### -(3) apples", "-(3)", "-3"), ("#### (-3)", "-3", "-3"), ("#### \ufe633", "\ufe633", "-3"),
-    ("#### -\\boxed{3}", "-\\boxed{3", "-3"), ("#### x = - $1,234.50", "- $1,234.50", "-1234.5"),
-    *((f"#### {text}", text, "-3") for text in ("-**3", "-{3", "-}3", "\u20143", "-\\left[3")),
-    ("#### .5", ".5", "0.5"), ("#### 5.", "5", "5"), ("#### 1.5e+06", "1.5e+06", "1500000"),
-    *(("#### " + text, text, "1500000") for text in
-      ("1.5 \\times 10^6", "1.5\u00d710^6", "1.5 x 10**6", "1.5 \\cdot 10^{ 6 }", "1.5e6", "1.5 million")),
-    ("#### $10^6$", "10^6", "1000000"), ("#### 10^{-2}", "10^{-2}", "0.01"),
-    *((f"#### 1{mark}234{mark}567.", f"1{mark}234{mark}567", "1234567") for mark in
-      (",", "{,}", "\\,", ",\\!", " ", "\u2009", "\u202f", "\u00a0", "'", "\u2018", "\u2019", "\u00b4", "_",
-       "\u060c", "\ufe50", "\uff0c")),
-    *((f"#### {text}", text, "200000") for text in
-      ("2 hundred thousand", "0.2 million", "2 lakh", "2,00,000", "2{,}00{,}000", "200-thousand")),
-    ("#### 12,34,567 rupees", "12,34,567", "1234567"), ("#### 1 000.5", "1 000.5", "1000.5"),
-    ("#### \u0661\u0668", "\u0661\u0668", "18"), ("#### \uff11\uff18", "\uff11\uff18", "18"),
-    ("#### \u0967\u096e", "\u0967\u096e", "18"),
-    ("#### \u0661\u066c\u0660\u0660\u0660", "\u0661\u066c\u0660\u0660\u0660", "1000"),
-    ("#### 5 apples + 3 apples = 8 apples", "8", "8"), ("#### <<10-3=7>>7", "7", "7"), ("#### 3+4=7 (7=7)", "7", "7"),
-    ("#### 3\nno, wait\n#### 4", "4", "4"), ("10 - 3 = 7\r\n#### 7\r\n", "7", "7"), ("#### 5 = 2 + 3", "5", "5"),
-    *(("#### " + text, text, "0.75") for text in
-      ("3/4", "3 / 4", "\\dfrac{3}{4}", "\\frac34", "\\tfrac 3{4}", "\\frac{ 3 }{ 4 }", "\u00be", "3\u20444")),
-    ("#### $ \\frac{32}{3} $", "\\frac{32}{3}", "10." + "6" * 57 + "7"), ("#### 18/9 apples", "18/9", "2"),
-    ("#### $\\tfrac{-3}{4}$", "\\tfrac{-3}{4}", "-0.75"),
-    ("#### -$\\frac{3}{4}$", "-$\\frac{3}{4}", "-0.75"), ("#### \\frac{1.5}{2} cups", "\\frac{1.5}{2}", "0.75"),
-    ("#### \u2212\\frac{1{,}000}{8}.", "\u2212\\frac{1{,}000}{8}", "-125"),
-    ("#### \\frac{3}{4} = 0.75", "0.75", "0.75"),
-    *(("#### " + text, text, "1.5") for text in
-      ("1 1/2", "1\u00bd", "1 \u00bd", "1 and 1/2", "1\\frac{1}{2}", "1\\ \\frac12", "1\\,\\frac{1}{2}")),
-    ("#### -1 1/2 cups", "-1 1/2", "-1.5"), ("#### -$1,000 3/4", "-$1,000 3/4", "-1000.75"),
-    ("#### -1 \\dfrac{1}{4}", "-1 \\dfrac{1}{4}", "-1.25"),
-    ("#### 3\n1/2", "3", "3"), ("#### $$\n\\boxed{80}\n$$", "80", "80"), ("####\n\\[\n80\n\\]", "80", "80"),
-    ("#### $\\boxed{\\frac{32}{4}}$", "\\frac{32}{4}", "8"), ("#### \\boxed{-1 1/2}", "-1 1/2", "-1.5"),
-]  # fmt: skip
-NO_ANSWER = [
-    "", "18", "### 18", "####", "#### ", "####\n", "#### none", "#### none\n18", "#### x1", "\\boxed{80}",
-    "$$\\boxed{80}$$\n####", "#### $$", "#### $$\nnone\n80", "#### none $$\n80", "#### N\n#### N\n\nThe answer is: 18",
-    "#### Step 1: add\n3+4 = 7\n#### Step 2: answer\nThe answer is 7", "#### 1. Add\n#### 2) Multiply", "#### 18:",
-    "#### Day 2: total",
-    "#### 7\n#### 2*9",  # a line whose number can't be read stands for its answer
-]  # fmt: skip
-PARTS = [  # of which no part is the answer
-    "2*9", "2 \\times 9", "3 * 4 apples", "5-6", "5 \u2013 6", "5\u20146", "18-20", "5 or 6", "5 to 6", "5 and 6",
-    "5 apples or 6", "5 red apples and 3 pears", "5 feet 6 inches", "5, 6", "12,5", "1,2345", "1, 000", "1 000 00",
-    "12345 678", "1,000 000", "1 00", "1.234.567", "1.234,56", "1 000,50", "1.2.3", "3:30", "12/05/2024", "1 234/5",
-    "1/0", "\\frac{7}{0}", "\\frac{x}{2}", "1.5 1/2", "1 3/2", "\\frac{3 \\times 6}{2}", "3 and a half", "2^{10}",
-    "2**10", "2\u00b9\u2070", "18\u00b2", "\\boxed{2}^{10}", "\\boxed{2} \\times 9", "1\\boxed{8}",
-    "$5$ or $\\boxed{8}$", "5x\u00bd", "2 \\times \\boxed{9}", "\\sqrt{18}", "\u221a18", "3\\sqrt{2}", "2\\pi", "2(9)",
-    "18 \u00f7 9", "x * 18", "x - 3", "18 + x", "18 - x", "f(18)", "18k", "2e9999", "1.5e6.5", "1.5 \\times 10^x",
-    "1.5e^6", "0x10", "3h30", "\u00b13", "--3", "-USD 3", "9.5 > 9", "x = 5, y = 6", "x = 18 or x = -18", "x = 2*9",
-    "50% of 18", "2 x3", "half of 18", "twice 18", "\\frac{1}{2} of 18", "\\log 18", "18x", "\\frac{1}{2}x", "18/x",
-    "18 pi", "18 squared", "2 thirds", "18 k", "18 bn", "0.3\u0305", "5\u4e073\u5343", "2 million 500", "x=5,y=6",
-    "x=5 y=6", "Bo: 18, Jo: 6", "Bo has 18 and Jo has 6", "{18}^2",
-    "20\u4e07", "18\u5343\u514b", "\u00b3/\u2084", "1.5\u00d710\u2076",
-    "x = 5 \\quad y = 6", "x = 5 \\text{ and } y = 6",
-]  # fmt: skip
-LAST = [  # text, its last number
-    ("4 + 3 = 7 eggs.", "7"), ("10-3", "3"), ("is -3", "-3"), ("4,5,6", "6"), ("from 5 to 1,000!", "1,000"),
-    ("so \\boxed{\\frac{1}{2}} of 7 1/2.", "7 1/2"), ("3, which is \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-    ("v2, x1", None), ("no", None),
-]  # fmt: skip
-
-
-def test_answer_is_found():
-    for text, shown, value in FOUND:
-        span = answers.find_answer(text)
-        assert span is not None and text[slice(*span)] == shown, text
-        assert numbers.format_number(numbers.parse_number(shown)) == value, text
-    lacking = [*NO_ANSWER, *(f"#### {text}" for text in PARTS)]
-    assert [text for text in lacking if answers.find_answer(text) is not None] == []
+# --- by hand ----------------------------------------------------------------------------------------------
 
 
 def test_a_response_that_runs_on():
@@ -164,49 +71,28 @@ def test_a_response_that_runs_on():
     assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
 
 
-def test_last_number():
-    for text, shown in LAST:
-        span = answers.last_number(text)
-        assert (span and text[slice(*span)]) == shown, text
-
-
 # --- numbers and grades -----------------------------------------------------------------------------------
-
-NUMBERS = {"1,000": "1000", " $1,000. ": "1000", "-9867630.0": "-9867630", "5e-07": "0.0000005",
-           "1e+22": "1" + "0" * 22, "3244047.0999999996": "3244047.0999999996", "18%": "18",
-           "$\\frac{1}{2}$": "0.5", "-\\frac{-1}{2}": "0.5", "\\frac12": "0.5", "1_000": "1000",
-           "\u0661": "1", "- 3": "-3", "+1 1/2": "1.5", "\u22127": "-7", "0010": "10", "**5**": "5"}  # fmt: skip
-NO_NUMBER = [
-    None, "", "-", "$", "nan", "inf", "-Infinity", "1e9999", "5 apples", "1 2", "0x10", "\\frac{1}{0}", "\\frac{x}{2}",
-    "1 1/0", "1,2345", "--", "1.2.3", "x - 3", "2^{10}", "3 and a half", "5-6", "12,5",
-]  # fmt: skip
-GRADES = [  # answer, reference, and the graders that accept it
-    *((*pair, {"numeric", "exact"}) for pair in (
-        ("18", "18"), ("1,000", "1000"), ("-9867630", "-9867630.0"), ("\\frac{32}{4}", "8"), ("7.3", "7.3"),
-        ("1 1/2", "1.5"), ("0.0000005", "5e-7"))),
-    *((*pair, {"numeric"}) for pair in (
-        ("3244047.1", "3244047.0999999996"), ("0", "5e-7"), ("0.3333333", "1/3"), ("0.0000001", "0"), ("18.0005", "18"),
-        ("3244047", "3244047.0999999996"), ("7", "7.3"), ("1643532", "1643531.4999999998"),  # .5 cut by floating point
-        ("2", "2.5"), ("3", "2.5"), ("-2", "-2.5"), ("-3", "-2.5"),  # a half either way
-        ("9280000000000.12", "9280000000000.123456"), ("0.33", "1/3"), ("2.34", "2.345"), ("2.35", "2.345"))),
-    *((*pair, set()) for pair in (
-        ("6277880", "6277881"), ("1000001", "1000000"),  # the near misses that GSMHard's large numbers invite
-        ("17", "18"), ("7.2", "7.3"), ("18.5", "18"), ("2.4", "2.345"), ("nan", "18"), ("18", "none"),
-        (None, "18"), (float("nan"), "18"))),  # pandas makes NaN of a missing answer
-]  # fmt: skip
 
 
 def test_numbers_are_parsed():
-    for text, value in NUMBERS.items():
-        assert numbers.format_number(numbers.parse_number(text)) == value
-    assert [text for text in NO_NUMBER if numbers.parse_number(text) is not None] == []
+    for case in read_cases("numbers.jsonl", "number"):
+        assert numbers.canonical_number(case["number"]) == case["value"], case
+
+
+def test_last_number():
+    for case in read_cases("numbers.jsonl", "last"):
+        span = answers.last_number(case["text"])
+        assert (span and case["text"][slice(*span)]) == case["last"], case
 
 
 def test_grades():
-    for answer, reference, graders in GRADES:
-        accepted = {grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)}
-        assert accepted == graders, (answer, reference)
-        assert answers.grade(answer, reference) is ("numeric" in graders)
+    """A number that pandas makes of a missing answer is wrong, too; and a grader that is none is refused."""
+    for case in read_cases("numbers.jsonl", "graders"):
+        answer, reference = case["answer"], case["reference"]
+        accepted = [grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)]
+        assert sorted(accepted) == case["graders"], case
+        assert answers.grade(answer, reference) is ("numeric" in case["graders"])
+    assert not answers.grade(float("nan"), "18")
     with pytest.raises(UserError, match="'numerc'.*'numeric'"):
         answers.grade("1", "1", "numerc")
 
@@ -224,7 +110,6 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
 
 BEFORE, MINUS = "We get it.\n", "\U0001f9ee\U0001f600#### \uff0d7"
 THOUGHT, SAID = "<think>\nMaybe #### 5\n</think>", "\n\nIt is 7.\n#### 6"
-ASKED = [*(BEFORE + text for text, *_ in FOUND), MINUS, THOUGHT, SAID]  # of the real tokenizers
 
 
 def test_token_span_by_hand():
@@ -243,20 +128,23 @@ def located(tokenizer, ids, thinking=False):
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_spans_with_real_tokenizers(name):
+def test_the_tokens_of_an_answer(name):
+    """All that hold a part of it, and no other."""
     tokenizer = real(name)
-    for text, shown, value in FOUND:
+    for value, text, span in read_answers():
         texts, found = located(tokenizer, encode(tokenizer, BEFORE + text))
         start, end = found["answer_start"], found["answer_end"]
-        assert found["text"] == BEFORE + text and found["answer"] == value
-        held = [text for text in texts[start:end] if text]  # a first byte of a character adds none
-        assert shown in "".join(held) and shown not in "".join(held[1:]) and shown not in "".join(held[:-1])
+        assert found["text"] == BEFORE + text and found["answer"] == value and (start == -1) == (value is None)
+        if span:
+            shown = text[slice(*span)]
+            held = [text for text in texts[start:end] if text]  # a first byte of a character adds none
+            assert shown in "".join(held) and shown not in "".join(held[1:]) and shown not in "".join(held[:-1])
     ids = encode(tokenizer, MINUS)
     head = tokenizer.backend_tokenizer.decode(ids[: located(tokenizer, ids)[1]["answer_start"]])
     assert head.rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
 
 
-@pytest.mark.parametrize("name", THINKING)
+@pytest.mark.parametrize("name", PLAIN)
 def test_thinking_tokens(name):
     tokenizer = real(name)
     thought, said = encode(tokenizer, THOUGHT), encode(tokenizer, SAID)
@@ -271,7 +159,7 @@ def test_thinking_tokens(name):
         assert tuple(map(found.get, ("thinking_end", "answer", "answer_start", "last_number_start"))) == expected
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", PLAIN[1:])
 def test_every_gsm8k_solution(name, shared):
     """The answer is found, right against itself, and its tokens decode to the number: with a tokenizer a family."""
     lines = (shared / "data" / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
@@ -318,27 +206,8 @@ BEFORE_IT = st.sampled_from(["", "Answer: ", "$", "**", "x = ", "3 * 6 = ", "\\b
 AFTER_IT = st.sampled_from(
     ["", " apples", "%", ".", " km/h", "**", "$", "}", " (since 2 * 9 = 18)", ", altogether", "\nSo 5."]
 )
-GOES_ON = st.sampled_from(
-    [
-        "*",
-        " * ",
-        " \\times ",
-        "-",
-        " - ",
-        "\u2013",
-        " or ",
-        " to ",
-        ", ",
-        ":",
-        ",5,",
-        ".5.",
-        " + ",
-        "^",
-        "**",
-        " \u00f7 ",
-    ]
-    + [" apples and ", "; ", " < ", "(", " \\cdot \\sqrt{"]
-)
+BETWEEN = "*| * | \\times |-| - |\u2013| or | to |, |:|,5,|.5.| + |^|**| \u00f7 | apples and |; | < |(| \\cdot \\sqrt{"
+GOES_ON = st.sampled_from(BETWEEN.split("|"))
 
 
 def value_of(text):
@@ -347,7 +216,7 @@ def value_of(text):
     return None if span is None else f"{Fraction(numbers.parse_number(text[slice(*span)])).limit_denominator(10**20)}"
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SPELLED, SIGNS, BEFORE_IT, AFTER_IT)
 def test_a_number_is_read_whole(number, sign, before, after):
     (written, value), (minus, factor) = number, sign
@@ -355,7 +224,7 @@ def test_a_number_is_read_whole(number, sign, before, after):
     assert value_of(text) == f"{(factor * value).limit_denominator(10**20)}", text
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SPELLED, GOES_ON, SPELLED, BEFORE_IT)
 def test_no_part_of_more_is_read(first, between, second, before):
     text = f"#### {before}{first[0]}{between}{second[0]}"
@@ -432,11 +301,12 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", PIECES)
-def test_degenerate_loops_take_linear_time(piece):
-    text = "#### " + piece * 20000 + "x"
-    began = time.process_time()
-    answers.last_number(text)
-    answers.runs_on(text)
-    numbers.canonical_number(text[slice(*(answers.find_answer(text) or (0, 0)))])
-    assert time.process_time() - began < 5
+@pytest.mark.parametrize("pieces", [PIECES[::7], pytest.param(PIECES, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_degenerate_loops_take_linear_time(pieces):
+    for piece in pieces:
+        text = "#### " + piece * 20000 + "x"
+        began = time.process_time()
+        answers.last_number(text)
+        answers.runs_on(text)
+        numbers.canonical_number(text[slice(*(answers.find_answer(text) or (0, 0)))])
+        assert time.process_time() - began < 5, piece

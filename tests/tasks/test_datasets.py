@@ -1,13 +1,8 @@
 """Loading questions: the published files and their oddities, a pretended hub, mistakes in one line."""
 
-import gzip
 import hashlib
-import io
 import json
-from decimal import Decimal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
@@ -110,40 +105,6 @@ def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, mon
         assert refusal(dataset(wrong)) == f"dataset 'Mine': {said}"
 
 
-def test_a_folder_of_parquet(tmp_path):
-    for part, answer in (("train", 1), ("test", Decimal("2.50"))):
-        table = pa.Table.from_pylist([row(f"{part}?", answer)])
-        pq.write_table(table, tmp_path / f"{part}-00000-of-00001.parquet")
-    examples = datasets.load_examples(dataset(str(tmp_path)))
-    assert [(example.question, example.reference) for example in examples] == [("train?", "1"), ("test?", "2.5")]
-
-
-TRAIN, TEST = "question,answer\nA?,1\n", "question,answer\nC?,2\n"
-OF_FOLDERS = [  # the files of train and of another part; its examples, or what is said of it
-    ("train.csv", "id,question,answer\n007,A?,1\n", "test.csv", "id,question,answer\n7,B?,1.5\n", ["007", "7"]),
-    ("train/a.jsonl", '{"question": "A?", "answer": 1}', "test/b.jsonl", '{"question": "B?", "answer": "#### 2"}',
-     ["calibration-0", "evaluation-0"]),
-    ("train.csv", "question,answer\nA, B?,1\n", "test.csv", TEST, "train.csv, row 1: not one field for each"),
-    ("train.csv", TRAIN, "test.csv", "query,answer\nC?,2\n", "test.csv, row 1: no field 'question'"),
-    ("train.csv", TRAIN, "dev.csv", TEST, "found 1 and 0; the rows' parts are train: set `parts`"),
-    ("train.csv", TRAIN, "test.jsonl", "{}", "test.jsonl, row 1: no field 'question'"),
-    ("a.xlsx", "PK", "b.xlsx", "PK", "found 0 and 0; the rows' parts are : set"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("train", "first", "other", "second", "expected"), OF_FOLDERS)
-def test_rows_of_a_folder_are_read_as_those_of_files(tmp_path, train, first, other, second, expected):
-    """No row shifts, no id changes its digits, and a mistake has its file and row."""
-    for name, content in ((train, first), (other, second)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content)
-    mine = dataset(str(tmp_path))
-    if isinstance(expected, str):
-        assert expected in refusal(mine)
-    else:
-        assert [example.example_id for example in datasets.load_examples(mine)] == expected
-
-
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is refused."""
     rows, ids = [svamp_row(n) for n in range(3)], {"train": ["chal-2", "chal-0"], "test": ["chal-1"]}
@@ -191,129 +152,6 @@ def test_a_file_of_lines_of_json(tmp_path):
     assert datasets.find_example(examples, "evaluation-1") == examples[1]
     assert datasets.find_example(examples, "of another dataset") == examples[0]
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
-
-
-ROWS = [row("A\u2028B?", "$1", split="train"), row("C, D?", 2.0, split="test")]
-RECORDS = [json.dumps(record, ensure_ascii=False) for record in ROWS]
-BOM = b"\xef\xbb\xbf"  # a byte order mark
-LINES = BOM + "\r\n\r\n".join(RECORDS).encode()
-CSV = BOM + 'question,answer,split\nA\u2028B?,$1,train\r\n"C, D?",so #### 2,test\n'.encode()
-TSV = "question\tanswer\tsplit\rA\u2028B?\t$1\ttrain\r\rC, D?\t2\ttest".encode()
-PARQUET = io.BytesIO()
-pq.write_table(pa.Table.from_pylist([fields | {"answer": str(fields["answer"])} for fields in ROWS]), PARQUET)
-OF_FORMS = {
-    "q.jsonl": LINES,
-    "q.json": BOM + (" [" + ",\n".join(RECORDS) + "]").encode(),
-    "q.v2.NDJSON": LINES,
-    "q.csv": CSV,
-    "Q.CSV": CSV,
-    "q.tsv": TSV,
-    "q.parquet": PARQUET.getvalue(),
-    "q.csv.gz": gzip.compress(CSV),
-    "q.jsonl.GZ": gzip.compress(LINES),
-}
-
-
-@pytest.mark.parametrize("name", OF_FORMS)
-def test_files_of_other_forms(tmp_path, name):
-    """With a byte order mark, other line ends and separators of Unicode that end no line."""
-    path = tmp_path / name
-    path.write_bytes(OF_FORMS[name])
-    assert datasets.load_examples(dataset({"all": path})) == [
-        ("calibration-0", "calibration", "A\u2028B?", "1"),
-        ("evaluation-1", "evaluation", "C, D?", "2"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "name", ["q.xlsx", "q.zip", "q.gz", "q", "q.csv.bz2", "q.arrow", "q.pkl", "q.csv~", "q.JSONL.xz"]
-)
-def test_a_file_of_another_ending_is_refused_by_name(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(b"") if name == "q.gz" else b"PK\x03\x04")
-    assert refusal(dataset({"all": path})).startswith(f"{path}: files of questions end in .jsonl, .json, .ndjson, .csv")
-
-
-@pytest.mark.parametrize("name", ["q.csv.gz", "q.parquet", "q.csv", "q.jsonl"])
-def test_a_file_with_the_ending_of_another_is_refused(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(b"PK\x03\x04\xff")
-    assert f"{path}" in refusal(dataset({"all": path}))
-
-
-def one(**fields):
-    """A line of JSON: a row that is right but for these fields."""
-    return json.dumps(row("A?", split="train") | fields)
-
-
-ROW = one()
-NO_NUMBERS = ["five", "5 #### five", "1/0", "", True, float("nan"), float("-inf"), None, [5]]
-NO_IDS = [True, 1.5, [1], "", "a\nb", "\ud800"]
-MISTAKES = [  # the file, and what is said after its name
-    (ROW + '\n\n{"question": ', ", line 3: not JSON (Expecting value)"),
-    (ROW.replace("1", "9" * 5000), ", line 1: not JSON (Exceeds the limit"),
-    ("[" * 100_000, ", line 1: not JSON (maximum recursion"),
-    ("\udcff", ", line 1: not JSON ('utf-8' codec can't decode"),
-    ('{\n"question": ["A?"]}', ", line 1: not JSON (Expecting property name enclosed in double quotes)"),
-    (ROW + ",\n", ", line 1: not JSON (Extra data)"),
-    ("3", ", row 1: 3 is not an object with fields"),
-    ('[{"question": "A?"},\n{"question"}]', ", line 2: not JSON (Expecting ':' delimiter)"),
-    (f"[{ROW}, null]", ", row 2: None is not an object"),
-    (ROW.replace("question", "Question"), ", row 1: no field 'question'; did you mean 'Question'?"),
-    (one(question=" "), ", row 1: an empty question"),
-    (one(question=5), ", row 1: 'question' is 5, not a text"),
-    (one(question="\ud800"), ", row 1: 'question' is '\\ud800', not a text"),
-    *((one(answer=wrong), ", row 1: no number in the answer") for wrong in NO_NUMBERS),
-    *((one(id=wrong), ", row 1: the id ") for wrong in NO_IDS),
-    (one(id=4) + "\n" + one(id="4"), ", row 2: the id '4' again"),
-    (f"{one(id='a')}\n{one(split='test')}", ", row 2: its question is that of 'a', too, in the other split"),
-]
-OF_CSV = [
-    ("id,question,answr,split\n7,A?,1,train\n", ", row 1: no field 'answer'; did you mean 'answr'?"),
-    *(
-        (f"question,answer,split\n{rows}\n", f", row {row}: not one field for each of the 3 columns question, answer, ")
-        for rows, row in [
-            ("A?,1,train\nB?,2,3,test", 2),
-            ("A, B?,1,train\nC, D?,2,test", 1),
-            ('"A\n?",1,train\n\nB?,2', 2),
-            ("A?,1,train,", 1),
-        ]
-    ),
-    ("question,answer,answer\nA?,1,2\n", ", row 1: not one field for each of the 3 columns"),
-    ('question,answer,split\n"A?,1,train\n', " is not what its name says: unexpected end of data"),
-    ("question\nA\udcff\n", " is not what its name says: 'utf-8' codec can't decode"),
-]
-
-
-@pytest.mark.parametrize(("name", "mistakes"), [("q.jsonl", MISTAKES), ("q.csv", OF_CSV)])
-def test_mistakes_are_one_line_that_names_the_place(tmp_path, name, mistakes):
-    path = tmp_path / name
-    for content, message in mistakes:
-        path.write_bytes(content.encode("utf-8", "surrogateescape"))
-        said = refusal(dataset({"all": path}))
-        assert said.startswith(str(path) + message) and said.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("more", "found", "parts"),
-    [({"split": "train"}, 1, "test, train"), ({"split": "tain"}, 0, "tain, test"), ({}, 0, "all, test")],
-)
-def test_sizes_are_checked(tmp_path, more, found, parts):
-    """A row of no known split counts in none."""
-    path = lines(tmp_path / "q.jsonl", row(**more), row("B?", split="test"))
-    said = f"expected 3 calibration and 1 evaluation questions, found {found} and 1; the rows' parts are {parts}: set "
-    assert said in refusal(dataset({"all": path}, calibration=3))
-
-
-def test_missing_files_name_the_nearest(tmp_path):
-    lines(tmp_path / "demo-easy.jsonl", row())
-    (tmp_path / "questions").mkdir()
-    for name, said in [
-        ("demo-eazy.jsonl", f"no file {tmp_path}/demo-eazy.jsonl; did you mean 'demo-easy.jsonl'?"),
-        ("question/q.jsonl", "question/q.jsonl can't be read: No such file or directory"),
-        ("questions", "questions can't be read: Is a directory"),
-    ]:
-        assert refusal(dataset({"all": tmp_path / name})).endswith(said)
 
 
 @pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])

@@ -7,14 +7,11 @@ import sys
 import pytest
 from small_project import ROOT, write
 
-from lib.paths import UserError
 from workflow import cli
-from workflow.plan import plan
 
 BOOTSTRAP = [
     "workflow/cli.py",
     "workflow/environment.py",
-    "workflow/installer.py",
     "workflow/__init__.py",
     "lib/paths.py",
 ]
@@ -40,21 +37,7 @@ def test_bootstrap_is_standard_library_and_old_syntax(name):
     for node in ast.walk(ast.parse((ROOT / name).read_text(), feature_version=(3, 8))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (
-            ["workflow.installer"],
-            ["lib.paths"],
-        )
-
-
-@pytest.mark.parametrize("words", ["replay-x", "verify published"])
-def test_a_profile_with_the_name_of_another_run_is_refused(inside, words):
-    """It would be run as a replay of what is shipped, or of the paper's numbers."""
-    name = words.split()[-1]
-    (inside.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
-    with pytest.raises(
-        UserError, match=f"^profile '{name}': 'lab', 'replay' and 'published' begin the names of other runs"
-    ):
-        plan(cli.parse_and_check(words.split()))
+        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (["lib.paths"],)
 
 
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):

@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import tomllib
 from contextlib import nullcontext
-from types import SimpleNamespace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -21,11 +21,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from small_project import ROOT, write
 
-from workflow import environment, installer
+from workflow import environment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DIRECT = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]
-TEXT = "\n".join((ROOT / name).read_text() for name in installer.LOCKS)
+TEXT = "\n".join((ROOT / name).read_text() for name in environment.LOCKS)
 ENTRIES = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"^#.*\n", "", TEXT, flags=re.M).lstrip("\n"))
 LOCKED = [Requirement(entry.split("\\\n")[0].strip()) for entry in ENTRIES]
 VERSIONS = {canonicalize_name(entry.name): str(entry.specifier).removeprefix("==") for entry in LOCKED}
@@ -37,7 +37,11 @@ def test_environment_yml_has_the_pins():
 
 
 def test_lock_has_every_pin_with_hashes_and_neither_cuda_nor_a_registry():
-    pins = {canonicalize_name(name): version for name, version in installer.pins(ROOT).items() if name != "torch"}
+    pins = {
+        canonicalize_name(name): version
+        for name, version in environment.read_pins(ROOT, True).items()
+        if name != "torch"
+    }
     for name, version in pins.items():
         assert {str(entry.specifier) for entry in LOCKED if canonicalize_name(entry.name) == name} == {f"=={version}"}
     assert not [name for name in VERSIONS if re.match(r"torch$|nvidia|cuda|triton", name)]
@@ -47,7 +51,7 @@ def test_lock_has_every_pin_with_hashes_and_neither_cuda_nor_a_registry():
 
 
 def test_uv_is_told_nothing_in_this_folder():
-    """It would hold for each installation started here, and for torch's build for CUDA, whose libraries it leaves out."""
+    """It would hold for each installation started here: the build for CUDA came without its libraries."""
     assert "uv" not in PROJECT["tool"] and not (ROOT / "uv.toml").exists()
 
 
@@ -60,62 +64,73 @@ def test_lock_pins_each_package_once_per_machine(python, platform):
     assert len(names) == len(set(names)) > 150
 
 
-@pytest.mark.parametrize("system, machine, libc, free, reason", [
-    ("Darwin", "x86_64", "", 9e9, "Apple's"), ("Windows", "AMD64", "", 9e9, "WSL"), ("Linux", "i686", "", 9e9, "i686"),
-    ("Linux", "x86_64", "x86_64-linux-musl", 9e9, "musl"), ("Linux", "x86_64", "x86_64-linux-gnu", 1e9, "1.0 GB free"),
-])  # fmt: skip
-def test_machines_that_cannot_serve(monkeypatch, system, machine, libc, free, reason):
-    monkeypatch.setattr(installer.platform, "system", lambda: system)
-    monkeypatch.setattr(installer.platform, "machine", lambda: machine)
-    monkeypatch.setattr(installer.sysconfig, "get_config_var", lambda name: libc)
-    monkeypatch.setattr(installer.shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
-    assert reason in installer.why_unsupported(ROOT)
+def test_what_only_the_tests_need_is_in_their_lock_alone():
+    base, test = ((ROOT / name).read_text() for name in environment.LOCKS)
+    for name in environment.read_pins(ROOT, True).keys() - environment.read_pins(ROOT, False).keys():
+        shared = name == "websocket-client"  # JupyterLab needs it, too
+        assert f"\n{name}==" in (base if shared else test) and (f"\n{name}==" in base) == shared
+
+
+@pytest.mark.parametrize("system, machine", [("Darwin", "x86_64"), ("Windows", "AMD64"), ("Linux", "i686")])
+def test_machines_that_pytorch_has_no_build_for(installs, monkeypatch, system, machine):
+    monkeypatch.setattr(environment.platform, "system", lambda: system)
+    monkeypatch.setattr(environment.platform, "machine", lambda: machine)
+    with pytest.raises(environment.SetupError, match=f"no build for {system} {machine}, only for Linux x86_64, .* WSL"):
+        environment.choose(installs[0], {}, False)
+    assert not (installs[0] / ".venv").exists()
 
 
 def test_pages_agree_on_the_disk_and_on_how_long_the_tests_take():
     pages = {name: (ROOT / name).read_text() for name in ("README.md", "ARTIFACT-APPENDIX.md", "docs/reproduce.md")}
-    disk = {found for text in pages.values() for found in re.findall(r"memory and (\d) GB of disk", text)}
-    assert disk == {f"{installer.DISK / 1e9:.0f}"}
+    assert len({found for text in pages.values() for found in re.findall(r"memory and (\d) GB of disk", text)}) == 1
     minutes = [re.search(r"quick tests.*?(\d+ to \d+ minutes)", pages[name])[1] for name in list(pages)[1:]]
     assert len(set(minutes)) == 1
     assert all(
         (ROOT / path).exists()
-        for path in re.findall(r"workflow/\w+\.py", (ROOT / "requirements-vllm.lock").read_text())
+        for name in ("requirements-vllm.lock", *environment.LOCKS, ".ci/lock.toml")
+        for path in re.findall(r"workflow/\w+\.py", (ROOT / name).read_text())
     )
 
 
 @pytest.mark.parametrize("index, system, nvidia, reachable, found", [
-    ("", "Linux", False, True, installer.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
+    ("", "Linux", False, True, environment.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
     ("", "Darwin", False, True, ""), ("u", "Linux", True, True, "u"),
 ])  # fmt: skip
 def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, found):
     monkeypatch.setenv("TORCH_INDEX", index)
-    monkeypatch.setattr(installer.platform, "system", lambda: system)
-    monkeypatch.setattr(installer, "has_nvidia", lambda: nvidia)
-    monkeypatch.setattr(installer, "is_reachable", lambda place: reachable)
-    assert installer.torch_index() == found
+    monkeypatch.setattr(environment.platform, "system", lambda: system)
+    monkeypatch.setattr(environment, "DRIVER", ("/dev/null" if nvidia else "/dev/nvidiactl-of-nobody",))
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
+    answer = nullcontext() if reachable else None
+    monkeypatch.setattr(
+        environment.urllib.request, "urlopen", Mock(return_value=answer, side_effect=[answer] if answer else OSError)
+    )
+    assert environment.torch_index() == found
 
 
 @pytest.fixture
 def commands(monkeypatch):
     """The commands of an installation, none of which runs."""
     asked: list[list[str]] = []
-    monkeypatch.setattr(installer, "run", lambda command, what, without="": asked.append(command))
-    monkeypatch.setattr(installer, "read_pip_settings", lambda python: {})
+    monkeypatch.setattr(environment, "run", lambda command, what: asked.append(command))
+    monkeypatch.setattr(environment, "read_pip_settings", lambda python: {})
     monkeypatch.setenv("TORCH_INDEX", "https://one.index")
     return asked
 
 
-@pytest.mark.parametrize("uv, option", [("bin/uv", "--default-index"), ("", "--index-url")])
-def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option):
+@pytest.mark.parametrize("uv, option", [("venv/bin/uv", "--default-index"), ("", "--index-url")])
+@pytest.mark.parametrize("test", [False, True])
+def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option, test):
     """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it."""
-    monkeypatch.setattr(installer, "fetch_uv", lambda root, python: uv)
-    installer.install(ROOT, "bin/python")
-    alone, packages, rest, project = commands
-    assert {command[0] for command in commands} == {uv or "bin/python"}
-    assert "--no-deps" in alone and "--no-deps" not in rest
-    assert alone[-3:] == rest[-3:] == [option, "https://one.index", f"torch=={installer.pins(ROOT)['torch']}"]
-    assert {"--no-deps", "--require-hashes"} <= set(packages) and "--no-deps" in project
+    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
+    environment.install(ROOT, Path("venv"), test)
+    locked, torch = commands
+    assert {command[0] for command in commands} == {uv or "venv/bin/python"}
+    assert {"--no-deps", "--require-hashes", str(ROOT / "requirements.lock")} <= set(
+        locked
+    ) and "--no-deps" not in torch
+    assert (str(ROOT / "requirements-test.lock") in locked) == test
+    assert torch[-3:] == [option, "https://one.index", f"torch=={environment.read_pins(ROOT, False)['torch']}"]
     for needed in map(Requirement, importlib.metadata.requires("torch")):
         cuda = re.match(r"nvidia|cuda|triton", needed.name)
         if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
@@ -123,20 +138,30 @@ def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option)
 
 
 def test_pip_installs_where_uv_fails(commands, monkeypatch, capsys):
-    def run(command, what, without=""):
+    def run(command, what):
         commands.append(command)
-        if command[0] == "bin/uv":
-            raise installer.SetupError(f"{what} failed")
+        if command[0] == "uv":
+            raise environment.SetupError(f"{what} failed")
 
-    monkeypatch.setattr(installer, "fetch_uv", lambda root, python: "bin/uv")
-    monkeypatch.setattr(installer, "run", run)
-    installer.install(ROOT, "bin/python")
-    assert [command[0] for command in commands] == ["bin/uv", *["bin/python"] * 4]
-    assert "the installation of torch failed; trying pip" in capsys.readouterr().err
+    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: "uv")
+    monkeypatch.setattr(environment, "run", run)
+    environment.install(ROOT, Path("venv"), False)
+    assert [command[0] for command in commands] == ["uv", *["venv/bin/python"] * 2]
+    assert "the installation of the locked packages failed; trying pip" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value, told", [("true", ["--no-index"]), ("1", ["--no-index"]), ("0", [])])
+def test_uv_asks_no_index_where_pip_asks_none(commands, monkeypatch, value, told):
+    monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": value})
+    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: "uv")
+    environment.install(ROOT, Path("venv"), False)
+    assert all([word for word in command if word == "--no-index"] == told for command in commands)
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
-    """Files and variables, in pip's order; what is set for uv already stays."""
+    """Files and variables, in pip's order; what is set for uv already stays; no module of the user's folder is run."""
+    write(tmp_path / "types.py", "raise SystemExit")
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / "pip.conf", """[global]
         index-url = https://mirror/simple
         extra-index-url = https://one/simple
@@ -156,7 +181,7 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
     }.items():
         monkeypatch.setenv(f"PIP_{name}", str(value))
     monkeypatch.setenv("UV_INDEX", "https://mine/simple")
-    told = installer.uv_environment(installer.read_pip_settings(sys.executable))
+    told = environment.uv_environment(environment.read_pip_settings(sys.executable))
     assert "UV_INDEX" not in told
     assert told == told | {
         "UV_DEFAULT_INDEX": "https://inner/simple",
@@ -178,25 +203,40 @@ def installs(inside, monkeypatch):
     notes: list[str] = []
 
     def run(command, what):
-        (inside.root / ".venv/bin").mkdir()
-        (inside.root / ".venv/bin/python").symlink_to(sys.executable)
+        venv = Path(command[-1])
+        site = Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+        (venv / "bin").mkdir()
+        (venv / "bin/python").symlink_to(sys.executable)
+        (venv / site).mkdir(parents=True)
+
+    def install(root, venv, test):
+        notes.append(venv.name)
+        pretend(venv, environment.read_pins(root, test))
 
     monkeypatch.setattr(environment, "run", run)
-    monkeypatch.setattr(environment, "install", lambda root, python: notes.append(python))
+    monkeypatch.setattr(environment, "install", install)
     return inside.root, notes
+
+
+def pretend(venv, pins, **others):
+    """These packages, which seem to be installed."""
+    for name, version in (pins | others).items():
+        (site,) = venv.glob("lib/python3*/site-packages")
+        write(site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {version}\n")
 
 
 def test_a_file_system_without_locks_will_do(installs, monkeypatch, capsys):
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     root, notes = installs
-    assert environment.project_venv(root) == environment.project_venv(root) == f"{root}/.venv/bin/python"
-    assert len(notes) == 1 and "has no locks: start no other" in capsys.readouterr().err
+    assert environment.choose(root, {}, False) == environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
+    assert len(notes) == 1 and "if this file system has locks" in capsys.readouterr().err
 
 
-def test_a_finished_environment_is_used_where_nothing_can_be_written(installs, monkeypatch):
+@pytest.mark.parametrize("test", [False, True])
+def test_a_finished_environment_is_used_where_nothing_can_be_written(installs, monkeypatch, test):
     """Another user's, or on a read-only disk."""
     root, notes = installs
-    environment.project_venv(root)
+    made = environment.choose(root, {}, test)
     (root / ".venv.lock").unlink()
 
     def refuse(file, mode="r", **more):
@@ -205,14 +245,14 @@ def test_a_finished_environment_is_used_where_nothing_can_be_written(installs, m
 
     real = open
     monkeypatch.setattr("builtins.open", refuse)
-    assert environment.project_venv(root) == f"{root}/.venv/bin/python" and len(notes) == 1
+    assert environment.choose(root, {}, test) == made and len(notes) == 1
     assert not (root / ".venv.lock").exists()
 
 
 def test_two_first_starts_install_once(installs, monkeypatch, capsys):
     """The one that waited finds what the other has finished."""
     root, notes = installs
-    flock, environment_ = fcntl.flock, environment.project_venv
+    flock, choose = fcntl.flock, environment.choose
 
     def wait(lock, how):
         if how & fcntl.LOCK_NB:
@@ -220,64 +260,78 @@ def test_two_first_starts_install_once(installs, monkeypatch, capsys):
         monkeypatch.setattr(fcntl, "flock", flock)
         with monkeypatch.context() as patch:  # the other, which has the lock
             patch.setattr(environment, "install_lock", lambda root: nullcontext())
-            environment_(root)
+            choose(root, {}, False)
 
     monkeypatch.setattr(fcntl, "flock", wait)
-    assert environment.project_venv(root) == f"{root}/.venv/bin/python" and len(notes) == 1
+    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python" and len(notes) == 1
     assert "waiting for another ./run_all.sh" in capsys.readouterr().err
 
 
-def test_an_environment_whose_torch_does_not_start_is_refused_in_one_line(inside):
-    """As the one of `uv sync`: a CUDA build without CUDA's libraries."""
-    venv = inside.root / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    (site,) = venv.glob("lib/python*/site-packages")
-    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
-    version = installer.pins(ROOT)["torch"]
-    write(site / f"torch-{version}.dist-info/METADATA", f"Name: torch\nVersion: {version}\n")
-    write(site / "torch/__init__.py", "raise OSError('libcudnn.so.9: cannot open shared object file')")
-    assert environment.first_problem(str(venv / "bin/python"), test=True) == "", "no library to try"
-    write(site / "torch/lib/libtorch_global_deps.so", "")
-    with pytest.raises(installer.SetupError, match="^.venv was not created by run_all.sh .*libcudnn.so.9: [^\n]*$"):
-        environment.choose(inside.root, {"VIRTUAL_ENV": str(venv)}, True)
+def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(installs, tmp_path):
+    root, notes = installs
+    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
+    assert environment.choose(root, {}, True) == environment.choose(root, {}, True) == f"{root}/.venv-test/bin/python"
+    assert notes == [".venv", ".venv-test"]
+    assert environment.choose(root, {"VIRTUAL_ENV": sys.prefix}, True) == f"{sys.prefix}/bin/python"
+    shutil.rmtree(root / ".venv-test")
+    (root / ".venv" / environment.MADE_BY_US).unlink()
+    pretend(root / ".venv", environment.read_pins(root, True))
+    assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by `uv sync --extra test`, say"
+    assert notes == [".venv", ".venv-test"]
 
 
 @pytest.mark.parametrize("damage", [
-    lambda venv: write(venv / "lib/python3.11/site-packages/one-1.0.dist-info/RECORD", "one/__init__.py,sha256=x,0"),
+    lambda venv: write(next(venv.glob("lib/*/*")) / "one-1.0.dist-info/RECORD", "one/__init__.py,sha256=x,0"),
     lambda venv: write(venv.parent / "requirements.lock", "others"),
     lambda venv: (venv / "bin/python").unlink(),
-    lambda venv: write(venv / environment.MADE_BY_US, '{"folder": "/elsewhere", "lock": "x"}'),
+    lambda venv: shutil.rmtree(next(venv.glob("lib/*/*/torch-*"))),
+    lambda venv: write(venv / environment.MADE_BY_US, "/elsewhere x"),
+    lambda venv: write(venv / environment.MADE_BY_US, ""),
 ])  # fmt: skip
-def test_what_is_damaged_moved_or_of_another_lock_is_made_again(installs, damage):
+def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(installs, damage):
     root, notes = installs
-    environment.project_venv(root)
+    environment.choose(root, {}, False)
     damage(root / ".venv")
-    assert environment.project_venv(root) == environment.project_venv(root) == str(root / ".venv/bin/python")
+    assert environment.choose(root, {}, False) == environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
     assert len(notes) == 2
 
 
 def test_what_cannot_be_made_again_or_was_made_by_others_is_kept(installs, monkeypatch):
     root, notes = installs
     write(root / ".venv/precious", "2 GB")
-    with pytest.raises(installer.SetupError, match="not created by run_all.sh"):
-        environment.project_venv(root)
+    with pytest.raises(
+        environment.SetupError, match=r"^.venv was not created by run_all.sh .*\(torch .* missing here\)"
+    ):
+        environment.choose(root, {}, False)
     (root / ".venv" / environment.MADE_BY_US).touch()
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(installer.SetupError, match="^no Python 3.11"):
-        environment.project_venv(root)
+    with pytest.raises(environment.SetupError, match="^no Python 3.11"):
+        environment.choose(root, {}, False)
     assert (root / ".venv/precious").exists() and not notes
 
 
-def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs, tmp_path, capsys):
+def test_a_link_to_the_environment_of_another_project_is_replaced_and_that_one_stays(installs, tmp_path):
+    root, notes = installs
+    write(tmp_path / "other" / environment.MADE_BY_US, "/elsewhere x")
+    (root / ".venv").symlink_to(tmp_path / "other")
+    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
+    assert (tmp_path / "other" / environment.MADE_BY_US).exists() and not (root / ".venv").is_symlink()
+
+
+@pytest.mark.parametrize("test, own", [(False, ".venv"), (True, ".venv-test")])
+def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs, tmp_path, capsys, test, own):
     root, notes = installs
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        assert environment.choose(root, {variable: sys.prefix}, False) == f"{sys.prefix}/bin/python"
+        assert environment.choose(root, {variable: sys.prefix}, test) == f"{sys.prefix}/bin/python"
     assert not notes
-    own = str(root / ".venv/bin/python")
-    assert environment.choose(root, {"CONDA_PREFIX": str(tmp_path)}, False) == own and notes == [own]
-    said = f"the active environment is not used: {tmp_path}/bin/python: No such file or directory\n"
-    assert capsys.readouterr().err.startswith(said)
-    assert environment.first_problem("/usr/bin/false", test=True) == "it does not start"
+    conda = tmp_path / "conda"
+    write(conda / "bin/python", "")
+    (conda / "lib/python3.12/site-packages").mkdir(parents=True)
+    pretend(conda, environment.read_pins(root, test), torch="1.0")
+    before = sorted(conda.rglob("*"))
+    assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, test) == f"{root}/{own}/bin/python"
+    assert notes == [own] and sorted(conda.rglob("*")) == before
+    assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capsys.readouterr().err
 
 
 # ---- the image, and the machines that test --------------------------------------------------------------
@@ -292,11 +346,13 @@ def test_the_environment_of_the_image_is_not_hidden_by_the_mounted_folder(tmp_pa
     assert not venv.startswith(f"{mounted}/")
     (code,) = re.findall(r'python3 -c "(.*?)"', dockerfile, flags=re.S)
     made = []
-    monkeypatch.setattr(environment, "run", lambda command, what: None)
-    monkeypatch.setattr(environment, "install", lambda root, python: made.append(python))
+    monkeypatch.setattr(
+        environment, "run", lambda command, what: (tmp_path / "venv/lib/python3.11/site-packages").mkdir(parents=True)
+    )
+    monkeypatch.setattr(environment, "install", lambda root, venv, test: made.append((venv, test)))
     monkeypatch.chdir(ROOT)
     exec(code.replace(venv, str(tmp_path / "venv")))
-    assert made == [str(tmp_path / "venv/bin/python")]
+    assert made == [(tmp_path / "venv", True)], "with what the tests need"
 
 
 def test_each_debian_package_is_installed_by_itself(tmp_path):

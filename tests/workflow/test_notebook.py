@@ -3,7 +3,7 @@
 import pytest
 from small_project import write
 
-from workflow import machine, notebook, preload, progress
+from workflow import machine, preload, progress
 from workflow.pipeline import Run
 
 
@@ -11,17 +11,9 @@ def job_of(gpus=0, small=(), **values):
     return Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0, **values}, 8, gpus, small=small).jobs[0]
 
 
-def test_threads():
+def test_threads(inside):
     assert (job_of(small=("tiny",)).threads, job_of(small=("other",)).threads) == (1, 8)
-    assert job_of(gpus=4).threads == job_of(models=["a", "b", "c", "d"]).threads == 2
-
-
-def test_progress_is_told_line_by_line():
-    told: list[str] = []
-    file = notebook.Progress(lambda event, text: told.append(f"{event}: {text}"))
-    for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
-        file.write(text)
-    assert told == ["progress: shard 1/2: x", "progress: shard 2/2: y"]
+    assert job_of(gpus=4).threads == job_of(datasets=["a", "b", "c", "d"]).threads == 2
 
 
 LISTED = "GPU-aaaa-1, 81559\nGPU-bbbb-2, 81559\n"
@@ -36,7 +28,6 @@ def nvidia(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
-    monkeypatch.setattr(machine, "DRIVER", ())
 
 
 @pytest.mark.parametrize("chosen, names", [
@@ -47,15 +38,6 @@ def test_each_word_of_the_variable_is_handed_to_a_job_unread(nvidia, monkeypatch
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert machine.list_gpus() == names
-
-
-def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, monkeypatch):
-    """Where a driver is there; else PyTorch is not even asked, which would take seconds at every start."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(machine, "LOOK", "print('1234-5'); print('1234-6')")
-    assert machine.list_gpus() == []
-    monkeypatch.setattr(machine, "DRIVER", (str(tmp_path / "bin"),))
-    assert machine.list_gpus() == ["GPU-1234-5", "GPU-1234-6"]
 
 
 def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):

@@ -1,10 +1,7 @@
 """What is wrong with a file, or seldom happens to a run, as its user sees it: a short line on any terminal."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -19,13 +16,6 @@ from workflow.pipeline import Run
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
 
 
-def test_a_profile_that_cannot_be_read(inside, capsys):
-    (inside.root / "params/demo.yaml").unlink()
-    (inside.root / "params/demo.yaml").mkdir()
-    assert run.main(["demo"]) == 2
-    assert capsys.readouterr() == ("", "run_all.sh: params/demo.yaml can't be read: Is a directory\n")
-
-
 def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
     def about(*given):
         yield "ok", "begun"
@@ -34,17 +24,6 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
     monkeypatch.setattr(check, "about_dataset", about)
     assert run.main(["check"]) == 2
     assert "wrong  dataset easy: can't be looked at (ZeroDivisionError: nothing to)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("code, said", [
-    ("from workflow import run; run.main(['caf\\u00e9'])", rb"caf\xe9"),
-    ("from workflow import cli; cli.main(['x']); print('\\u2013')", rb"\u2013"),
-])  # fmt: skip
-def test_a_terminal_of_ascii(code, said):
-    """Letters that it lacks are spelled out."""
-    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True)
-    assert said in done.stdout + done.stderr and b"UnicodeEncodeError" not in done.stderr
 
 
 def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
@@ -59,7 +38,7 @@ def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("name, kind", [("ZeroDivisionError", notebook.Failure), ("UserError", UserError)])
-def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, kind):
+def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(inside, name, kind):
     error = SimpleNamespace(ename=name, evalue="no", exec_count=1, source="1 / 0")
     assert type(notebook.cell_failure(RUN.jobs[0], error)) is kind
 

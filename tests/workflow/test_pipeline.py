@@ -2,15 +2,15 @@
 
 from small_project import write
 
-from lib import params
-from workflow import fresh, keys, pipeline, rules
+from lib import params, store
+from workflow import fresh, keys, pipeline, progress, rules
 from workflow.pipeline import Run
 
 
 def test_verdicts_taken_alive_are_an_input_of_the_notebook_alone_that_reads_them():
     """Their seconds differ from run to run, and everything would hang on them."""
     for name in ("demo", "replay"):
-        run = Run(name, {"models": ["a"], "datasets": ["b"]})
+        run = Run(name, {"models": ["tiny-llama"], "datasets": ["demo-easy"]})
         readers = {job.notebook.number for job in run.jobs if any("/in_situ/" in path for path in job.inputs)}
         assert readers == ({"03"} if name == "demo" else set())
         assert any("/generations/" in path for path in run.job("02_single_pass").inputs)
@@ -38,3 +38,18 @@ def test_a_budget_that_a_cell_leaves_out_is_given_where_the_notebook_takes_it():
     """As test_remade.py asserts of the parameters that are part of a key."""
     job = Run("demo", params.load_profile("demo").model_dump()).job("04_mc_dropout_grid__tiny-llama__demo-easy")
     assert {"max_dropout_tokens", "rows_per_shard"} <= set(job.parameters) and "max_batch_tokens" not in job.parameters
+
+
+def test_the_line_that_ends_a_job_tells_what_the_tables_will(demo, monkeypatch):
+    """Of shipped rows; where they are gone or damaged it says nothing, and fails nothing."""
+    monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: store.SHIPPED / kind / f"{pair}.parquet")
+    pair, run = ["tiny-llama", "demo-easy"], Run("demo", params.load_profile("demo").model_dump())
+    shown = demo.frames["result_estimation"].query("model == @pair[0] and dataset == @pair[1]")
+    value = shown.set_index(["estimator", "metric"]).value
+    said = {job.notebook.number: progress.first_numbers(job) for job in run.jobs if [job.model, job.dataset] == pair}
+    for number, names in {"01": ["ans_avg", "seq_avg"], "03": ["p_true", "p_true_insitu"], "04": ["c_bald"]}.items():
+        assert f"; {value['', 'acc']:.1%} right; ECE of " in said[number]
+        assert all(f" {value[name, 'ece']:.3f}" in said[number] for name in names), number
+    assert said["04b"] == ""
+    monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: store.SHIPPED / "none.parquet")
+    assert progress.first_numbers(run.jobs[0]) == ""

@@ -63,12 +63,15 @@ def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run
         assert len(lines()) == refused and not lines(gpus="all")
     assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
                        "spread it over all GPUs"]  # fmt: skip
+    line, *_ = check.about_gpu(replace(run, gpus=0), outline())
+    assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line[1]
     run.values["engine"] = "vllm"
     (line,) = lines(gpus="all")
     assert line == ("wrong: vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): write `engine: "
                     "transformers` in the profile")  # fmt: skip
 
 
-def test_a_model_that_is_spread_runs_alone(run):
-    (job, *_) = replace(run, gpus=4, spread=("tiny-llama",)).jobs
-    assert job.gpus == 4 and {other.gpus for other in run.jobs if other.model} == {1}
+def test_a_model_that_is_spread_runs_alone(run, monkeypatch):
+    spread = params.load_model_config("tiny-llama").model_copy(update={"gpus": "all"})
+    monkeypatch.setitem(run.specs, "tiny-llama", spread)
+    assert {(job.model, job.gpus) for job in run.jobs if job.model} == {("tiny-llama", 2), ("tiny-qwen", 1)}

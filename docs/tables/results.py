@@ -1,0 +1,261 @@
+"""`python docs/tables/results.py` writes docs/results.md and docs/results/*.png from `replay small` and `published`.
+
+Run both first. Only what they export is read, as by the report.
+"""
+
+import base64
+import html
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from lib.paper.booktabs import CAPTIONS, MACROS, as_html  # noqa: E402
+from lib.paper.cells import format_3dp  # noqa: E402
+from lib.paper.verdicts import FINDINGS  # noqa: E402
+from lib.score.estimators import ESTIMATORS  # noqa: E402
+from workflow.report import EXHIBITS, group_by_pair, read_exported, summarize  # noqa: E402
+
+PAGE, PICTURES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
+RUN, PAPER = "replay-small", "published"
+TOO_LONG = {"tab_selective"}  # some seventy rows, which the report has
+Outputs = dict[str, dict]
+
+# ---- tables
+
+
+class Cells(HTMLParser):
+    """The rows of a table's head and body, as Markdown; a cell over several columns is repeated in the head."""
+
+    def __init__(self, table: str):
+        super().__init__()
+        self.head: list[list[str]] = []
+        self.body: list[list[str]] = []
+        self.rows, self.span, self.text = self.head, 1, ""
+        self.feed(table)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tbody":
+            self.rows = self.body
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.text, self.span = "", int(dict(attrs).get("colspan") or 1)
+        elif tag == "b":
+            self.text += "**"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "b":
+            self.text += "**"
+        elif tag in ("td", "th"):
+            text = " ".join(self.text.split()).replace("|", "\\|").replace("****", "")
+            is_block = self.rows is self.body and self.span > 1
+            row = [f"**{text}**", *[""] * (self.span - 1)] if is_block else [text] * self.span
+            self.rows[-1] += row
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def as_markdown(page: str) -> str:
+    """A table of the report as Markdown, or several below one another, each with its caption in front."""
+    for estimator in ESTIMATORS.values():  # formulas of names, as words
+        page = page.replace(as_html(estimator.label), estimator.plain)
+    page = re.sub(r"<math.*?</math>", formula_as_text, page, flags=re.S)
+    found = []
+    for table, caption in re.findall(r"(<table.*?</table>)\s*(<p>.*?</p>)?", page, flags=re.S):
+        cells = Cells(table)
+        head = [" ".join(filter(None, dict.fromkeys(column))) for column in zip(*cells.head, strict=True)]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells.body]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        found.append(f"{html.unescape(re.sub('<.*?>', '', caption))}\n\n{text}".strip())
+    return "\n\n".join(found)
+
+
+def formula_as_text(formula: re.Match) -> str:
+    """The letters of a formula, with _ before what is below the line."""
+    marked = re.sub(r"(<msub>.*?</m\w+>)", r"\1_", formula[0], count=0, flags=re.S)
+    return html.escape(html.unescape(re.sub("<.*?>", "", marked)))
+
+
+def estimators_as_markdown() -> str:
+    """`tab:estimators`, whose formulas GitHub sets."""
+    lines = ["| estimator | definition |", "|---|---|"]
+    for one in ESTIMATORS.values():
+        if formula := one.definition:
+            for macro, meaning in MACROS.items():
+                formula = formula.replace(macro, meaning)
+            formula = formula.replace("|", r"\vert ").replace(r"\bm", r"\boldsymbol")
+            lines.append(f"| {one.plain} | {formula} |")
+    return "\n".join(lines)
+
+
+# ---- sentences, a finding each
+
+
+def values(outputs: Outputs, table: str, metric: str, estimator: str = "") -> dict[tuple[str, str, str], float]:
+    """The numbers of a table by model, dataset and variant."""
+    rows = outputs["rep_numbers"]["application/json"]
+    of_table = [row for row in rows if (row["table"], row["metric"]) == (table, metric)]
+    return {(row["model"], row["dataset"], row["variant"]): row["value"] for row in of_table
+            if row["estimator"] == estimator}  # fmt: skip
+
+
+def count_lower(one: dict, other: dict) -> str:
+    """On how many of their pairs the first is lower."""
+    pairs = [(one[key], other[key]) for key in one if key in other]
+    return f"{sum(a < b for a, b in pairs)} of {len(pairs)} pairs"
+
+
+def average(found: dict) -> str:
+    return format_3dp(mean(found.values()))
+
+
+def sentence_of_finding_1(outputs: Outputs) -> str:
+    seq, ans = (values(outputs, "tab_result_estimation", "ece", name) for name in ("Seq Avg", "Ans Avg"))
+    pairs = group_by_pair(outputs["rep_overview"]["application/json"])
+    aurocs = [{row["score"]: row["auroc"] for row in rows} for rows in pairs]
+    ranks = sum(one["Ans Avg"] > one["Seq Avg"] for one in aurocs)
+    return (f"Seq Avg has a lower ECE than Ans Avg on {count_lower(seq, ans)} (mean {average(seq)} against "
+            f"{average(ans)}), and Ans Avg ranks answers better, by AUROC, on {ranks} of {len(aurocs)}.")  # fmt: skip
+
+
+def sentence_of_finding_2(outputs: Outputs) -> str:
+    passes, ans = (values(outputs, "tab_result_estimation", "ece", name) for name in ("c_BALD", "Ans Avg"))
+    grid = values(outputs, "tab_dropout_grid_search", "ece", "c_BALD")
+    best: dict[tuple[str, str], str] = {}
+    for model, dataset, rate in sorted(grid, key=lambda key: grid[key], reverse=True):
+        best[model, dataset] = rate  # the lowest comes last
+    rates = ", ".join(sorted(set(best.values())))
+    return (f"c_BALD has a lower ECE than Ans Avg on {count_lower(passes, ans)} (mean {average(passes)} against "
+            f"{average(ans)}); the dropout rate of lowest ECE on the tuning questions is one of {rates}.")  # fmt: skip
+
+
+def sentence_of_finding_3(outputs: Outputs) -> str:
+    in_situ, standard = (values(outputs, "tab_insitu_ptrue", "ece", name) for name in ("In-situ P(True)", "P(True)"))
+    saved = values(outputs, "tab_insitu_ptrue", "token_reduction_pct", "In-situ P(True)").values()
+    return (f"In situ, P(True) has a lower ECE than in a fresh prompt on {count_lower(in_situ, standard)} (mean "
+            f"{average(in_situ)} against {average(standard)}), and needs {min(saved):.0f}% to {max(saved):.0f}% fewer "
+            "tokens.")  # fmt: skip
+
+
+def sentence_of_finding_4(outputs: Outputs) -> str:
+    overview = group_by_pair(outputs["rep_overview"]["application/json"])
+    said = summarize(overview)
+    raw = values(outputs, "tab_calibration_transfer_full", "ece")
+    moved = [(value, raw[model, dataset, ""]) for (model, dataset, variant), value in raw.items()
+             if variant.startswith("isotonic") and (model, dataset) != tuple(variant.split(" ")[1:])]  # fmt: skip
+    own = {(row["model"], row["dataset"]) for rows in overview for row in rows}
+    lower = sum(value < before for value, before in moved)
+    return (f"Isotonic regression lowers the ECE of Ans Avg on {said['isotonic']} of {len(own)} pairs; a constant has "
+            f"a still lower one on {said['constant']}. From another model or dataset it still lowers it in {lower} of "
+            f"{len(moved)} cases.")  # fmt: skip
+
+
+SENTENCES = dict(
+    zip(
+        FINDINGS,
+        (sentence_of_finding_1, sentence_of_finding_2, sentence_of_finding_3, sentence_of_finding_4),
+        strict=True,
+    )
+)
+
+# ---- the page
+
+
+def picture(name: str) -> str:
+    return f"![{CAPTIONS[name][0]}](results/{name}.png)\n\n*{CAPTIONS[name][1].strip()}*"
+
+
+def exhibit(name: str, here: Outputs, paper: Outputs) -> list[str]:
+    """A figure or table of the run, and what the paper prints in its place."""
+    if "image/png" in here.get(name, {}):
+        return [picture(name)]
+    short, long = CAPTIONS[name]
+    table = estimators_as_markdown() if name == "tab_estimators" else as_markdown("".join(here[name]["text/html"]))
+    parts = [f"#### {short}", f"`{name}`: {' '.join(long.split())}", table]
+    if name in paper and name != "tab_estimators":
+        printed = as_markdown("".join(paper[name]["text/html"]))
+        parts += [f"<details><summary>The paper's printed numbers</summary>\n\n{printed}\n\n</details>"]
+    return parts
+
+
+def count_claims(claims: list[dict], side: str) -> str:
+    judged = [claim[side] for claim in claims if claim[side] in ("holds", "does not hold")]
+    return f"{judged.count('holds')} of {len(judged)}"
+
+
+def finding(name: str, here: Outputs, paper: Outputs) -> list[str]:
+    claims = [claim for claim in here["rep_findings"]["application/json"] if claim["group"] == name]
+    counts = {side: count_claims(claims, side) for side in ("here", "paper")}
+    exhibits = [part for one in EXHIBITS[name] if one.startswith(("tab_", "fig_")) and one in shown_names(here)
+                for part in exhibit(one, here, paper)]  # fmt: skip
+    return [f"## {name}", f"> {FINDINGS[name]}", f"**{SENTENCES[name](here)}**",
+            f"Of its claims, {counts['here']} hold here and {counts['paper']} on the paper's printed numbers.",
+            *exhibits]  # fmt: skip
+
+
+def shown_names(here: Outputs) -> list[str]:
+    """The tables and figures of the page, in the order of the report; listings are left to it."""
+    return [name for name in CAPTIONS if name in here and name not in TOO_LONG
+            and (name.startswith("tab_") or "image/png" in here[name])]  # fmt: skip
+
+
+def answer(here: Outputs) -> list[str]:
+    """The first figure, the sentence above it and its table."""
+    pairs = group_by_pair(here["rep_overview"]["application/json"])
+    said, count = summarize(pairs), len(pairs)
+    scores = [row["score"] for row in pairs[0]]
+    lines = [["pair", "accuracy", *(f"ECE {score}" for score in scores), "chance alone, isotonic"]]
+    lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
+    for rows in pairs:
+        chance = {row["score"]: row["chance"] for row in rows}
+        numbers = [rows[0]["accuracy"], *(row["value"] for row in rows), chance[scores[2]]]
+        lines.append([f"{rows[0]['model']} {rows[0]['dataset']}", *map(format_3dp, numbers)])
+    return [f"**{' and '.join(said['models'])} on {', '.join(said['datasets'])}, {said['rows']} evaluation questions "
+            f"each: Seq Avg has a lower ECE than Ans Avg on {said['seq']} of {count} pairs. Isotonic regression lowers "
+            f"that of Ans Avg on {said['isotonic']}, and a constant has a still lower one on {said['constant']}.**",
+            picture("fig_overview"), "\n".join(f"| {' | '.join(line)} |" for line in lines)]  # fmt: skip
+
+
+def page(here: Outputs, paper: Outputs) -> str:
+    """The page, from what both runs export."""
+    others = [name for name in shown_names(here) if name != "fig_overview"]
+    others = [name for name in others if not any(name in some for some in EXHIBITS.values())]
+    parts = [
+        "# Results of two real models",
+        "What `./run_all.sh replay small` shows: the paper's tables and figures for two models that were run on a CPU, "
+        "from their stored token probabilities. Below each table are the paper's printed numbers, from `./run_all.sh "
+        "published`. They are of other models: compare which claims hold, not the numbers. `python "
+        "docs/tables/results.py` wrote this page.",
+        *answer(here),
+        *(part for name in FINDINGS for part in finding(name, here, paper)),
+        "## Further tables and figures",
+        *(part for name in others for part in exhibit(name, here, paper)),
+        "## Notes",
+        "\n".join(f"- {row['note']}" for row in here["rep_notes"]["application/json"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def pictures(here: Outputs) -> dict[str, bytes]:
+    """The PNG of each figure, by file name."""
+    return {f"{name}.png": base64.b64decode("".join(here[name]["image/png"])) for name in shown_names(here)
+            if "image/png" in here[name]}  # fmt: skip
+
+
+def read(run: str, root: Path = ROOT) -> Outputs:
+    """What a run exports, by target."""
+    return read_exported(root / "artifacts" / run / "exported")[1]
+
+
+if __name__ == "__main__":
+    runs = read(RUN), read(PAPER)
+    PAGE.write_text(page(*runs), encoding="utf-8")
+    PICTURES.mkdir(exist_ok=True)
+    for name_, image in pictures(runs[0]).items():
+        (PICTURES / name_).write_bytes(image)

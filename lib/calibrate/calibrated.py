@@ -1,0 +1,75 @@
+"""A calibrated number for one new response: `score(response, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")`.
+
+The calibrators of two real models are shipped, each with the data that it was fitted on and what it does elsewhere: on
+other questions, or with another model, a calibrator may make the calibration worse. A run stores its own ones.
+"""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lib.calibrate.fitting import load_calibrator, read_calibrator_record
+from lib.generate.response_files import parse_response
+from lib.params import EvaluationChoices
+from lib.paths import SHIPPED, UserError, nearest
+from lib.score.estimators import ESTIMATORS
+from lib.score.interpretation import select_sequence_tokens
+from lib.tasks.answers import answer_span, locate_answer
+
+CALIBRATORS = SHIPPED.parent / "calibrators"
+
+
+class CalibratedScore(NamedTuple):
+    raw: float  # the estimator's confidence
+    calibrated: float  # probability that the answer is right
+    fitted_on: dict[
+        str, Any
+    ]  # model, dataset, estimator, and for a shipped one `n`, `ece`, `ece_calibrated`, `elsewhere`
+
+
+def score(response: Any, calibrator: str | Path) -> CalibratedScore:
+    """Return the confidence in a response, raw and calibrated.
+
+    Parameters
+    ----------
+    response : a chat completion with `logprobs`, as its object or its JSON
+    calibrator : name of a shipped one, or file of a run (`artifacts/<run>/calibrators/`), of a single-pass estimator
+
+    Raises
+    ------
+    UserError
+        If the response has no log-probabilities, or the calibrator is unknown or takes something else.
+    """
+    path = find_calibrator(calibrator)
+    record = read_calibrator_record(path)
+    body = response.model_dump() if hasattr(response, "model_dump") else response
+    body = json.loads(body) if isinstance(body, str | bytes) else body
+    line = json.dumps({"custom_id": "the response", "response": {"body": body}}, default=str)
+    found = parse_response(line.encode(), "the response", 1)
+    estimator = ESTIMATORS.get(record["estimator"])
+    if found is None or not found.pieces:
+        raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
+    if estimator is None or estimator.needs not in ("response", "answer") or record["input"] != "confidence":
+        raise UserError(
+            f"{path.name} does not calibrate a score of a response's tokens; choose an isotonic one of these"
+        )
+    logprobs = np.minimum(found.logprobs, 0.0)
+    places = locate_answer(found.pieces[: len(logprobs) - found.ended], found.thought)
+    row = SimpleNamespace(**places, token_logprobs=logprobs, eos=found.ended)
+    tokens = select_sequence_tokens(row, logprobs, EvaluationChoices())
+    raw = estimator.function(logprobs[slice(*answer_span(row))] if estimator.needs == "answer" else tokens)
+    told = {name: value for name, value in record.items() if name not in ("attributes", "sha256", "input")}
+    return CalibratedScore(raw, float(load_calibrator(path).predict(np.array([raw]))[0]), told)
+
+
+def find_calibrator(name: str | Path) -> Path:
+    """Return the file of a calibrator. Raise UserError with the nearest shipped name."""
+    shipped = {path.stem: path for path in CALIBRATORS.glob("*.json")}
+    if str(name) in shipped:
+        return shipped[str(name)]
+    if not Path(name).exists():
+        raise UserError(f"there is no calibrator '{name}'; {nearest(str(name), shipped)}")
+    return Path(name)

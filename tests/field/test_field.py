@@ -1,0 +1,184 @@
+"""What reports of other projects' users teach (cases.py): each case by a file, as a user has it."""
+
+import gzip
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from cases import read_answers, read_cases
+
+from lib import params, store
+from lib.generate.imported_responses import ImportedResponses
+from lib.generate.response_files import CUT, LOST, MARKED, UNFINISHED, read_response_file
+from lib.parameter_types import Dataset, Model
+from lib.paths import UserError
+from lib.score.confidence import confidence_frame
+from lib.score.interpretation import interpret_responses
+from lib.tasks import datasets
+
+REMARKS = {"cut": CUT, "lost": LOST, "unfinished": UNFINISHED}
+COMPLETE = {
+    "example_id": "a",
+    "token_ids": [],
+    "ended": False,
+    "thought": False,
+    "finish_reason": "stop",
+    "remarks": [],
+}
+PROFILE = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
+KINDS = {"profile": params.Profile, "model": Model, "dataset": Dataset}
+
+
+def refusal(read, *words):
+    """The one line that refuses what is read."""
+    with pytest.raises(UserError) as error:
+        read(*words)
+    said = str(error.value)
+    assert said.isprintable() and len(said) <= 500, said
+    return said
+
+
+# ---- answers
+
+
+def test_answers(tmp_path):
+    """By a file of responses: the number is read whole, or there is no answer; and no other number is right."""
+    rows = list(read_answers())
+    asked = [datasets.Example(f"e{i}", "evaluation", "?", value or "none") for i, (value, *_) in enumerate(rows)]
+    with open(tmp_path / "r.jsonl", "w") as file:
+        for example, (_, text, _) in zip(asked, rows, strict=True):
+            logprobs = [{"token": "So.\n", "logprob": -1}, {"token": text, "logprob": -0.5}]
+            print(json.dumps({"example_id": example.example_id, "logprobs": logprobs}), file=file)
+    mine = Model(label="Mine", responses=str(tmp_path / "r.jsonl"))
+    frame = ImportedResponses.read(mine, "d", asked).to_frame("m")
+    told = [value for value, *_ in rows]
+    found = zip(frame.text, frame.answer.astype(object).where(frame.answer.notna(), None), told, strict=True)
+    assert [(text, answer, value) for text, answer, value in found if answer != value] == []
+    scores = confidence_frame(interpret_responses(frame)).pivot(index="example_id", columns="estimator")
+    assert [scores.correct.seq_avg[one.example_id] for one in asked] == [value is not None for value in told]
+    assert np.allclose(scores.confidence.seq_avg, np.exp([-1, -0.5]).mean())
+
+
+# ---- logs of servers
+
+
+def read_line(tmp_path, line):
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n" * 6 + json.dumps(line))
+    (found,) = read_response_file(path, "mine").values()
+    return found
+
+
+@pytest.mark.parametrize("case", read_cases("responses.jsonl", "text"))
+def test_a_line_is_read_whole(tmp_path, case):
+    """No token is left out, and nothing is made of one."""
+    line, count = case["line"], case["tokens"]
+    found = read_line(tmp_path, line)
+    expected = COMPLETE | {name: case[name] for name in ("pieces", *COMPLETE) if name in case}
+    expected["remarks"] = [REMARKS[name] for name in expected["remarks"]]
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert (found.text, len(found.pieces), len(found.logprobs)) == (case["text"], count, count)
+    assert "".join(found.pieces[: count - found.ended]) == (case["text"] if count else "")
+    if isinstance(stated := line.get("logprobs"), list):
+        assert found.logprobs == [one["logprob"] for one in stated[:count]]
+    assert found.empty == (case["text"] == "" and not found.token_ids)
+
+
+@pytest.mark.parametrize("case", read_cases("responses.jsonl", "refused"))
+def test_or_refused_with_its_number_and_the_remedy(tmp_path, case):
+    said = refusal(read_line, tmp_path, case["line"])
+    assert "r.jsonl, line 7" in said and case["refused"] in said
+
+
+@pytest.mark.parametrize("case", read_cases("responses.jsonl", "is"))
+def test_finish_reasons_of_the_known_servers(tmp_path, case):
+    reason, ending = case["finish_reason"], case["is"]
+    entries = [{"token": "#### 9", "logprob": -1}]
+    choice = {"message": {"content": "#### 9"}, "logprobs": {"content": entries}, "finish_reason": reason}
+    batch = {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": [choice]}}}
+    for line in ({"example_id": "a", "logprobs": entries, "finish_reason": reason}, batch):
+        found = read_line(tmp_path, line)
+        assert found.remarks == {"lost": [LOST], "unfinished": [UNFINISHED]}.get(ending, [])
+        assert found.empty == (ending == "lost")
+        assert found.finish_reason == ("length" if ending in ("length", "unfinished") else "stop")
+
+
+ASKED = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
+SAID = {"missing": "are missing: rows without an answer", "marked": MARKED, "run on": "run on after",
+        **REMARKS}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", read_cases("logs.jsonl", "log"))
+def test_a_log_is_refused_or_all_that_it_lacks_is_counted_and_said(tmp_path, case):
+    """A question without a response is a row without an answer, of the least confidence."""
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in case["log"]))
+    mine = Model(label="Mine", responses=str(path))
+    if "refused" in case:
+        assert case["refused"] in refusal(ImportedResponses.read, mine, "d", ASKED)
+        if "with_model" in case:
+            mine = mine.model_copy(update={"source": "demo/models/tiny-llama"})
+            assert ImportedResponses.read(mine, "d", ASKED).facts["responses"] == case["with_model"]
+        return
+    found = ImportedResponses.read(mine, "d", ASKED)
+    answered, *told = found.describe_coverage()
+    assert ("1 of the 2 questions" in answered) == ("missing" in case["remarks"])
+    for line, remark in zip(told, case["remarks"], strict=True):
+        assert line.startswith("1 of 2 responses, the first to 'b', ") and SAID[remark] in line
+    frame = found.to_frame("m")
+    kept = store.read_frame(store.write_frame(frame, tmp_path / "generations" / "m__d.parquet"))
+    assert kept.answer.astype(object).where(kept.answer.notna(), None).tolist() == case["answers"]
+    scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
+    assert sorted(scores.estimator["b"]) == ["ans_avg", "ans_joint", "seq_avg", "seq_joint"]
+    assert np.isfinite(scores.confidence).all() and scores.correct["b"].all() == (case["answers"][1] == "17")
+    assert case["answers"][1] or (scores.confidence["b"] < 1e-9).all()
+
+
+# ---- files of questions
+
+
+def write(path, content):
+    """A text, zipped or a table of parquet where the name says so."""
+    path.parent.mkdir(exist_ok=True)
+    if isinstance(content, list):
+        pd.DataFrame(content).to_parquet(path)
+    else:
+        data = content.encode("utf-8", "surrogateescape")
+        path.write_bytes(gzip.compress(data) if path.suffix.lower() == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("case", read_cases("questions.jsonl", "files", "folder"))
+def test_files_of_questions(tmp_path, case):
+    """Every row is asked as it stands there, or the file is refused with the row."""
+    paths = [write(tmp_path / name, content) for name, content in (case.get("files") or case["folder"]).items()]
+    source = {"all": str(tmp_path / case.get("named", paths[0]))} if "files" in case else str(tmp_path)
+    mine = Dataset(label="Mine", source=source, calibration=case.get("calibration", 1), evaluation=1)
+    if "refused" in case:
+        assert case["refused"] in refusal(datasets.load_examples, mine)
+        return
+    found = datasets.load_examples(mine)
+    assert [one.example_id for one in found] == case.get("ids") or [list(one) for one in found] == case.get("asks")
+
+
+@pytest.mark.parametrize("line", ['{"question": ' + "9" * 5000, "[" * 100_000, '{"answer": ' * 50_000])
+def test_endless_lines_are_refused(tmp_path, line):
+    path = write(tmp_path / "q.jsonl", line)
+    mine = Dataset(label="Mine", source={"all": str(path)}, calibration=1, evaluation=1)
+    assert "q.jsonl, line 1: not JSON" in refusal(datasets.load_examples, mine)
+
+
+# ---- parameters
+
+
+@pytest.mark.parametrize("case", read_cases("parameters.jsonl", "refused", "value"))
+def test_a_value_is_what_it_looks_like_or_is_refused(tmp_path, case):
+    path, kind = tmp_path / "mine.yaml", KINDS[case.get("kind", "profile")]
+    path.write_text(case.get("text", f"{PROFILE}{case.get('line')}\n"), encoding="latin-1")
+    if "refused" in case:
+        said = refusal(params.read_parameter_file, path, kind)
+        assert said.startswith(str(path)) and case["refused"] in said
+        return
+    found = getattr(params.read_parameter_file(path, kind), case["line"].partition(":")[0])
+    assert (found, type(found)) == (case["value"], type(case["value"]))
