@@ -174,7 +174,8 @@ def _grouped_html(page: pd.DataFrame) -> str:
     rows = re.split("(?=    <tr>)", body)
     for place, (block, before) in enumerate(zip(blocks, ["", *blocks], strict=False), 1):
         if block != before:
-            rows[place] = f'    <tr class="block"><th colspan="{page.shape[1] + 1}">{block}</th></tr>\n{rows[place]}'
+            head_of_block = f'<th colspan="{page.shape[1] + 1}"{ALIGN_LEFT}>{block}</th>'
+            rows[place] = f'    <tr class="block">{head_of_block}</tr>\n{rows[place]}'
     return "".join([head, "<tbody>\n", *rows])
 
 
