@@ -47,6 +47,8 @@ def write_gguf(model: str, path: Path) -> Path:
         "chat_template": said,
     }.items():  # fmt: skip
         getattr(writer, f"add_{name}")(value)
+    if config["bos_token_id"] is not None:  # the template writes it
+        writer.add_bos_token_id(config["bos_token_id"])
     special = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
     ids = tokenizer["model"]["vocab"] | special
     tokens = sorted(ids, key=ids.get)

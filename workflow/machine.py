@@ -17,7 +17,6 @@ import psutil
 from filelock import FileLock, Timeout
 
 from lib.paths import ROOT, UserError
-from workflow.environment import DRIVER
 from workflow.fingerprint import digest
 from workflow.pipeline import Run
 

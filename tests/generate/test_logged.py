@@ -185,4 +185,5 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
     made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}
     assert "My-Model & My-Questions & 0.500" in made["tab_result_estimation.tex"]
     report = (folder / "figures" / "demo" / "report.html").read_text("utf-8")
-    assert "My-Model: from a file, the model not at hand: nothing is known of P(True)" in report
+    assert "My-Model: from a file, the model not at hand: nothing is known of passes with dropout" in report
+    assert "P(True) of My-Model on My-Questions: its server was not asked, see docs/extending.md." in report

@@ -21,7 +21,6 @@ from workflow import cli
 from workflow.export import results_document
 from workflow.report import format_value, link_numbers, report_page
 
-
 NONE = {"columns": [], "data": []}
 
 
