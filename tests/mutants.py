@@ -36,7 +36,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling seeded_dropout teacher_forcing",
-    "lib/paper": "calibration_claims claims report_contents estimation_claims verdicts",
+    "lib/paper": "calibration_claims claims multi_pass_claims report_contents single_pass_claims verdicts",
     "lib/score": "*",
     "lib/tasks": "answers datasets numbers prompts",
     "workflow": "*",

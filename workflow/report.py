@@ -58,7 +58,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         script=script_digest(template),
         run=(run := parameters.get("run", "lab")),
         command=command_of(run),
-        title=parameters.get("title", ""),
+        title=parameters.get("title", "").strip().rstrip("."),
         pairs=(pairs := group_by_pair(overview)),
         said=summarize(pairs),
         answer=sections.pop("fig_overview", None),

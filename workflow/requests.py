@@ -8,14 +8,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from lib import params
-from lib.generate.batch_requests import (
-    VERIFICATIONS,
-    question_requests,
-    read_requests,
-    served_file,
-    verification_requests,
-    write_requests,
-)
+from lib.generate import batch_requests
+from lib.generate.batch_requests import VERIFICATIONS, served_file
 from lib.generate.imported_responses import ImportedResponses
 from lib.paths import ROOT, UserError, relative_path
 from lib.tasks import datasets
@@ -59,14 +53,16 @@ def write_pair(run: Run, model: str, spec: params.Model, dataset: str, model_nam
     examples = datasets.select_examples(examples, values["limit"], values["seed"], dataset, values["example"])
     questions, answers = (served_file(spec, dataset, kind) for kind in ("requests", "responses"))
     settings = params.Generation.of(values)
-    write_requests(questions, question_requests(spec, model_name, (model, dataset), examples, settings), answers)
+    batch_requests.write_requests(
+        questions, batch_requests.question_requests(spec, model_name, (model, dataset), examples, settings), answers
+    )
     say(f"{relative_path(questions)}: {len(examples)} questions")
     if answers.exists():
         imported = ImportedResponses.read(spec, dataset, examples)
-        written = verification_requests(imported, read_requests(questions))
+        written = batch_requests.verification_requests(imported, batch_requests.read_requests(questions))
         for line in imported.describe_coverage():
             say(line)
         for form in VERIFICATIONS:
             path, verdicts = (served_file(spec, dataset, kind, form) for kind in ("requests", "responses"))
-            write_requests(path, written[form], verdicts)
+            batch_requests.write_requests(path, written[form], verdicts)
             say(f"{relative_path(path)}: {len(written[form])} requests")

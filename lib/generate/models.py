@@ -18,7 +18,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig, logging
 
 from lib.generate.float32_logits import give_float32_logits
-from lib.parameter_types import SMALL, Model
+from lib.parameter_schemas import SMALL, Model
 from lib.paths import UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
@@ -57,7 +57,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor, unless the model's file
     differs.
 
-    Small models (`lib.parameter_types.SMALL`) run on the processor where there is a GPU, too. So they give the
+    Small models (`lib.parameter_schemas.SMALL`) run on the processor where there is a GPU, too. So they give the
     same results on every machine.
 
     Raises

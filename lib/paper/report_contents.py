@@ -17,7 +17,7 @@ from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
 from lib.calibrate.experiments import SOURCE
-from lib.paper import tables
+from lib.paper import beyond_tables, tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
 from lib.paper.cells import HEADLINE, label_rows, mark_calibrated
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
@@ -30,8 +30,9 @@ from lib.score.interpretation import answer_coverage
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
+BUILDERS = vars(tables) | vars(beyond_tables)
 TABLES: dict[str, Callable[[Results], Table]] = {
-    name: getattr(tables, name.removeprefix("tab_")) for name in CAPTIONS if name.startswith("tab_")
+    name: BUILDERS[name.removeprefix("tab_")] for name in CAPTIONS if name.startswith("tab_")
 }
 # Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
 EXPECTED_CAPTURE_RATE = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1

@@ -11,7 +11,7 @@ from cases import read_answers, read_cases
 from lib import params, store
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.response_files import CUT, LOST, MARKED, UNFINISHED, read_response_file
-from lib.parameter_types import Dataset, Model
+from lib.parameter_schemas import Dataset, Model
 from lib.paths import UserError
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses

@@ -5,7 +5,7 @@ import pytest
 import tiny_gguf
 import torch
 
-from lib import parameter_types
+from lib import parameter_schemas
 from lib.generate import models, preflight
 from lib.paths import UserError
 
@@ -13,12 +13,12 @@ from lib.paths import UserError
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     """The model of a file in its folder of verified files; the file is written by the test."""
-    monkeypatch.setattr(parameter_types, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(parameter_schemas, "MODELS", tmp_path / "models")
     (tmp_path / "models" / "0" / "x").parent.mkdir(parents=True)
 
     def of(file=None, **more):
         told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
-        made = parameter_types.Model(**told | more)
+        made = parameter_schemas.Model(**told | more)
         if file:
             made.place.mkdir(exist_ok=True)
             (made.place / "tiny.gguf").symlink_to(file)

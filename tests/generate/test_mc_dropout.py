@@ -17,7 +17,6 @@ from lib.analysis.multi_pass_statistics import entropy_curves
 from lib.generate import mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
-from lib.paper import report_contents
 from lib.params import Dropout
 from lib.paths import MissingSignal, UserError
 from lib.random_streams import stream_seed
@@ -134,14 +133,6 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     path = tmp_path / "dropout" / "a__b.parquet"
     assert store.read_frame(path).empty
     assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
-    monkeypatch.setattr(store, "find_frame", store.frame_path)
-    monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
-    monkeypatch.setattr(report_contents.params, "models_at_hand", lambda names: names)
-    results = synthetic.results_of(
-        result_estimation=pd.DataFrame({"model": ["a"], "dataset": "b", "value": 0.1, "reason": ""})
-    )
-    said = list(report_contents.explain_empty_cells("lab", results))
-    assert said == ["No dropout passes of a on b: dropout takes no effect anywhere in a FalconForCausalLM."]
 
 
 # ---- masks

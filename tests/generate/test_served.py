@@ -13,7 +13,7 @@ from lib.generate import batch_requests, generation, models, p_true
 from lib.generate.imported_responses import ImportedResponses, response_token_ids
 from lib.generate.response_files import Response
 from lib.generate.served_p_true import ServedVerification, parse_verdict
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
@@ -194,7 +194,7 @@ def write_lines(path, lines):
 
 
 BOTH = {"A": -0.4, " A": -3.0, "B": -1.5, " B": -4.0, "the": -5.0}
-PROBES = [verdict_line(batch_requests.WITHOUT_QUERY, BOTH, 20), verdict_line(batch_requests.WITH_QUERY, BOTH, 50)]
+PROBES = [verdict_line(name, BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)]
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered):
@@ -244,8 +244,12 @@ def test_arrays_of_completions_are_read():
     arrays = {"tokens": [" A"], "token_logprobs": [-0.2], "top_logprobs": [{" A": -0.2, "B": -2.0}]}
     body = {"choices": [{"logprobs": arrays, "text": " A"}], "usage": {"prompt_tokens": 7}}
     line = {"custom_id": "x#in_situ", "response": {"status_code": 200, "body": body}}
-    name, verdict = parse_verdict(json.dumps(line).encode(), "f", 1)
-    assert name == "x#in_situ" and verdict.by_text == {" A": -0.2, "B": -2.0} and verdict.cached_tokens is None
+    verdict = parse_verdict(json.dumps(line).encode(), "f", 1)
+    assert (
+        verdict.example_id == "x#in_situ"
+        and verdict.by_text == {" A": -0.2, "B": -2.0}
+        and verdict.cached_tokens is None
+    )
 
 
 UNTOLD = {"custom_id": "a#verify", "response": {"status_code": 200, "body": {"choices": [{"logprobs": {}}]}}}

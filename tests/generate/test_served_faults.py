@@ -34,7 +34,7 @@ def files(tmp_path):
 def send(files, answer, form="", concurrent=4):
     """Ask a server that answers in this way. Return what was asked of it, and what it could not be used for."""
     with faulty(answer) as server:
-        answers = ask.Answers(*files, form)
+        answers = ask.Answers(*files, "d", form)
         try:
             asyncio.run(answers.ask(server.url, concurrent))
         finally:
@@ -154,9 +154,9 @@ def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(files, monkeypatc
 
 
 def test_two_at_once_are_refused(files):
-    first = ask.Answers(*files, "")
+    first = ask.Answers(*files, "d", "")
     with pytest.raises(UserError, match="is being written by another `ask`"):
-        ask.Answers(*files, "")
+        ask.Answers(*files, "d", "")
     first.file.close()
 
 

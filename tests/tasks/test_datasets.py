@@ -6,7 +6,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from lib import parameter_types, params
+from lib import parameter_schemas, params
 from lib.paths import ROOT, UserError
 from lib.tasks import datasets, numbers
 
@@ -17,7 +17,8 @@ GSMHARD = {"question": "input", "answer": "target"}
 
 def dataset(source, calibration=1, evaluation=1, **more):
     source = source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
-    return parameter_types.Dataset(label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more)
+    sizes = {"calibration": calibration, "evaluation": evaluation}
+    return parameter_schemas.Dataset(label="Mine", source=source, **sizes, **more)
 
 
 def lines(path, *records):
