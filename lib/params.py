@@ -16,9 +16,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from lib import parameter_types
+from lib import parameter_schemas
 from lib.files import read_yaml
-from lib.parameter_types import Bins, Count, Dataset, Model, Names, Rows, Seed, Several, Share, Strict, Text, validate
+from lib.parameter_schemas import Bins, Count, Dataset, Model, Names, Rows, Seed, Several, Share, Strict, Text, validate
 from lib.paths import PARAMS, UserError, nearest
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
@@ -150,7 +150,7 @@ def parameter_file_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def read_parameter_file(path: Path, kind: type[parameter_types.Kind]) -> parameter_types.Kind:
+def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
     where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
     values = read_yaml(path, where) or {}
@@ -159,11 +159,9 @@ def read_parameter_file(path: Path, kind: type[parameter_types.Kind]) -> paramet
     return validate(kind, values, str(where))
 
 
-def load_parameter_file(kind: str, name: str, contents: type[parameter_types.Kind]) -> parameter_types.Kind:
-    """Read the file of a profile, model or dataset (`kind`). Raise UserError with the nearest name.
-
-    Without a revision, it has the commit that the run resolved.
-    """
+def load_parameter_file(kind: str, name: str, contents: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
+    """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved if it names none.
+    Raise UserError with the nearest name."""
     folder = PARAMS if contents is Profile else PARAMS / f"{kind}s"
     names = parameter_file_names(folder)
     if name not in names:
@@ -202,7 +200,7 @@ def kind_of(parameter: str) -> str:
 def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return kind and name of each model and dataset that parameters name: `model`, `models`, `figure_model`, ..."""
     lists = [
-        (kind_of(name), parameter_types.as_list(value)) for name, value in values.items() if kind_of(name) in LOADERS
+        (kind_of(name), parameter_schemas.as_list(value)) for name, value in values.items() if kind_of(name) in LOADERS
     ]
     return list(dict.fromkeys((kind, name) for kind, names in lists for name in names if name))
 

@@ -21,7 +21,7 @@ from lib import store, stored_columns
 from lib.files import write_atomically
 from lib.params import BUDGETS
 
-KEY, SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
+KEY, ROW_SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded
 NOT_OF_ROWS = {*BUDGETS, "label", "n_tuning_examples", "dropout_rates", "dtype", "attention"}
 OF_LOADED = ("architecture", "parameters", "chat_template", "tokenizer", "device", "dtype", "attention")
@@ -74,7 +74,7 @@ class RowCache:
         if not shards:
             return stored_columns.empty_frame(self.kind)
         rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
-        self.seconds += rows.pop(SECONDS).sum(skipna=False)
+        self.seconds += rows.pop(ROW_SECONDS).sum(skipna=False)
         return rows
 
     def read_shards(self) -> list[pd.DataFrame]:
@@ -90,7 +90,7 @@ class RowCache:
     def save_shard(self, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
         """Write rows with their keys and their share of `seconds`, and return them as they are read back."""
         path = self.folder / f"{store.digest(keys)[:16]}.parquet"
-        shard = rows.assign(**{KEY: keys, SECONDS: seconds / len(rows)})
+        shard = rows.assign(**{KEY: keys, ROW_SECONDS: seconds / len(rows)})
         write_atomically(path, lambda scratch: shard.to_parquet(scratch, index=False))
         return pd.read_parquet(path)
 

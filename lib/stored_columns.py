@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from lib.paths import UserError
 
+# Words of a frame are Python's own: its rows are read one by one, which Arrow's words make several times slower.
+pd.set_option("mode.string_storage", "python")
+
 SECONDS = "_seconds"  # suffix of columns with durations
 COLDEST, HOTTEST = 0.1, 20.0  # temperatures of answer tokens
 TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()

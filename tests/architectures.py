@@ -49,7 +49,8 @@ REFUSED = {  # of which rows can't be read from a cache in parts, or in a batch
               "mamba_n_groups": 1},
 }  # fmt: skip
 KINDS = ATTENTION | STATEFUL | REFUSED | {"falcon": {}}
-NESTED = {"top_logits", "top_ids", "tail_curve", "predictive", "conditional"}  # of arrays
+NESTED = {"top_logits", "top_ids", "tail_curve", "predictive", "conditional", "half_predictive", "half_conditional",
+          "top_k", "top_p"}  # of arrays  # fmt: skip
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
 

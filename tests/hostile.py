@@ -1,35 +1,6 @@
 """Thirty words that a label, title, question or response may hold, and that are to stay words."""
 
-SCRIPT = "document.body.className='ran'"
-STRINGS = (
-    f"<script>{SCRIPT}</script>",
-    f"</td></table><script>{SCRIPT}</script>",
-    f"$\\text{{<script>{SCRIPT}</script>}}$",
-    f"$\\text{{<img src=x onerror={SCRIPT}>}}$",
-    f'<span class="mathjax_process">$\\text{{<script>{SCRIPT}</script>}}$</span>',
-    f"<img src=x onerror={SCRIPT}>",
-    f'" onmouseover="{SCRIPT}" x="',
-    f"' autofocus onfocus='{SCRIPT}",
-    f"javascript:{SCRIPT}",
-    f"</title><svg onload={SCRIPT}>",
-    "--><!-- <b>bold</b> -->",
-    "&lt;b&gt; &amp;amp; &#36;x&#36;",
-    "{{ 7*7 }}{% for x in y %}",
-    "{{ ''.__class__.__mro__ }}",
-    "${7*7}",
-    "A$AP-7B",
-    "$",
-    "$$x$$ and $y",
-    "$\\frac{1}{$",
-    "50% of \\write18{touch ran}",
-    "\\input{/etc/passwd}",
-    "\\end{tabular}\\immediate\\write18{touch ran}",
-    "a_b^c#d~e&f{g}h\\",
-    "\\newcommand{\\scoreci}{}",
-    "`touch ran`; $(touch ran) | touch ran && touch ran",
-    "-rf / --add-models x",
-    "\x1b]0;title\x07\x1b[31mred\x1b[2J",
-    "one\r\ntwo\ttabbed\x08\x7f",
-    "\u202egnirts desrever\u200b",
-    "%s %n {0} %(name)s",
-)
+import json
+from pathlib import Path
+
+STRINGS = json.loads(Path(__file__).with_suffix(".json").read_text())

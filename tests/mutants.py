@@ -1,7 +1,7 @@
 """Do the tests notice when the program computes otherwise? One operator, comparison, constant, `and`, `or` or `not` of
 a module is changed at a time; a test of those files that import the module must then fail.
 
-    python tests/mutants.py                     # draws three mutants of each module, tries them, stores how they end
+    python tests/mutants.py                     # draws three mutants of each new module, stores how they end
     python tests/mutants.py lib/score/metrics   # tries those of some modules, shows which survive, and stores nothing
     python tests/mutants.py compare [ROOM...]   # tries the stored ones again, wherever their lines stand now
 
@@ -36,7 +36,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling seeded_dropout teacher_forcing",
-    "lib/paper": "calibration_claims claims report_contents estimation_claims verdicts",
+    "lib/paper": "calibration_claims claims multi_pass_claims report_contents single_pass_claims verdicts",
     "lib/score": "*",
     "lib/tasks": "answers datasets numbers prompts",
     "workflow": "*",
@@ -192,7 +192,9 @@ def tests_of(module: str) -> list[str]:
     room, _, name = module.rpartition("/")
     own = ROOT / "tests" / (room.removeprefix("lib").strip("/") or "files")
     some = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(path)]
-    some.sort(key=lambda path: (path.parent != own, name not in path.stem, len(imported(path))))
+    some.sort(
+        key=lambda path: (path.parent != own, path.parent.name != "field", name not in path.stem, len(imported(path)))
+    )
     return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
 
 
@@ -258,6 +260,7 @@ def store(alike: dict[str, str], mutants: list[Mutant]) -> None:
 def draw(modules: list[str], project: Path) -> None:
     """Tries mutants of these modules; of all that have none stored, and stores them."""
     alike, mutants = stored()
+    mutants = [one for one in mutants if standing(one)]
     known = {one.module for one in mutants}
     unknown = [
         module

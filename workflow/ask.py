@@ -19,9 +19,9 @@ from tqdm import tqdm
 from lib import params
 from lib.files import parse_json, read_bytes
 from lib.generate.batch_requests import VERIFICATIONS, Request, read_requests, served_file
-from lib.generate.response_files import parse_response
+from lib.generate.response_files import Response, parse_response, read_response_file
 from lib.generate.served_p_true import parse_verdict
-from lib.paths import UserError, first_line, public_path
+from lib.paths import UserError, first_line, relative_path
 from workflow.pipeline import Run
 from workflow.progress import say
 
@@ -73,7 +73,7 @@ async def post(api: openai.AsyncOpenAI, path: str, body: Request) -> Any:
         ) from None
     except openai.APIConnectionError as error:
         raise UserError(f"{url} does not answer ({first_line(error.__cause__ or error)}): does it run there?") from None
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
         raise Unusable(f"{url}{path} returns no JSON object: is it an OpenAI-compatible server?")
@@ -96,14 +96,16 @@ async def render(api: openai.AsyncOpenAI, template: Request, model: str) -> str:
 class Answers:
     """The file of the answers to one file of requests, open for this process alone."""
 
-    def __init__(self, requests: Path, path: Path, form: str):
-        self.name, self.form, self.asked = public_path(str(path)), form, read_requests(requests)
-        self.file = path.open("ab", buffering=0)
+    def __init__(self, requests: Path, path: Path, dataset: str, form: str):
+        self.asked, self.file, self.name = read_requests(requests), path.open("ab", buffering=0), relative_path(path)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{self.name} is being written by another `ask`") from None
-        self.answered, self.unusable = read_answered(path), list[UserError]()
+        end_last_line(path)
+        self.parse = parse_verdict if form else parse_response
+        found = read_response_file(path, dataset, self.parse)
+        self.answered, self.unusable = {name for name, one in found.items() if not one.empty}, list[UserError]()
 
     @property
     def left(self) -> list[Request]:
@@ -114,12 +116,11 @@ class Answers:
         line = {"custom_id": name, "response": {"status_code": 200, "body": body}, "error": None}
         data, where = json.dumps(line).encode(), f"the answer to '{name}'"
         try:
-            if self.form:
-                parse_verdict(data, where, 1)
-            elif (response := parse_response(data, where, 1)) and response.text and not response.pieces:
-                raise UserError(f"{where} has no log-probabilities: start the server so that it gives `logprobs`")
+            read = self.parse(data, where, 1)
         except UserError as problem:
             raise Unusable(problem) from None
+        if isinstance(read, Response) and read.text and not read.pieces:
+            raise Unusable(f"{where} has no log-probabilities: start the server so that it gives `logprobs`")
         self.file.write(data + b"\n")
         self.answered.add(name)
 
@@ -150,23 +151,14 @@ class Answers:
             raise problems.exceptions[0] from None
 
 
-def read_answered(path: Path) -> set[str]:
-    """Return the custom_ids with an answer. Half a line, which a killed run left at the end, is removed."""
-    data, name, answered = read_bytes(path), public_path(str(path)), set()
-    *lines, rest = data.split(b"\n")
+def end_last_line(path: Path) -> None:
+    """Remove half a line, which a killed run left at the end, or end a whole one."""
+    rest = read_bytes(path).rpartition(b"\n")[2]
     try:
-        if parse_json(rest or b"0", name):  # whole: a provider's file without a last line break
-            with path.open("ab") as file:
-                file.write(b"\n")
+        with path.open("ab") as file:
+            file.write(b"\n" if rest and parse_json(rest, path) else b"")
     except UserError:
-        os.truncate(path, len(data) - len(rest))
-        rest = b""
-    for number, line in enumerate([*lines, rest], 1):
-        found = parse_json(line, name, number) if line.strip() else {}
-        response = None if found.get("error") else found.get("response")
-        if response and response.get("status_code", 200) == 200:
-            answered.add(str(found.get("custom_id")))
-    return answered
+        os.truncate(path, path.stat().st_size - len(rest))
 
 
 def main(run: Run, args: Namespace) -> int:
@@ -177,7 +169,7 @@ def main(run: Run, args: Namespace) -> int:
             requests, path = (served_file(spec, dataset, kind, form) for kind in ("requests", "responses"))
             if form and not requests.exists():
                 continue
-            answers = Answers(requests, path, form)
+            answers = Answers(requests, path, dataset, form)
             if answers.left:
                 asyncio.run(answers.ask(args.url, args.concurrent))
             say(f"{answers.name}: {len(answers.asked) - len(answers.left)} of {len(answers.asked)} answered")

@@ -59,10 +59,8 @@ def about_machine(run: Run) -> Iterator[Line]:
 
     listed, seen = machine.list_gpus(), torch.cuda.is_available()
     place, free = machine.find_place(seen)
-    if listed and seen:
-        yield "ok", f"{len(listed)} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
-    elif seen:
-        yield "wrong", f"PyTorch sees {place}, but nvidia-smi is missing: name the GPUs in CUDA_VISIBLE_DEVICES"
+    if seen:
+        yield "ok", f"{len(listed) or 1} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
     elif listed:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
         said = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
@@ -204,8 +202,10 @@ def about_gpu(run: Run, lm: Any) -> Iterator[Line]:
 
     if downloads.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
         yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {downloads.REMEDY}"
-    if run.slurm or not run.gpus or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
+    if run.slurm or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
         return
+    if not run.gpus:  # jobs that run at once would all take the first
+        yield "wrong", "PyTorch sees a GPU, but nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES"
     size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize
     largest = max(machine.memory_by_gpu().values(), default=math.inf)
     if size > GPU_SHARE * largest:

@@ -32,12 +32,6 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
-def server_url(word: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", word):
-        raise argparse.ArgumentTypeError(f"an address such as http://localhost:8000 is meant, not '{word}'")
-    return word
-
-
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ["1", "2", "3", "4"]
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
@@ -48,7 +42,7 @@ OPTIONS = {  # how argparse reads them
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     "--slurm": {"type": user_path},
     "--model-name": {},
-    "--url": {"type": server_url},
+    "--url": {"default": ""},
     "--concurrent": {"type": whole_number, "default": 8},
 }
 SERVED = ("--model-name", "--url", "--concurrent")
@@ -149,8 +143,8 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", notebook_number(word), notebook_numbers()) for word in args.force]
-    if args.verb == "ask" and not args.url:
-        raise UserError("ask takes the address of a server: --url http://localhost:8000")
+    if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
+        raise UserError(f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
     return args

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lib import params
 from lib.files import sha256, write_atomically
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError, local_path, nearest
 from workflow import environment, hub
 from workflow.fingerprint import checksum

@@ -33,7 +33,7 @@ PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python")
 SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
+PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
 OF_PIP = {  # uv's variables by pip's options
     "index-url": ("UV_DEFAULT_INDEX",),
     "extra-index-url": ("UV_INDEX",),
@@ -149,7 +149,7 @@ def venv_command(venv: Path) -> list[str]:
     """Return the command that creates a virtual environment with pip: the first suitable Python, else uv."""
     for path in map(os.path.realpath, filter(None, map(shutil.which, PYTHONS))):  # not in what is about to be removed
         if succeeds([path, "-I", "-c", SUITABLE]):
-            return [path, "-m", "venv", str(venv)]
+            return [path, "-I", "-m", "venv", str(venv)]
     if uv := shutil.which("uv"):
         return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
     raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
@@ -213,7 +213,7 @@ def succeeds(command: list[str]) -> bool:
 
 def read_pip_settings(python: str) -> dict[str, str]:
     """Return pip's options from its files and variables. Later ones win: [global], then [install], then PIP_*."""
-    done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True)
+    done = subprocess.run([python, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True)
     found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", done.stdout, flags=re.M)  # in this order, but :env:
     return {name: str(ast.literal_eval(value)) for _, name, value in sorted(found, key=lambda one: one[0] == ":env:")}
 

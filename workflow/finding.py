@@ -1,18 +1,13 @@
 """`./run_all.sh finding 3`: the notebooks that one finding of the paper needs, and the verdicts on its claims."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from workflow.pipeline import Run
 from workflow.rules import needed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are added
     "1": ("02_single_pass", "05_calibration"),
@@ -55,7 +50,7 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
     yield f"see: {'  '.join(notebooks_of_finding(run, number))}"
 
 
-def deciding_rows(frame: pd.DataFrame) -> Iterator[str]:
+def deciding_rows(frame: Any) -> Iterator[str]:
     """Yield the first rows that decide a claim."""
     if len(frame):
         shown = frame.head(MAX_ROWS).round(3).replace({"agrees": {True: "yes", False: "no"}})

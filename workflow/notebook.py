@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lib import params
 from lib.paths import ROOT, UserError, first_line
 from workflow import hub, keys, preload
 from workflow.pipeline import PUBLISHED, Job
 from workflow.progress import describe_system_error, redact_paths
-
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 
@@ -54,7 +51,7 @@ class Progress:
         pass
 
 
-def execute(job: Job, scratch: Path, tell: Tell) -> "NotebookNode":
+def execute(job: Job, scratch: Path, tell: Tell) -> Any:
     """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the kernel dies."""
     preload.skip_unused_import()
     from nbclient.exceptions import DeadKernelError
@@ -155,7 +152,7 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     return seconds
 
 
-def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> "NotebookNode":
+def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
     """Execute the notebook in a kernel with an environment of its own."""
     if preload.can_fork_kernel(job):
         preload.fork_kernels()
@@ -174,7 +171,7 @@ def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) ->
     return execute(job, scratch, tell)
 
 
-def export_outputs(job: Job, nb: "NotebookNode") -> list[str]:
+def export_outputs(job: Job, nb: Any) -> list[str]:
     """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
     from workflow import export
 

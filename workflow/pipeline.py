@@ -32,8 +32,8 @@ class Run:
 
     `wanted`: names of notebooks, if only these and their upstream run. `slurm`: sbatch's options by notebook, empty for
     a run on this machine; on a cluster each job counts the cores and GPUs of its node. `small`: models that run on the
-    processor everywhere (lib.parameter_types.SMALL), on one thread: it is the fastest, and its results do not depend on
-    the machine's cores. They are known once jobs start."""
+    processor everywhere (lib.parameter_schemas.SMALL), on one thread: it is the fastest, and its results do not depend
+    on the machine's cores. They are known once jobs start."""
 
     name: str
     values: dict = field(hash=False)

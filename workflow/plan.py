@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib import params
 from lib.files import sha256
-from lib.parameter_types import as_list
+from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
 from workflow import finding, machine, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run

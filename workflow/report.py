@@ -58,7 +58,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         script=script_digest(template),
         run=(run := parameters.get("run", "lab")),
         command=command_of(run),
-        title=parameters.get("title", ""),
+        title=parameters.get("title", "").strip().rstrip("."),
         pairs=(pairs := group_by_pair(overview)),
         said=summarize(pairs),
         answer=sections.pop("fig_overview", None),
@@ -160,7 +160,7 @@ def group_claims(claims: list[dict], sides: list[str], sections: Mapping[str, di
 def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
     """Return one figure, or one table whose cells link to their numbers next to the paper's."""
     short, long = CAPTIONS[name]
-    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
+    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": [], "marked": False}
     if "image/png" in data:
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:

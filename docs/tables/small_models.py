@@ -1,6 +1,6 @@
 """What docs/small-models.md and README say of the real models, from their shipped signals.
 
-`python docs/tables/small_models.py` renews the tables of both, and README's picture."""
+`python docs/tables/small_models.py` renews the tables of both."""
 
 import sys
 from collections import defaultdict
@@ -17,14 +17,12 @@ from lib import store  # noqa: E402
 from lib.analysis.multi_pass_statistics import split_half_reliability  # noqa: E402
 from lib.analysis.run_results import Signals, load_signals  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
-from lib.paper.figures import reliability_panels  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
-PICTURE, PICTURED = ROOT / "figures" / "small.png", ("qwen2.5-coder-1.5b", "gsmhard")
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
 PAIRS = {
@@ -38,10 +36,11 @@ ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
 DIFFERENCE = "ECE Ans Avg, isotonic, minus that of the constant"
 ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ"}
+CHANCE = "ECE that chance alone gives, Ans Avg, isotonic"
 IN_README = {  # a column each: its head, and the row of docs/small-models.md
-    "accuracy": "of these right, evaluation", "ECE: Ans Avg": "ECE Ans Avg", "Seq Avg": "ECE Seq Avg",
-    "P(True)": "ECE P(True)", "P(True) in situ": "ECE P(True) in situ", "Ans Avg, isotonic": ISOTONIC["ece"],
-    "a constant": CONSTANT, "AUROC: Ans Avg": "AUROC Ans Avg", "Seq Avg ": "AUROC Seq Avg",}  # fmt: skip
+    "accuracy": "of these right, evaluation", "ECE: Seq Avg": "ECE Seq Avg", "Ans Avg": "ECE Ans Avg",
+    "Ans Avg, isotonic": ISOTONIC["ece"], "by chance alone": CHANCE, "a constant": CONSTANT, "P(True)": "ECE P(True)",
+    "in situ": "ECE P(True) in situ", "AUROC: Seq Avg": "AUROC Seq Avg", "Ans Avg ": "AUROC Ans Avg",}  # fmt: skip
 
 
 def three(value: float) -> str:
@@ -87,6 +86,8 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         found[CONSTANT][pair] = three(metrics.ece(constants, correct))
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
+        chance = bootstrap.draw_chance_errors(confidence, CHOICES.bins, SMALL.resamples, SMALL.seed)
+        found[CHANCE][pair] = three(chance.mean())
         for what, (low, high) in against_the_constant(confidence, correct, constant).items():
             if not np.isnan(low):  # a resample without a right answer has no AUROC
                 found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
@@ -173,17 +174,6 @@ def table_of_readme() -> str:
     return "\n".join(lines)
 
 
-def picture() -> bytes:
-    """Reliability of Ans Avg, raw and after isotonic regression, as a PNG."""
-    raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
-    model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
-    bins = {
-        method: metrics.reliability_diagram(confidence, correct, CHOICES.bins)
-        for method, confidence in (("", raw), ("isotonic", calibrated_))
-    }
-    return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").save("png")
-
-
 def renewed_readme(text: str) -> str:
     return replace_table(text, BEGIN.format("readme"), table_of_readme())
 
@@ -191,4 +181,3 @@ def renewed_readme(text: str) -> str:
 if __name__ == "__main__":
     for path, again in ((PAGE, renewed), (README, renewed_readme)):
         path.write_text(again(path.read_text(encoding="utf-8")), encoding="utf-8")
-    PICTURE.write_bytes(picture())

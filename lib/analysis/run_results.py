@@ -50,7 +50,7 @@ class Signals:
     choices: EvaluationChoices
     responses: pd.DataFrame = field(repr=False)
     sets: DataByPair = field(repr=False)
-    confidence: pd.DataFrame = field(repr=False)
+    confidence: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
 
 
 def load_signals(
@@ -81,8 +81,14 @@ def interpret_signals(
     """Return the signals of these frames under the choices. Raise UserError if these leave no response."""
     responses = interpret_responses(generations, choices)
     sets = calibration_data(generations, responses)
-    confidence = confidence_frame(responses, verification, rows_at_selected_rate(dropout, choices), choices)
-    return Signals(generations, verification, dropout, choices, responses, sets, confidence)
+    return score_signals(Signals(generations, verification, dropout, choices, responses, sets))
+
+
+def score_signals(signals: Signals) -> Signals:
+    """Return the signals with the confidence of every estimator under their choices."""
+    passes = rows_at_selected_rate(signals.dropout, signals.choices)
+    scores = confidence_frame(signals.responses, signals.verification, passes, signals.choices)
+    return replace(signals, confidence=scores)
 
 
 # ---- frames

@@ -1,7 +1,7 @@
 """A calibrated number for one new response: `score(response, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")`.
 
-The response is a server's. The calibrators of two real models are shipped, each with the data that it was fitted on and what it does elsewhere: on
-other questions or another model, a fitted calibrator may make the calibration worse. A run stores its own ones.
+The calibrators of two real models are shipped, each with the data that it was fitted on and what it does elsewhere: on
+other questions, or with another model, a calibrator may make the calibration worse. A run stores its own ones.
 """
 
 import json
@@ -43,7 +43,10 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     UserError
         If the response has no log-probabilities, or the calibrator is unknown or takes something else.
     """
-    path = find_calibrator(calibrator)
+    shipped = {path.stem: path for path in CALIBRATORS.glob("*.json")}
+    path = shipped.get(str(calibrator), Path(calibrator))
+    if not path.exists():
+        raise UserError(f"there is no calibrator '{calibrator}'; {nearest(str(calibrator), shipped)}")
     record = read_calibrator_record(path)
     body = response.model_dump() if hasattr(response, "model_dump") else response
     body = json.loads(body) if isinstance(body, str | bytes) else body
@@ -63,13 +66,3 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     raw = estimator.function(logprobs[slice(*answer_span(row))] if estimator.needs == "answer" else tokens)
     told = {name: value for name, value in record.items() if name not in ("attributes", "sha256", "input")}
     return CalibratedScore(raw, float(load_calibrator(path).predict(np.array([raw]))[0]), told)
-
-
-def find_calibrator(name: str | Path) -> Path:
-    """Return the file of a calibrator. Raise UserError with the nearest shipped name."""
-    shipped = {path.stem: path for path in CALIBRATORS.glob("*.json")}
-    if str(name) in shipped:
-        return shipped[str(name)]
-    if not Path(name).exists():
-        raise UserError(f"there is no calibrator '{name}'; {nearest(str(name), shipped)}")
-    return Path(name)

@@ -19,7 +19,6 @@ from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
@@ -31,7 +30,12 @@ Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights 
 
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
-    return score if isinstance(score, AnswerLogits) else column_or_1d(score, dtype=float)
+    if isinstance(score, AnswerLogits):
+        return score
+    rows = np.asarray(score, dtype=float)
+    if rows.ndim != 1:
+        raise ValueError(f"scores must be a 1d array, not of shape {rows.shape}")
+    return rows
 
 
 class Calibrator(BaseEstimator):
@@ -48,17 +52,11 @@ class Calibrator(BaseEstimator):
 
         Parameters
         ----------
-        score : array of shape (n,), or AnswerLogits
-            Confidence, margin or answer tokens, depending on the method.
-        correct : array of shape (n,)
-            True or false, or 1 and 0. Without rows, every prediction is .5.
-        sample_weight : array of shape (n,), optional
-            How many times each row counts, 0 or more: weight 0 is as if absent, weight 2 as if twice.
+        score : confidence or margin (n,), or the AnswerLogits of n rows, depending on the method
+        correct : (n,), true or false, or 1 and 0; without rows, every prediction is .5
+        sample_weight : (n,), how many times each row counts: weight 0 is as if absent, weight 2 as if twice
 
-        Raises
-        ------
-        ValueError
-            Other labels, negative weights, infinite scores, arrays of unequal lengths or of two dimensions.
+        Raise ValueError for other labels, negative weights, infinite scores, unequal lengths or two dimensions.
         """
         score, y = as_rows(score), np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
@@ -73,23 +71,17 @@ class Calibrator(BaseEstimator):
         self.note_ = "one class only" if len(set(y)) < 2 else ""
         self.constant_ = self._constant(y)
         if self.constant_ is None:
-            self._fit(score, y, w)
+            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # all is checked by now
+                self._fit(score, y, w)
         return self
 
     def predict(self, score: Any, joint: bool = False) -> np.ndarray:
-        """Calibrate scores of other rows.
+        """Return the calibrated confidence of other rows, (n,) in [0, 1].
 
         Parameters
         ----------
-        score
-            As for `fit`.
-        joint : bool
-            Whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
-
-        Returns
-        -------
-        array of shape (n,)
-            Confidence in [0, 1].
+        score : as for `fit`
+        joint : whether to calibrate Ans Joint instead of Ans Avg, for answer tokens
 
         Raises
         ------
@@ -105,12 +97,7 @@ class Calibrator(BaseEstimator):
     def fit_many(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
         own = clone(self)  # so that this calibrator stays as it is
-
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
-
-        return predict
+        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(new)
 
     def _constant(self, y: np.ndarray) -> float | None:
         """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""
@@ -167,11 +154,8 @@ class Temperature(Calibrator):
         return score.confidence(float(self.temperature_ or 1), joint)[0]
 
     def fit_many(self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits) -> Predict:
-        """Approximate the base method, thousands of times faster.
-
-        Losses and confidence (Ans Avg) are computed once at 161 temperatures. A subset's optimum is the vertex of the
-        parabola through the three lowest points; its confidence is interpolated.
-        """
+        """Approximate the base method, thousands of times faster: losses and confidence (Ans Avg) are computed once at
+        161 temperatures. A subset's optimum is `parabolic_argmin`; its confidence is interpolated."""
         grid = temperatures(161)
         losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
@@ -188,10 +172,7 @@ class Temperature(Calibrator):
 
 
 def parabolic_argmin(loss: np.ndarray) -> float:
-    """Return the minimum of a loss on an even grid, in grid steps.
-
-    It is the vertex of the parabola through the three lowest points.
-    """
+    """Return where a loss on an even grid is lowest, in steps: the vertex of the parabola through its lowest points."""
     k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right

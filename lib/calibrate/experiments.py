@@ -58,11 +58,7 @@ def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def reliability_by_method(
-    calibrated: pd.DataFrame,
-    model: str,
-    dataset: str,
-    n_bins: int = 10,
-    estimator: str = "ans_avg",
+    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, estimator: str = "ans_avg"
 ) -> dict[str, pd.DataFrame]:
     """Return the reliability diagram of an estimator on one pair, by method."""
     here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]

@@ -49,19 +49,12 @@ DataByPair = Mapping[Pair, CalibrationData]
 
 
 def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> DataByPair:
-    """Group the calibration and evaluation rows of every model and dataset.
+    """Group the calibration and evaluation rows of every model and dataset that has both splits.
 
     Parameters
     ----------
-    generations : DataFrame
-        As 01 stores them, with the answer tokens' logits.
-    responses : DataFrame
-        As `interpret_responses` returns them.
-
-    Returns
-    -------
-    dict of (model, dataset) to CalibrationData
-        Pairs with both splits.
+    generations : as 01 stores them, with the answer tokens' logits
+    responses : as `interpret_responses` returns them
 
     Raises
     ------
@@ -90,10 +83,8 @@ def scored_split(rows: pd.DataFrame) -> ScoredSplit:
 
 
 def token_signals(sets: DataByPair) -> pd.DataFrame:
-    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`.
-
-    Each signal is (m,), or None for a row without answer tokens.
-    """
+    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`, (m,) each, or
+    None for a row without answer tokens."""
     parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
     for rows in (rows for pair in sets.values() for rows in pair):
         if (answers := rows.answers) is not None:
@@ -248,7 +239,11 @@ def load_calibrator(path: Path | str) -> Calibrator:
         If the file is missing or modified, or its method is not declared.
     """
     record = read_calibrator_record(Path(path))
-    calibrator = METHODS[check_choice("method", record["method"], METHODS)].inputs[record["input"]]()
-    for name, value in record["attributes"].items():
-        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    try:
+        method = METHODS[check_choice("method", record["method"], METHODS)]
+        calibrator = method.inputs[record["input"]]()
+        for name, value in record["attributes"].items():
+            setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{relative_path(Path(path))} is not a calibrator as 09 writes it: {error!r}") from None
     return calibrator

@@ -16,7 +16,7 @@ from typing import Any
 
 from lib.files import parse_json, read_bytes, write_atomically
 from lib.generate.imported_responses import ImportedResponses
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.paths import UserError, relative_path
 from lib.random_streams import stream_seed
@@ -27,7 +27,7 @@ from lib.tasks.datasets import Example
 VERIFICATIONS = ("verify", "in_situ")  # the forms of P(True), as files and custom_ids name them
 LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
-WITHOUT_QUERY, WITH_QUERY = "without the query#in_situ", "with the query#in_situ"  # their prompts tell its tokens
+PROBES = ("with the query#in_situ", "without the query#in_situ")  # whose prompts tell the tokens of the query
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}  # vLLM, SGLang; llama.cpp does so itself
 Request = dict[str, Any]
 
@@ -84,7 +84,7 @@ def verification_requests(imported: ImportedResponses, asked: Mapping[str, Reque
             messages = prompts.verification_messages(example.question, proposed, spec.system_prompt)
             standard.append(make_request(f"{name}#verify", one_token(first, messages, spec.thinking)))
             in_situ.append(in_situ_request(f"{name}#in_situ", first, answered + prompts.QUERY, spec.thinking))
-    for name, query in (WITHOUT_QUERY, ""), (WITH_QUERY, prompts.QUERY):
+    for name, query in zip(PROBES, (prompts.QUERY, ""), strict=True):
         in_situ.append(make_request(name, one_token(first, prompts.chat_messages(f"#### 7{query}", False), False)))
     return {"verify": standard, "in_situ": in_situ}
 
@@ -115,13 +115,12 @@ def in_situ_request(name: str, first: Request, answered: str, thinking: bool) ->
 
 def read_requests(path: Path) -> dict[str, Request]:
     """Return the requests of a file by custom_id. Raise UserError for a line that is none."""
-    requests, where = {}, relative_path(path)
-    for number, line in enumerate(read_bytes(path, where).splitlines(), 1):
-        request = parse_json(line, where, number)
-        if not isinstance(request, dict) or not isinstance(request.get("body"), dict) or "custom_id" not in request:
-            raise UserError(f"{where}, line {number} is no request: remove the file and write it again")
-        requests[str(request["custom_id"])] = request
-    return requests
+    lines = enumerate(read_bytes(path, where := relative_path(path)).splitlines(), 1)
+    requests = [parse_json(line, where, number) for number, line in lines]
+    try:
+        return {str(request["custom_id"]): request | {"body": dict(request["body"])} for request in requests}
+    except (LookupError, TypeError):
+        raise UserError(f"{where} has a line that is no request: remove the file and write it again") from None
 
 
 def write_requests(path: Path, requests: Iterable[Request], answers: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig, logging
 
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.paths import UserError, first_line, is_path, nearest
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"

@@ -20,7 +20,7 @@ from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.teacher_forcing import response_row, score_responses
 from lib.generate.vllm_launch import draw_with_vllm
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.params import Demonstration, Engine, Generation, load_dataset_config
 from lib.paths import UserError, nearest, relative_path
 from lib.random_streams import stream_seed

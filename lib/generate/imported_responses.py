@@ -18,7 +18,7 @@ from lib.generate.models import LanguageModel, encode
 from lib.generate.response_files import Response, read_response_file
 from lib.generate.sampling import Request
 from lib.generate.teacher_forcing import Scores, response_row
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.paths import UserError, nearest, public_path, relative_path
 from lib.tasks.answers import CLOSING_TAG, MARK, find_answer, locate_answer, runs_on
 from lib.tasks.datasets import Example

@@ -129,9 +129,12 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     return rows.example_id[rows.split == "calibration"].tolist()
 
 
-def rest_work(frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int) -> list[Work]:
-    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all)."""
-    places = first_positions(frame, dropout_limit, seed)
+def rest_work(
+    frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int, example: str = ""
+) -> list[Work]:
+    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all) and the running
+    `example` among them."""
+    places = first_positions(frame, dropout_limit, seed, always_first=example)
     return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 

@@ -25,7 +25,7 @@ from lib.generate.checkpoints import (
     read_tokenizer,
 )
 from lib.generate.float32_logits import give_float32_logits
-from lib.parameter_types import SMALL, Model
+from lib.parameter_schemas import SMALL, Model
 from lib.paths import UserError, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
@@ -61,7 +61,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor, unless the model's file
     differs.
 
-    Small models (`lib.parameter_types.SMALL`) run on the processor where there is a GPU, too, and in one thread: more
+    Small models (`lib.parameter_schemas.SMALL`) run on the processor where there is a GPU, too, and in one thread: more
     threads would wait for each other. So they give the same results on every machine.
 
     Raises

@@ -8,7 +8,7 @@ because half of a response would silently have another answer or confidence.
 import codecs
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from lib.files import parse_json, read_bytes
-from lib.parameter_types import Strict, validate
+from lib.parameter_schemas import Strict, validate
 from lib.paths import UserError, relative_path
 from lib.tasks.answers import CLOSING_TAG, text_offsets
 
@@ -61,16 +61,16 @@ class Response:
         return not (self.text or self.token_ids or self.pieces)
 
 
-def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
-    """Return the responses of a file to the questions of a dataset, by example_id.
+def read_response_file(path: Path, dataset: str, parse: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """Return the responses of a file to the questions of a dataset, by example_id; `parse`: as `parse_response`.
 
     Raise UserError, with the line number, for a line that cannot be read whole and for a question with two responses.
     An empty response, as of a failed request, may be repeated on another line.
     """
-    found: dict[str, Response] = {}
+    found: dict[str, Any] = {}
     name = relative_path(path)
     for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
-        response = parse_response(data, name, number, dataset) if data.strip() else None
+        response = (parse or parse_response)(data, name, number, dataset) if data.strip() else None
         if response and (response.example_id not in found or found[response.example_id].empty):
             found[response.example_id] = response
         elif response and not response.empty:

@@ -21,7 +21,7 @@ from transformers import Cache, DynamicCache, DynamicLayer
 from lib.generate.batching import map_by_length
 from lib.generate.float32_logits import rounded_logits_on_cpu
 from lib.generate.models import LanguageModel, check_finite_logits
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.tasks.datasets import Example
 
 CANDIDATES = 2048  # number of most probable tokens to sort for top-p

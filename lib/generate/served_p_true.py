@@ -8,7 +8,6 @@ query's. Rows with another number of tokens stay empty.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -16,18 +15,12 @@ import pandas as pd
 from pydantic import Field
 
 from lib import stored_columns
-from lib.files import parse_json, read_bytes
-from lib.generate.batch_requests import (
-    VERIFICATIONS,
-    WITH_QUERY,
-    WITHOUT_QUERY,
-    read_requests,
-    served_file,
-    verification_requests,
-)
+from lib.files import parse_json
+from lib.generate import batch_requests
+from lib.generate.batch_requests import VERIFICATIONS, served_file
 from lib.generate.imported_responses import IMPOSSIBLE, ImportedResponses
-from lib.generate.response_files import LoggedToken
-from lib.parameter_types import validate
+from lib.generate.response_files import LoggedToken, Response, read_response_file
+from lib.parameter_schemas import validate
 from lib.paths import UserError, relative_path
 from lib.store import KEYS
 from lib.tasks.prompts import FORMS
@@ -36,12 +29,14 @@ SIDES = [[form + word for form in FORMS] for word in "AB"]  # the spellings of e
 MOST_DIFFERING = 0.1  # share of in-situ prompts of another length, above which the server did something else
 
 
-class Listed(LoggedToken):
-    """A token, and the most probable ones at its place; tokens of the prompt, and of these from the server's cache."""
+class Verdict(LoggedToken):
+    """The answer to a request for one token, with the most probable ones at its place."""
 
+    example_id: str  # with the form: `#verify`, `#in_situ`
     top_logprobs: list[LoggedToken] = Field(min_length=1)
     prompt_tokens: int
-    cached_tokens: int | None = None  # None where the server does not tell
+    cached_tokens: int | None = None  # of these, from the server's cache; None where it does not tell
+    empty: bool = False
 
     @property
     def by_text(self) -> dict[str, float]:
@@ -58,52 +53,39 @@ def text_of(token: LoggedToken) -> str:
     return bytes(token.bytes).decode(errors="replace") if token.bytes else token.token
 
 
-def parse_verdict(data: bytes, file: str, number: int) -> tuple[str, Listed | None]:
-    """Return custom_id and verdict of a line of answers; None for a failed one. Raise UserError for any other line."""
+def parse_verdict(data: bytes, file: str, number: int, _: str = "") -> Verdict | Response:
+    """Return the verdict of a line; an empty response for a failed request. Raise UserError for any other line."""
     line, where = parse_json(data, file, number), f"{file}, line {number}"
     try:
-        if line.get("error") or line["response"]["status_code"] != 200:
-            return str(line["custom_id"]), None
-        body = line["response"]["body"]
-        logprobs, usage = body["choices"][0]["logprobs"], body["usage"]
+        name, response = str(line["custom_id"]), line["response"]
+        if line.get("error") or response["status_code"] != 200:
+            return Response(name)
+        logprobs, usage = response["body"]["choices"][0]["logprobs"], response["body"]["usage"]
         if "top_logprobs" in logprobs:  # the arrays of /v1/completions
             tops = [{"token": token, "logprob": value} for token, value in logprobs["top_logprobs"][0].items()]
             token = {"token": logprobs["tokens"][0], "logprob": logprobs["token_logprobs"][0], "top_logprobs": tops}
         else:
             token = dict(logprobs["content"][0])
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        counted = {"prompt_tokens": usage["prompt_tokens"], "cached_tokens": cached}
-        return str(line["custom_id"]), validate(Listed, token | counted, where)
+        told = (usage.get("prompt_tokens_details") or {}) | {"prompt_tokens": usage["prompt_tokens"]}
+        return validate(Verdict, told | token | {"example_id": name}, where)
     except (LookupError, TypeError, AttributeError):
         remedy = "it must list `top_logprobs`, and tell `usage`"
         raise UserError(f"{where} is not the answer to a request for one token: {remedy}") from None
 
 
-def read_verdicts(path: Path) -> dict[str, Listed]:
-    """Return the verdicts of a file by custom_id. Raise UserError, with the line number, for a question twice."""
-    found: dict[str, Listed] = {}
-    where = relative_path(path)
-    for number, data in enumerate(read_bytes(path, where).split(b"\n") if path.exists() else [], 1):
-        name, verdict = parse_verdict(data, where, number) if data.strip() else ("", None)
-        if verdict and found.setdefault(name, verdict) is not verdict:
-            raise UserError(f"{where}, line {number}: '{name}' has been answered before")
-    return found
-
-
-def read_form(imported: ImportedResponses, form: str) -> dict[str, Listed]:
+def read_verdicts(imported: ImportedResponses, form: str) -> dict[str, Verdict]:
     """Return the verdicts in one form by custom_id. Raise UserError if they are about other responses than these."""
-    asked, answers, first = (
-        served_file(imported.spec, imported.dataset, *kind)
-        for kind in (("requests", form), ("responses", form), ("requests",))
-    )
-    if verdicts := read_verdicts(answers):
-        sent, wanted = read_requests(asked), verification_requests(imported, read_requests(first))[form]
-        for name, body in ((one["custom_id"], one["body"]) for one in wanted if one["custom_id"] in verdicts):
-            if any(body.get(key) != sent[name]["body"].get(key) for key in ("messages", "prompt")):
-                raise UserError(
-                    f"{relative_path(answers)}: '{name}' is about another response: move it away, ask again"
-                )
-    return verdicts
+    spec, dataset = imported.spec, imported.dataset
+    if not (path := served_file(spec, dataset, "responses", form)).exists():
+        return {}
+    verdicts = read_response_file(path, dataset, parse_verdict)
+    asked, sent = (batch_requests.read_requests(served_file(spec, dataset, "requests", kind)) for kind in ("", form))
+    for request in batch_requests.verification_requests(imported, asked)[form]:
+        name, body = request["custom_id"], sent.get(request["custom_id"], request)["body"]
+        same = all(request["body"].get(key) == body.get(key) for key in ("messages", "prompt"))
+        if name in verdicts and not same:
+            raise UserError(f"{relative_path(path)}: '{name}' is about another response: move it away, ask again")
+    return {name: one for name, one in verdicts.items() if not one.empty}
 
 
 # ---- the verdicts on a pair's responses
@@ -114,24 +96,25 @@ class ServedVerification:
     """The verdicts that can be used, by form and example_id, the tokens of the query, and what is to be said."""
 
     imported: ImportedResponses
-    verdicts: Mapping[str, Mapping[str, Listed]]
+    verdicts: Mapping[str, Mapping[str, Verdict]]
     query_tokens: int
     remarks: list[str]
 
     @classmethod
     def read(cls, imported: ImportedResponses) -> Self:
         """Read the answers in both forms. Raise UserError for a line that can't be read."""
-        found, kept, remarks = {form: read_form(imported, form) for form in VERIFICATIONS}, {}, []
+        found, kept, remarks = {form: read_verdicts(imported, form) for form in VERIFICATIONS}, {}, []
+        asked = [name for name, response in imported.responses.items() if not response.empty]
         if not any(found.values()):
             return cls(imported, found, 0, ["its server was not asked, see docs/extending.md"])
-        probes = [found["in_situ"].pop(name, None) for name in (WITH_QUERY, WITHOUT_QUERY)]
+        probes = [found["in_situ"].pop(name, None) for name in batch_requests.PROBES]
         query = probes[0].prompt_tokens - probes[1].prompt_tokens if probes[0] and probes[1] else 0
         for form, verdicts in found.items():
-            by_example = {name.removesuffix(f"#{form}"): verdict for name, verdict in verdicts.items()}
+            by_example = {name: verdicts[f"{name}#{form}"] for name in asked if f"{name}#{form}" in verdicts}
             told = {name: verdict for name, verdict in by_example.items() if verdict.options}
             kept[form] = keep_continued(imported, told, query) if form == "in_situ" else told
             counts = {
-                "were not answered": sum(not one.empty for one in imported.responses.values()) - len(by_example),
+                "were not answered": len(asked) - len(by_example),
                 "list no option, or think": len(by_example) - len(told),
                 "were not continued, by the tokens of their prompts": len(told) - len(kept[form]),
                 "do not list one of the options, which the least one listed bounds": sum(
@@ -174,18 +157,15 @@ class ServedVerification:
         return frame.astype({"standard_tokens": "Int64", "in_situ_tokens": "Int64"})
 
 
-def keep_continued(imported: ImportedResponses, verdicts: Mapping[str, Listed], query: int) -> dict[str, Listed]:
+def keep_continued(imported: ImportedResponses, verdicts: Mapping[str, Verdict], query: int) -> dict[str, Verdict]:
     """Return the verdicts whose prompt goes on with the query after the response; none if a tenth does not."""
-    kept = {}
-    for name, verdict in verdicts.items():
-        response = imported.responses[name]
-        before = response.prompt_tokens + len(response.pieces) - response.ended
-        if query and verdict.prompt_tokens == before + query:
-            kept[name] = verdict
+    responses = {name: imported.responses[name] for name in verdicts}
+    before = {name: one.prompt_tokens + len(one.pieces) - one.ended for name, one in responses.items()}
+    kept = {name: one for name, one in verdicts.items() if query and one.prompt_tokens == before[name] + query}
     return kept if len(verdicts) - len(kept) <= MOST_DIFFERING * len(verdicts) else {}
 
 
-def option_logprobs(verdict: Listed | None, spellings: list[str]) -> list[float]:
+def option_logprobs(verdict: Verdict | None, spellings: list[str]) -> list[float]:
     """Return the log-probability of each spelling; NaN without a verdict.
 
     One that is not listed is impossible. If all of an option are not, the first has the least that is listed.
@@ -194,7 +174,7 @@ def option_logprobs(verdict: Listed | None, spellings: list[str]) -> list[float]
         return [np.nan] * len(spellings)
     listed = verdict.by_text
     values = {spelling: listed.get(spelling, IMPOSSIBLE) for spelling in spellings}
-    for first, side in zip((spellings[0], spellings[len(spellings) // 2]), SIDES, strict=True):
+    for side in (spellings[: len(spellings) // 2], spellings[len(spellings) // 2 :]):
         if not set(side) & listed.keys():
-            values[first] = min(listed.values())
+            values[side[0]] = min(listed.values())
     return list(values.values())

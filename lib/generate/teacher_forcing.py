@@ -17,7 +17,7 @@ from lib.generate import p_true
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, check_finite_logits
 from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.stored_columns import temperatures
 from lib.tasks import answers

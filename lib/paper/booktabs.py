@@ -75,7 +75,7 @@ UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
 # Escaped characters, the longest first, and what marks small capitals and bold
 PIECE = re.compile("|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"]))
 FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
-NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
+PLAIN_NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
 REDUCTION = re.compile(r"\(([+-])(\d+%)\)")  # of an error: a plus means that it is lower
 COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
 
@@ -94,7 +94,7 @@ def as_html(latex: str) -> str:
 
 
 def _formula_as_html(formula: str) -> str:
-    if number := NUMBER.fullmatch(formula):
+    if number := PLAIN_NUMBER.fullmatch(formula):
         return number[1]
     for macro, meaning in MACROS.items():
         formula = formula.replace(macro, meaning)
@@ -112,17 +112,12 @@ class Table:
 
     Attributes
     ----------
-    cells : DataFrame
-        Cells and labels are LaTeX. A row level without a name is not set by LaTeX, and rules separate its blocks.
+    cells : cells and labels are LaTeX. A row level without a name is not set by LaTeX, and rules separate its blocks.
         Columns have one level, or groups and their labels; a column without the second label spans both rows of the
         head.
-    specs : mapping of str to str
-        LaTeX's column specification by caption; of a single table the caption is "".
-    numbers : DataFrame
-        The numbers that the cells print, a row each: `row` and `column` of its cell, its `key`, and whatever
-        `lib.paper.cells.place` returns. Text has none.
-    title : str
-        Printed in a row below, in LaTeX only.
+    specs : LaTeX's column specification by caption; of a single table the caption is ""
+    numbers : the numbers that the cells print, from `lib.paper.cells.place`. Text has none.
+    title : printed in a row below, in LaTeX only
     """
 
     cells: pd.DataFrame
@@ -179,7 +174,8 @@ def _grouped_html(page: pd.DataFrame) -> str:
     rows = re.split("(?=    <tr>)", body)
     for place, (block, before) in enumerate(zip(blocks, ["", *blocks], strict=False), 1):
         if block != before:
-            rows[place] = f'    <tr class="block"><th colspan="{page.shape[1] + 1}">{block}</th></tr>\n{rows[place]}'
+            head_of_block = f'<th colspan="{page.shape[1] + 1}"{ALIGN_LEFT}>{block}</th>'
+            rows[place] = f'    <tr class="block">{head_of_block}</tr>\n{rows[place]}'
     return "".join([head, "<tbody>\n", *rows])
 
 

@@ -1,4 +1,4 @@
-"""The paper's claims on calibration and transfer: of its abstract, and of Finding 4 (see `estimation_claims`)."""
+"""The paper's claims on calibration and transfer: of its abstract, and of Finding 4 (see `single_pass_claims`)."""
 
 from functools import partial
 
@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.paper.claims import counted, format_cases, hard_dataset, pivot, quoted, raw_errors, table_rows
+from lib.paper.claims import abstract, counted, finding_4, format_cases, hard_dataset, pivot, raw_errors, table_rows
 from lib.score.estimators import PAPER_ESTIMATORS
 from lib.store import PAIR
 
 ERROR_CELL = [*PAIR, "estimator"]
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]
 CURVE = [*PAIR, "method"]
-finding_4 = partial(quoted, "Finding 4")
 cells = partial(counted, place="tab_result_calibration", unit="cells")
 curves = partial(counted, place="fig_calibration_analysis", unit="curves")
 arrows = partial(counted, place="tab_calibration_transfer_summary", unit="arrows")
@@ -29,7 +28,7 @@ def calibrated_errors(results: Results, table: str = "result_calibration") -> pd
     return rows[[*ERROR_CELL, "method", "value", "relative"]].rename(columns={"value": "ece", "relative": "gain"})
 
 
-@quoted("Abstract", "both of which substantially reduce in-domain calibration error", "all")
+@abstract("both of which substantially reduce in-domain calibration error", "all")
 @cells("the median gain is at least half", unit="methods", numbers=format_cases("{method} {median_gain:.0%}"))
 def calibration_substantial(results: Results) -> pd.DataFrame:
     medians = calibrated_errors(results).groupby("method").gain.median().reindex(["isotonic", "platt"])

@@ -6,6 +6,7 @@ Cases with a missing number are left out by `verdicts.judge`. It raises MissingF
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -59,6 +60,12 @@ def format_cases(template: str) -> Callable[[pd.DataFrame], str]:
     return lambda cases: ", ".join(template.format(**case) for case in cases.to_dict("records"))
 
 
+BOTH_MEDIANS = format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
+abstract, introduction = partial(quoted, "Abstract"), partial(quoted, "Introduction")
+finding_1, finding_2, finding_3, finding_4 = (partial(quoted, f"Finding {number}") for number in (1, 2, 3, 4))
+main_table, main_figure = (partial(counted, place=place) for place in ("tab_result_estimation", "fig_main_analysis"))
+
+
 # ---- rows of results
 
 
@@ -99,3 +106,13 @@ def hard_dataset(results: Results) -> str:
     if len(results.datasets) < 2:
         raise MissingFrame("another dataset")
     return hardest
+
+
+def compare_medians_with_hardest(results: Results, gain: pd.Series) -> pd.DataFrame:
+    """Return one case: the median of a gain by pair on the hardest dataset (`hard`), and elsewhere.
+
+    It agrees if the gain on the hardest dataset is positive, and the larger one.
+    """
+    hard = gain.index.get_level_values("dataset") == hard_dataset(results)
+    medians = pd.DataFrame([{"hard": gain[hard].median(), "elsewhere": gain[~hard].median()}])
+    return medians.assign(agrees=(medians.hard > medians.elsewhere) & (medians.hard > 0))

@@ -17,6 +17,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib import style
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
 
@@ -26,6 +28,7 @@ from lib.score.proper_scores import BASE
 P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper
 PANELS_PER_ROW = 3
+DPI = 300  # of a PNG
 LONG_LABEL = 16  # letters; a legend with longer ones has two columns
 BLUE, ORANGE, GREEN, PINK, PALE_PINK = (sns.color_palette("colorblind")[i] for i in (0, 1, 2, 4, 6))
 RESPONSE_STYLES = ((True, "correct", GREEN, "-"), (False, "incorrect", "0.2", "--"))  # of responses
@@ -90,10 +93,17 @@ class Figure:
         return Figure(self.canvas, has_pdf=True)
 
     def save(self, kind: str) -> bytes:
-        """Return the figure as `png` or `pdf`, without what differs between two processes."""
-        without = ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
+        """Return the figure as `png` or `pdf`, without what differs between two processes.
+
+        It is drawn once; `savefig` would draw it twice.
+        """
+        self.canvas.set_dpi(DPI)
         with style.context(STYLE_SHEETS), io.BytesIO() as buffer:
-            self.canvas.savefig(buffer, format=kind, metadata=dict.fromkeys(without))
+            if kind == "png":
+                FigureCanvasAgg(self.canvas).print_png(buffer, metadata={"Software": None})
+            else:
+                without = dict.fromkeys(["CreationDate", "Creator", "Producer"])
+                FigureCanvasPdf(self.canvas).print_pdf(buffer, metadata=without)
             return buffer.getvalue()
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:

@@ -15,9 +15,9 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
 from lib.calibrate.experiments import SOURCE
-from lib.paper import tables
+from lib.paper import beyond_tables, tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
 from lib.paper.cells import HEADLINE, label_rows, mark_calibrated
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
@@ -30,8 +30,9 @@ from lib.score.interpretation import answer_coverage
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
+BUILDERS = vars(tables) | vars(beyond_tables)
 TABLES: dict[str, Callable[[Results], Table]] = {
-    name: getattr(tables, name.removeprefix("tab_")) for name in CAPTIONS if name.startswith("tab_")
+    name: BUILDERS[name.removeprefix("tab_")] for name in CAPTIONS if name.startswith("tab_")
 }
 # Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
 EXPECTED_CAPTURE_RATE = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
@@ -157,6 +158,7 @@ CHOICES = {  # that move results and need no model, and what each decides
     "grader": "what counts as right",
     "bins": "the bins of ECE and MCE",
 }
+OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
 
 
@@ -171,6 +173,8 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
+    if name in OF_SCORES:
+        return score_signals(replace(signals, choices=choices))
     return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
 
 

@@ -1,5 +1,4 @@
-"""The paper's tables, and two tables beyond it (tokens; selective prediction), which count in no finding or number of
-the paper. Each is a function of all results of a run, or of the paper; bold is computed.
+"""The paper's tables. Each is a function of all results of a run, or of the paper; bold is computed.
 
 Each method of `calibrators.METHODS` adds a group of columns, a block of rows, or a column. Temperature scaling is under
 the heading Platt, as in the paper.
@@ -13,24 +12,18 @@ from itertools import groupby, permutations
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.experiments import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
-from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
+from lib.paper.cells import lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS
 from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS
-from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})
 METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
-RAW_LABELS = {"ece": "ECE", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC", "auroc": "AUROC",
-              "augrc": "AUGRC"}  # fmt: skip
-AFTER_ISOTONIC = ["ece", "brier", "mcb", "dsc"]
-WITH_INTERVALS = ["auroc", "augrc"]  # raw, shown with intervals
 
 # ---- estimators and settings
 
@@ -251,47 +244,3 @@ def family_labels(models: Mapping[str, str]) -> dict[str, str]:
     labels = dict(models)
     cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
     return cut if len(set(cut.values())) == len(cut) > 1 else labels
-
-
-# ---- beyond the paper
-
-
-def costs(results: Results) -> Table:
-    """Return the table of tokens: those of the response, and the extra tokens of every estimator."""
-    extra = {name: ESTIMATORS[name].label for name in EXTRA_TOKEN_ESTIMATORS}
-    columns = lines({"estimator": {RESPONSE_ITSELF: "Response"} | extra}, metric="tokens")
-    rows = pair_lines(results.models, results.datasets)
-    numbers = place(results.frames["costs"], rows, columns)
-    numbers["text"] = cells.format_values(numbers.value, "{:,.0f}".format)
-    return set_table(numbers, rows, columns, "ll" + "c" * len(columns), results.title)
-
-
-def selective(results: Results) -> Table:
-    """Return the table of a pair's base rate and estimators, a row each: scores raw, after isotonic regression, and the
-    share answered at each guaranteed precision.
-
-    Bold is a pair's lowest Brier score, raw and isotonic, its highest share answered and its lowest AUGRC.
-    """
-    scores, thresholds = results.frames["selective_scores"], results.frames["selective_thresholds"]
-    precisions = {f"answered_{t:g}": cells.format_3dp(t).rstrip("0") for t in sorted(thresholds.target.unique())}
-    metric = thresholds.target.map("answered_{:g}".format)
-    answered = thresholds.assign(metric=metric, value=thresholds.answered, method="")
-    labels = {BASE: "Base rate"} | {e.name: e.label for e in estimators_shown(scores)}
-    rows = pair_lines(results.models, results.datasets, estimator=labels)
-    rows = rows[
-        pd.MultiIndex.from_frame(rows).isin(scores.query("metric == 'ece'").set_index([*PAIR, "estimator"]).index)
-    ]
-    columns = pd.concat([
-        lines({"method": {"": "Raw"}, "metric": RAW_LABELS}),
-        lines({"method": {"isotonic": "Isotonic"}, "metric": {name: RAW_LABELS[name] for name in AFTER_ISOTONIC}}),
-        lines({"method": {"": "Answered at"}, "metric": precisions}),
-    ])  # fmt: skip
-    numbers = place(pd.concat([scores, answered], ignore_index=True), rows, columns)
-    numbers = numbers[(numbers.estimator != BASE) | (numbers.column < len(RAW_LABELS))]
-    has_interval = numbers.metric.isin(WITH_INTERVALS) & (numbers["method"] == "")
-    intervals = cells.format_intervals(numbers, r"\scoreci", cells.format_3dp)
-    texts = intervals.where(has_interval, cells.format_values(numbers.value, cells.format_3dp))
-    best_is_low = numbers.assign(value=numbers.value.where(~numbers.metric.isin([*precisions]), -numbers.value))
-    bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "brier", *precisions]), *PAIR, "column")
-    spec = " ".join(["lll", "c" * len(RAW_LABELS), "c" * len(AFTER_ISOTONIC), "c" * len(precisions)])
-    return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title)

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
-from lib.paper import calibration_claims, estimation_claims
+from lib.paper import calibration_claims, multi_pass_claims, single_pass_claims
 from lib.paper.booktabs import ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
 from lib.paper.numbers_of_paper import paper_facts, published
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
+MODULES = (single_pass_claims, multi_pass_claims, calibration_claims)
 GROUPS = ["Abstract", "Introduction", *FINDINGS]
-ALL = [claim for module in (estimation_claims, calibration_claims) for claim in vars(module).values()]
+ALL = [claim for module in MODULES for claim in vars(module).values()]
 CLAIMS = sorted((claim for claim in ALL if isinstance(claim, Claim)), key=lambda claim: GROUPS.index(claim.group))
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers

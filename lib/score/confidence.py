@@ -105,9 +105,10 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
         for variant, margin in MARGINS.items():
             logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
             places = [[spellings.index(spelling) for spelling in side] for side in sides]
-            true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
+            with np.errstate(invalid="ignore"):  # NaN where a server gave no verdict
+                true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
+                part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
             part[margin] = true - false
-            part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
         parts.append(part)
     return pd.concat(parts).loc[verification.index]
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 WINDOW = 16  # tokens, about the length of one step of a solution
-ROUNDING = 1e-5  # rounding can lift a float32 log-softmax this much above 0
+MOST_ABOVE_ZERO = 1e-5  # rounding can lift a float32 log-softmax this much above 0
 
 
 def validate_logprobs(logprobs: Any) -> np.ndarray:
     """Return float64 log-probabilities (n,), at most 0. Raise ValueError if there are none, or one is NaN or above
     0."""
     values = np.asarray(logprobs, dtype=np.float64)
-    if values.size == 0 or not (values <= ROUNDING).all():  # NaN fails the comparison too
+    if values.size == 0 or not (values <= MOST_ABOVE_ZERO).all():  # NaN fails the comparison too
         raise ValueError("log-probabilities must be at least one number, none above 0")
     return np.minimum(values, 0.0)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
+from scipy.stats import rankdata
 
 from lib.score import metrics
 from lib.score.bootstrap import RESULT_KEYS, draw_resample_counts
@@ -21,6 +22,28 @@ def base_rate(correct: Any) -> float:
     """Return (right + 1) / (n + 2), the constant learned from n calibration rows; 1/2 without rows."""
     y = np.asarray(correct, dtype=float)
     return float((y.sum() + 1) / (y.size + 2))
+
+
+def log_losses(confidence: Any, correct: Any) -> np.ndarray:
+    """Return -log of the probability of the outcome, (n,), nats.
+
+    As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but wrong score costs 36.
+    """
+    c, y = metrics.validate_scores(confidence, correct)
+    least = np.finfo(float).eps
+    return -np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least))
+
+
+def equal_mass_ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
+    """Return the ECE with bins of equally many unweighted rows.
+
+    Equal scores share the bin of their mean rank, whatever the order of rows.
+    """
+    c, y = metrics.validate_scores(confidence, correct)
+    index = np.floor((rankdata(c) - 0.5) * n_bins / c.size).astype(int)
+    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    sums = w @ (np.eye(n_bins)[index] * (y - c)[:, None])
+    return np.abs(sums).sum(axis=-1) / w.sum(axis=-1)
 
 
 def augrc(auroc: Any, accuracy: Any) -> Any:
@@ -57,7 +80,9 @@ def proper_measures(confidence: Any, correct: Any, n_bins: int = 10, sample_weig
     auroc = metrics.auroc(c, y, sample_weight)
     return {
         "ece": metrics.ece(confidence, y, n_bins, sample_weight),
+        "ece_mass": equal_mass_ece(c, y, n_bins, sample_weight),
         "brier": metrics.brier(c, y, sample_weight),
+        "log_loss": metrics.weighted_mean(log_losses(c, y), sample_weight),
         "auroc": auroc,
         "augrc": augrc(auroc, metrics.weighted_mean(y, sample_weight)),
     }
@@ -81,16 +106,17 @@ def compare_with_base_rate(frame: pd.DataFrame, n_bins: int = 10, resamples: int
     draws of `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing, with
     a reason.
     """
-    parts = []
-    for key, part in frame.groupby(RESULT_KEYS[:4], sort=False):
+    groups, parts = frame.groupby(RESULT_KEYS[:4], sort=False), []
+    sizes = {n: draw_resample_counts(n, resamples, seed) for n in groups.size().unique()}
+    draws = {n: [counts.astype(np.uint16) for counts in blocks] for n, blocks in sizes.items()}
+    for key, part in groups:
         part = part.sort_values("example_id")  # the row order of `bootstrap`
         given = part.confidence.to_numpy(), part.correct.to_numpy()
         measured = proper_measures(*given, n_bins) | decompose_brier(*given)
         table = pd.Series(measured, name="value").rename_axis("metric").to_frame()
         table = table.assign(**dict(zip(RESULT_KEYS, key, strict=False)), low=np.nan, high=np.nan, n=len(part))
         if not table["method"].any():
-            counts = draw_resample_counts(len(part), resamples, seed)
-            drawn = pd.concat([pd.DataFrame(proper_measures(*given, n_bins, block)) for block in counts])
+            drawn = pd.concat([pd.DataFrame(proper_measures(*given, n_bins, counts)) for counts in draws[len(part)]])
             table.loc[drawn.columns, ["low", "high"]] = drawn.quantile([0.025, 0.975]).T.to_numpy()
         parts.append(table.reset_index())
     compared = pd.concat(parts, ignore_index=True).astype(dict.fromkeys(("value", "low", "high"), "Float64"))

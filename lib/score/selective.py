@@ -19,7 +19,7 @@ from lib.random_streams import first_rows
 from lib.score import metrics
 from lib.store import KEYS, PAIR
 
-STEPS = 20  # proposed thresholds, at quantiles of the scores
+N_PROPOSED = 20  # proposed thresholds, at quantiles of the scores
 NO_GUARANTEE = "no threshold can be guaranteed from these rows"
 TOO_FEW_ROWS = "too few calibration rows"
 Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the learning or the testing rows
@@ -88,7 +88,7 @@ def find_threshold(learning: Side, testing: Side, precision: float, certainty: f
 
     if not len(learning[0]) or not len(testing[0]):
         return None
-    proposed = np.unique(np.quantile(learning[0], np.arange(STEPS) / STEPS, method="lower"))  # increasing
+    proposed = np.unique(np.quantile(learning[0], np.arange(N_PROPOSED) / N_PROPOSED, method="lower"))  # increasing
     down = proposed[p_values(learning, proposed).argmin() :: -1]
     passed = np.logical_and.accumulate(p_values(testing, down) <= 1 - certainty)
     return float(down[passed][-1]) if passed.any() else None

@@ -27,7 +27,7 @@ from tokenizers.decoders import DecodeStream
 
 from lib.paths import check_choice
 from lib.tasks import numbers
-from lib.tasks.numbers import BOX, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
+from lib.tasks.numbers import BOXED, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
 
 MARK, CLOSING_TAG = "####", "</think>"
 _LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
@@ -131,7 +131,7 @@ def _read_line(line: str) -> Token | None:
     if "n" in kept:
         tokens = [token for token, kind in zip(tokens, kept, strict=True) if kind != MARKUP]
     kinds = kinds_of(tokens)
-    box = kinds.rfind(BOX)
+    box = kinds.rfind(BOXED)
     end = kinds.find("}", box) if "}" in kinds[box:] else len(kinds)
     return (_read_equation(tokens, box, end) if box >= 0 else None) or _read_equation(tokens, 0, len(kinds))
 

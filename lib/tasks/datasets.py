@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import files, paths, random_streams
-from lib.parameter_types import Dataset
+from lib.parameter_schemas import Dataset
 from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.numbers import canonical_number
@@ -28,9 +28,7 @@ CALIBRATION, EVALUATION = "calibration", "evaluation"
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
 
 
-class Row(NamedTuple):
-    """A row as published."""
-
+class PublishedRow(NamedTuple):
     part: str  # train, test, ...
     number: int  # in the part or file, from 0
     where: str  # its name in messages
@@ -80,12 +78,8 @@ def select_examples(
 ) -> list[Example]:
     """Return the first examples of each split, in the dataset's random order.
 
-    The splits alternate, and a larger count starts with the same examples.
-
-    Parameters
-    ----------
-    count : examples per split; 0: all
-    always_first : the id of the example that comes first
+    The splits alternate, and a larger `count` per split (0: all) starts with the same examples. The one with the id
+    `always_first` comes first.
     """
     frame = pd.DataFrame(examples).assign(dataset=dataset)
     return [examples[place] for place in random_streams.first_positions(frame, count, seed, always_first)]
@@ -99,7 +93,7 @@ def find_example(examples: Sequence[Example], example_id: str) -> Example:
 # ---- fields
 
 
-def read_example(dataset: Dataset, row: Row, split: str) -> Example:
+def read_example(dataset: Dataset, row: PublishedRow, split: str) -> Example:
     """Create an example from the fields that the dataset's file names."""
     question = " ".join(read_text(row, name) for name in dataset.question).strip()
     if not question:
@@ -109,20 +103,20 @@ def read_example(dataset: Dataset, row: Row, split: str) -> Example:
     return Example(name, split, question, parse_reference(read_field(row, dataset.answer), row.where))
 
 
-def read_field(row: Row, name: str) -> Any:
+def read_field(row: PublishedRow, name: str) -> Any:
     if name not in row.fields:
         raise UserError(f"{row.where}: no field '{name}'; {nearest(name, row.fields)}")
     return row.fields[name]
 
 
-def read_text(row: Row, name: str) -> str:
+def read_text(row: PublishedRow, name: str) -> str:
     value = read_field(row, name)
     if not isinstance(value, str) or HALF_CHARACTER.search(value):
         raise UserError(f"{row.where}: '{name}' is {value!a:.40}, not a text")
     return value.strip()
 
 
-def read_id(dataset: Dataset, row: Row) -> str:
+def read_id(dataset: Dataset, row: PublishedRow) -> str:
     """Return a row's id from the field that the dataset's file names, else from `id`; empty if null or absent.
 
     Raise UserError unless it is a text or a whole number.
@@ -148,7 +142,7 @@ def parse_reference(answer: Any, where: str) -> str:
 # ---- splits
 
 
-def assign_splits(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+def assign_splits(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[PublishedRow, str]]:
     """Return each row with its split, as the dataset's file defines it; parts of no split are left out."""
     if dataset.seed is not None:
         order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.number}".encode()).digest())
@@ -158,7 +152,7 @@ def assign_splits(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
     return [(row, dataset.parts[row.part]) for row in rows if row.part in dataset.parts]
 
 
-def order_by_split_ids(dataset: Dataset, rows: list[Row]) -> list[Row]:
+def order_by_split_ids(dataset: Dataset, rows: list[PublishedRow]) -> list[PublishedRow]:
     """Return the rows in the order of the `split_ids` lists, with the list's name as their part."""
     where, data = read_file(str(dataset.split_ids))
     lists = files.parse_json(data, where)
@@ -207,7 +201,7 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
     return {paths.public_path(name): hash_file(name) for name in names}
 
 
-def read_rows(dataset: Dataset) -> Iterator[Row]:
+def read_rows(dataset: Dataset) -> Iterator[PublishedRow]:
     """Yield the rows of all parts; a row of one file for `all` names its part in the field `split`."""
     if is_on_hub(dataset):
         parts = {part: [(f"{dataset.source}, {part}", rows)] for part, rows in load_hub_parts(dataset)[0].items()}
@@ -218,7 +212,7 @@ def read_rows(dataset: Dataset) -> Iterator[Row]:
         for number, (where, fields) in enumerate(named):
             if not isinstance(fields, dict):
                 raise UserError(f"{where}: {fields!r:.40} is not an object with fields")
-            yield Row(str(fields.get("split", part)) if part == "all" else part, number, where, fields)
+            yield PublishedRow(str(fields.get("split", part)) if part == "all" else part, number, where, fields)
 
 
 def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:

@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 # ---- one spelling for many, of the same length
 
-THIN, MARKUP, BOX = "\u2009", "\0", "\u25a1"  # a space within a number; marks without a meaning; `\boxed{`
+THIN, MARKUP, BOXED = "\u2009", "\0", "\u25a1"  # a space within a number; marks without a meaning; `\boxed{`
 _OTHERS = "−➖·×∗∙⋅✕✖⁄∕≈≡´ʼ‘’―\u060c\u066c\u066b—"
 _SPELLINGS = dict(zip(_OTHERS, "--*******//==''''—,,.—", strict=True))
 _CATEGORIES = {"Sc": MARKUP, "Cf": MARKUP, "Zs": THIN, "Pd": "-"}  # currencies, of no width; spaces, dashes
@@ -54,7 +54,7 @@ _LATEX = {
     "=": r"\\(?:approx|equiv)(?![A-Za-z])",
     "|": r"\\q?quad",
     ",": r"\{,\}",
-    BOX: r"\\f?boxed\s*\{",
+    BOXED: r"\\f?boxed\s*\{",
     THIN: r"\\[,!:;\ _]|\{\\[,!]\}",
     MARKUP: r"\\(?:text|math|bold|bm|bf|boxed|fbox|mbox|emph|underline|left|right|big|display)[A-Za-z]*\s*\{?"
     r"|\^\{?\\circ\}?|\\degree|\\[]()[$%{}\\]|<<[^<>]*>>|[$%]",
@@ -174,7 +174,7 @@ def kinds_of(tokens: Sequence[Token]) -> str:
 
 # ---- what stands around a number
 
-_MARKS = rf"{{}}*\[{BOX}"
+_MARKS = rf"{{}}*\[{BOXED}"
 _SIGN = re.compile(  # apart where no operand stands before it, as in `- 3`; else as in `is -3` or `is minus 3`
     rf"""(?: (?<![\w)}}\]])(?<![\w)}}\]][ ])(?:[-+][ {_MARKS}]*|—[{_MARKS}]*)
            | (?<=[ ])[-+][{_MARKS}]* | (?<![nvylx)}}\]][ ])m[ {_MARKS}]* ) (\([ ]?)?$""",
@@ -183,7 +183,7 @@ _SIGN = re.compile(  # apart where no operand stands before it, as in `- 3`; els
 _BEFORE = re.compile(  # goes on with the number
     rf"""(?: [vytflx](?:[ ]?g)? | n[ )}}\]]*[oj]? | [-+/^m][ *]*              # half of 18, 5 or \boxed{{8, --18
            | [\w)}}\]]\*+[ ]? | [\w)}}\]][ ]\*+[ ] | (?<![\w)}}\]])-\W*[wl]\.?  # x*18, -USD 18
-         ) [ {{(\[{BOX}]*$""",
+         ) [ {{(\[{BOXED}]*$""",
     re.VERBOSE,
 )
 _AFTER = re.compile(  # goes on with the number
@@ -215,6 +215,7 @@ def number_at(tokens: Sequence[Token], at: int) -> Token:
 # ---- numbers alone
 
 
+@cache
 def parse_number(text: str | None) -> Decimal | None:
     """Return the value of a string with one number and at most currency, `%`, `*`, blanks or a period around it."""
     plain = simplify(text) if isinstance(text, str) else ""

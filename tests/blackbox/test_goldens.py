@@ -1,7 +1,10 @@
 """Everything that a run's user sees is what it was: words, numbers, verdicts, frames, notebooks."""
 
+import clone
 import goldens
 import pytest
+
+from docs.tables import results
 
 # How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum.
 # Of an optimum the records alone hold so many.
@@ -23,8 +26,15 @@ def same(name, found):
 
 @pytest.mark.slow
 def test_a_run_without_a_model(tmp_path):
-    """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
-    same("replay-small", goldens.make("replay-small", tmp_path))
+    """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason. Every
+    byte of docs/results.md, too, which shows it."""
+    found = goldens.make("replay-small", tmp_path)
+    project = tmp_path / "replay-small" / "a project"
+    clone.run(project, "published")
+    here, paper = (results.read(run, project) for run in (results.RUN, results.PAPER))
+    assert results.page(here, paper) == results.PAGE.read_text("utf-8"), "python docs/tables/results.py renews it"
+    assert {path.name for path in results.PICTURES.iterdir()} == set(results.pictures(here))
+    same("replay-small", found)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import shutil
 
-import goldens
 import pytest
 from clone import counts, edit, run, tables
 
@@ -28,7 +27,3 @@ def test_from_a_file_to_a_row_in_every_table(project):
     for name, text in tables(project).items():
         if name.startswith("tab_") and name not in WITHOUT:
             assert b"My" in text, name  # the tables of transfer shorten My-Model
-
-
-def test_a_notebook_by_hand(project):
-    assert goldens.played(project, "02_single_pass", "-f", "params/demo.yaml", "-p", "bins", "20").exists()

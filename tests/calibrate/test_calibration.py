@@ -237,13 +237,6 @@ def test_weights_are_repeated_rows(make, rows):
         assert subsets[0] == pytest.approx(subsets[1], abs=1e-6)
 
 
-def test_a_row_of_weight_zero_does_not_decide_whether_classes_are_separable():
-    m, y = np.array([-2.0, -1, 1, 2, 3]), np.array([0, 0, 1, 1, 0])
-    with_it, without = Platt().fit(m, y, [1, 1, 1, 1, 0]), Platt().fit(m[:4], y[:4])
-    assert with_it.learned == without.learned and with_it.separable_
-    assert Platt().fit([*m, np.inf], [*y, 1], [1, 1, 1, 1, 1, 0]).learned == Platt().fit(m, y).learned
-
-
 @pytest.mark.parametrize(
     "make, rows", [(Isotonic, np.zeros(2)), (Platt, np.zeros(2)), (Temperature, tokens_of(2, 1.0))]
 )
@@ -265,11 +258,6 @@ def test_one_class_gives_what_the_method_gives(n, right):
     assert {model.note_ for model in (isotonic, platt, temperature)} == {"one class only"}
     subsets = Temperature().fit_many(tokens, y, new)
     assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(new), abs=5e-3)
-
-
-def test_refitting_forgets_the_constant():
-    model = Isotonic().fit([], [])
-    assert model.predict([0.3]) == 0.5 and model.fit([0.1, 0.9], [False, True]).predict([0.9]) == 1
 
 
 def test_rows_that_cannot_be_fitted_or_predicted_are_refused():

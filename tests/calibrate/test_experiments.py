@@ -39,16 +39,6 @@ def test_calibrators_see_calibration_rows_only(confidence, sets, calibrated):
     assert (fitting.calibrate(flipped, sets)[0].confidence == calibrated[0].confidence).all()
 
 
-def test_one_class_is_reported_and_no_cell_is_nan(frame):
-    easy = frame.assign(answer=frame.answer.where(frame.split == "evaluation", "7"))
-    easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
-    sets = fitting.calibration_data(easy, responses(easy))
-    rows, learned, _ = fitting.calibrate(with_margins(single_pass(easy)), sets)
-    assert set(learned.reason) == {"one class only"} and not rows.confidence.isna().any()
-    assert rows[rows.method == "isotonic"].confidence.unique().tolist() == [1]
-    assert rows.query("method == 'platt' and estimator == 'p_true'").confidence.unique().tolist() == [1]
-
-
 # ---- fewer rows
 
 

@@ -2,19 +2,15 @@
 
 import json
 import re
-import tempfile
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 import synthetic
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lib import store
 from lib.calibrate import fitting
-from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method
+from lib.calibrate.calibrators import METHODS, Isotonic
 from lib.paths import ROOT, UserError
 
 NAMES = "m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json", "m__d__p_true__platt.json"
@@ -49,19 +45,6 @@ def isotonic_record(fitted):
     return fitting.calibrator_record(fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted))
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
-def test_a_staircase_is_the_same_after_its_file(pairs):
-    scores, correct = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])
-    fitted = Isotonic().fit(scores, correct)
-    record = isotonic_record(fitted)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "one.json"
-        path.write_text(json.dumps(record))
-        again = fitting.load_calibrator(path)
-    asked = np.concatenate([NEW, scores, np.nextafter(scores, 2), np.nextafter(scores, -1)])
-    assert np.array_equal(fitted.predict(asked), again.predict(asked)) and again.note_ == fitted.note_
-
-
 def signed(record):
     """What a file says, with its checksum: as somebody would forge it."""
     said = {name: value for name, value in record.items() if name != "sha256"}
@@ -72,6 +55,9 @@ def signed(record):
     ("not json", "line 1: not JSON"),
     ("{}", "is not a calibrator, or was modified"),
     ({"method": "isotonik"}, "method is 'isotonik'; choose one of 'isotonic', 'platt'"),
+    ({"input": "answers"}, "is not a calibrator as 09 writes it: KeyError('answers')"),
+    ({"method": []}, "method is []; choose one of 'isotonic', 'platt'"),
+    ({"attributes": "none"}, "is not a calibrator as 09 writes it: "),
     (None, "m__d__ans_avg__isotonik.json can't be read: No such file or directory"),
 ], ids=str)  # fmt: skip
 def test_a_wrong_file_is_one_line(written, folder, change, said):
@@ -97,36 +83,6 @@ def test_a_file_predicts_the_same_bits_or_is_refused(written):
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             with suppress(UserError):  # taken: the last digit of a number of 17
                 assert np.array_equal(fitting.load_calibrator(path).predict(new, joint), found), place
-
-
-class Mean(Calibrator):
-    """It learns the accuracy, as an array or something else."""
-
-    kept_as = staticmethod(np.array)
-
-    def _fit(self, score, y, w):
-        self.mean_ = self.kept_as([y.mean()])
-
-    def _predict(self, score, joint):
-        return np.resize(list(self.mean_), len(score))
-
-
-@pytest.mark.parametrize("kept_as, why", [
-    (np.array, ""), (set, "'set' object has no attribute 'tolist'"), (lambda x: [np.nan], "Out of range float values"),
-])  # fmt: skip
-def test_a_calibrator_of_ones_own_is_kept_or_says_why_not(monkeypatch, confidence, folder, kept_as, why):
-    own = type("Own", (Mean,), {"kept_as": staticmethod(kept_as)})
-    monkeypatch.setitem(METHODS, "own", Method("own", "Own", {"confidence": own}))
-    *_, fits = fitting.calibrate(confidence.query("estimator == 'seq_avg'"), {})
-    (fit,) = (fit for fit in fits if fit.method.name == "own")
-    if why:
-        with pytest.raises(UserError, match=f"the calibrator Own can't be kept as a file: {why}"):
-            fitting.save_calibrators([fit], "mine")
-        assert not folder.exists()
-    else:
-        (file,) = fitting.save_calibrators([fit], "mine").file
-        again = fitting.load_calibrator(folder / file)
-        assert np.array_equal(again.predict(NEW), fit.calibrator.predict(NEW))
 
 
 def test_the_lines_of_the_guide_run(tmp_path, monkeypatch, capsys):

@@ -25,13 +25,6 @@ def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, kind, held_ou
     assert corpus.corrupt(Random(seed), problem).answer != problem.answer
 
 
-@given(st.integers(0, 10**9), st.sampled_from(LEVELS))
-def test_training_never_sees_what_is_reserved(seed, level):
-    problem, drill = (draw(Random(seed), corpus.LEVELS[level]) for draw in (corpus.draw, corpus.drill))
-    assert not corpus.reserved(problem.operands) and not corpus.reserved(problem.wording)
-    assert not corpus.reserved(drill.operands)
-
-
 def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "HERE", tmp_path)
     (tmp_path / "questions").mkdir()

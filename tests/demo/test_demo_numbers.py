@@ -12,7 +12,7 @@ from lib.score.estimators import ESTIMATORS
 DEMO = params.load_profile("demo")
 VALUES = DEMO.model_dump()
 DRAWN = params.Subsampling.of(VALUES)
-VALUES_OF_ROWS = (
+MEASURED = [
     "value",
     "low",
     "high",
@@ -23,12 +23,12 @@ VALUES_OF_ROWS = (
     "accuracy",
     "threshold",
     "precision",
-)
+]
 
 
 def check_as_shipped(frame: pd.DataFrame, kind: str, name: str, rtol: float = 1e-6) -> None:
     kept = store.read_frame(store.find_frame("shipped", kind, name))
-    keys = [column for column in kept if column not in VALUES_OF_ROWS]
+    keys = [column for column in kept if column not in MEASURED]
     near = {"check_dtype": False, "check_like": True, "rtol": rtol, "atol": 1e-9}
     ours, theirs = (some.fillna(pd.NA).sort_values(keys, ignore_index=True) for some in (frame, kept))
     pd.testing.assert_frame_equal(ours, theirs, **near)

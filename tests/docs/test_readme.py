@@ -1,32 +1,101 @@
 """README and the pages in docs/: commands that are understood, links that lead somewhere, lines that run, and numbers
 that come from the code."""
 
+import ast
+import io
+import json
+import lzma
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
 
-from docs.tables.findings import counted_in_report, renewed
-from lib.paper.verdicts import CLAIMS
+from docs.tables import small_models
+from docs.tables.findings import judged, renewed
 from lib.paths import ROOT, UserError
 from workflow import cli
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+SPACE = {getattr(tokenize, name) for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER")}
 
 
 def test_the_findings_are_counted():
     assert renewed(README) == README, "python docs/tables/findings.py renews the table"
 
 
-def test_all_claims_are_counted():
-    demo, small = (counted_in_report(run, "here", CLAIMS) for run in ("replay", "replay-small"))
-    held, judged = counted_in_report("replay", "paper", CLAIMS).split(" of ")
-    assert f"{len(CLAIMS)} claims. It prints numbers for {judged}, and {held} hold" in README
-    assert f"On the demo {demo} hold, on the real models {small}." in README
+def minutes(page: str) -> dict[str, str]:
+    """The time that a page's table states for each command, the cell after it that speaks of time."""
+    rows = re.findall(r"^\|[^|`]*`(\./run_all\.sh[^`]*)`[^|]*\|(.*)\|$", (ROOT / page).read_text("utf-8"), flags=re.M)
+    cells = {command: [cell.strip() for cell in rest.split("|")] for command, rest in rows}
+    return {command: one for command, some in cells.items() for one in some if re.match(r"\d+ to \d+ \w+", one)}
+
+
+def test_times_are_those_of_the_appendix():
+    told, source = minutes("README.md"), minutes("ARTIFACT-APPENDIX.md")
+    assert len(told) == 6 and {command: source[command] for command in told} == told
+
+
+def test_readme_fits_on_some_screens():
+    assert len(README.splitlines()) <= 110
+
+
+def test_the_method_is_as_short_as_it_says():
+    """Lines of code of the modules that the sentence names, without blank lines, comments and docstrings."""
+    said = re.search(r"paper's method is about (\d+) lines of code in (\d+) files: (.*?\))\. ", README, flags=re.S)
+    files = re.findall(r"\]\((lib/[\w/]+\.py)\)", said[3])
+    lines = 0
+    for file in files:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        documented = {
+            line
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None
+            for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+        }
+        tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in SPACE]
+        lines += len({n for token in tokens for n in range(token.start[0], token.end[0] + 1)} - documented)
+    assert len(files) == int(said[2]) and abs(lines - int(said[1])) <= 25, lines
+
+
+def test_what_readme_says_of_the_real_models_is_what_their_report_counts():
+    report = json.loads(lzma.decompress((ROOT / "tests/blackbox/goldens/replay-small.json.xz").read_bytes()))
+    counted = {name: said["here_said"].removesuffix(" pairs") for name, said in judged("replay-small").items()}
+    said = {
+        "SeqAvgBelowAnswer": r"Seq Avg has the lower ECE on (\d of \d) pairs",
+        "MeansPartLater": r"part later on (\d of \d) pairs",
+        "MeansOverlapFirst": r"overlap first on (\d of \d)",
+        "MeansDiverge": r"fall for incorrect ones on (\d of \d)",
+        "NoSingleToken": r"than its best single position on (\d of \d)",
+    }
+    text = " ".join(README.split())
+    for claim, words in said.items():
+        assert re.search(words, text)[1] == counted[claim], claim
+    (zero,) = re.findall(
+        r"/.*\(missing\): zero.* SeqAvgBelowAnswer/then: \"(\d of \d) pairs\"", report["rep_sensitivity"]
+    )
+    assert f"as confidence zero, it is {zero}." in text
+    (unparsed,) = re.findall(r"are ([\d.]+%) without a parsable answer", report["rep_notes"])
+    assert f"But {unparsed} of the responses, mostly of the 0.5B, have no readable answer" in text
+    values = small_models.results()
+    pairs = len(small_models.PAIRS)
+
+    def lower(one: str, other: str) -> str:
+        return f"{sum(float(values[one][pair]) < float(values[other][pair]) for pair in values[one])} of {pairs}"
+
+    assert f"ranks answers better (by AUROC) on {lower('AUROC Seq Avg', 'AUROC Ans Avg')}." in text
+    isotonic = small_models.ISOTONIC["ece"]
+    assert f"lowers the ECE of Ans Avg on {lower(isotonic, 'ECE Ans Avg')}." in text
+    assert f"has a still lower one on {lower(small_models.CONSTANT, isotonic)}," in text
+    halves = small_models.retest()["correlation of both halves"]
+    for size in ("1.5b", "0.5b"):
+        found = sorted(value for (model, _), value in halves.items() if model.endswith(size))
+        assert f"{found[0]} to {found[-1]} ({size.upper()})" in text
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])

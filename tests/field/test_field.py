@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from cases import read_answers, read_cases
 
-from lib import params
+from lib import params, store
 from lib.generate.imported_responses import ImportedResponses
-from lib.generate.response_files import CUT, LOST, UNFINISHED, read_response_file
-from lib.parameter_types import Dataset, Model
+from lib.generate.response_files import CUT, LOST, MARKED, UNFINISHED, read_response_file
+from lib.parameter_schemas import Dataset, Model
 from lib.paths import UserError
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
@@ -104,6 +104,37 @@ def test_finish_reasons_of_the_known_servers(tmp_path, case):
         assert found.finish_reason == ("length" if ending in ("length", "unfinished") else "stop")
 
 
+ASKED = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
+SAID = {"missing": "are missing: rows without an answer", "marked": MARKED, "run on": "run on after",
+        **REMARKS}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", read_cases("logs.jsonl", "log"))
+def test_a_log_is_refused_or_all_that_it_lacks_is_counted_and_said(tmp_path, case):
+    """A question without a response is a row without an answer, of the least confidence."""
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in case["log"]))
+    mine = Model(label="Mine", responses=str(path))
+    if "refused" in case:
+        assert case["refused"] in refusal(ImportedResponses.read, mine, "d", ASKED)
+        if "with_model" in case:
+            mine = mine.model_copy(update={"source": "demo/models/tiny-llama"})
+            assert ImportedResponses.read(mine, "d", ASKED).facts["responses"] == case["with_model"]
+        return
+    found = ImportedResponses.read(mine, "d", ASKED)
+    answered, *told = found.describe_coverage()
+    assert ("1 of the 2 questions" in answered) == ("missing" in case["remarks"])
+    for line, remark in zip(told, case["remarks"], strict=True):
+        assert line.startswith("1 of 2 responses, the first to 'b', ") and SAID[remark] in line
+    frame = found.to_frame("m")
+    kept = store.read_frame(store.write_frame(frame, tmp_path / "generations" / "m__d.parquet"))
+    assert kept.answer.astype(object).where(kept.answer.notna(), None).tolist() == case["answers"]
+    scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
+    assert sorted(scores.estimator["b"]) == ["ans_avg", "ans_joint", "seq_avg", "seq_joint"]
+    assert np.isfinite(scores.confidence).all() and scores.correct["b"].all() == (case["answers"][1] == "17")
+    assert case["answers"][1] or (scores.confidence["b"] < 1e-9).all()
+
+
 # ---- files of questions
 
 
@@ -122,8 +153,8 @@ def write(path, content):
 def test_files_of_questions(tmp_path, case):
     """Every row is asked as it stands there, or the file is refused with the row."""
     paths = [write(tmp_path / name, content) for name, content in (case.get("files") or case["folder"]).items()]
-    source = {"all": str(paths[0])} if "files" in case else str(tmp_path)
-    mine = Dataset(label="Mine", source=source, calibration=1, evaluation=1)
+    source = {"all": str(tmp_path / case.get("named", paths[0]))} if "files" in case else str(tmp_path)
+    mine = Dataset(label="Mine", source=source, calibration=case.get("calibration", 1), evaluation=1)
     if "refused" in case:
         assert case["refused"] in refusal(datasets.load_examples, mine)
         return

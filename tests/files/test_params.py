@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lib import params
-from lib.parameter_types import Model
+from lib.parameter_schemas import Model
 from lib.paths import PARAMS, UserError
 
 

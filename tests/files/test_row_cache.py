@@ -1,11 +1,15 @@
 """Finished rows in shards: found again after a kill and by a larger run, noticed where damaged, never mixed."""
 
+import itertools
 import multiprocessing
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lib import params, row_cache, store
 from lib.generate.response_files import Response
@@ -34,14 +38,38 @@ class Work:
         return pd.DataFrame({"x": part})
 
 
-@pytest.mark.parametrize("before, after", [(2, 2), (4, 2), (2, 3), (2, 100)])
-def test_a_killed_run_goes_on_where_it_stopped(before, after):
-    """Under other sizes of shards, too: every item is there once and in order, and what was saved is not made again."""
-    killed, work = Work(stop=9), Work()
-    with pytest.raises(KeyboardInterrupt):
-        shards(rows=before).map(killed, list(range(11)))
-    frame = shards(rows=after).map(work, list(range(11)))
-    assert frame.x.tolist() == list(range(11)) and list(frame) == ["x"] and work.done == [8, 9, 10]
+ITEMS = st.lists(st.integers(0, 9), max_size=10, unique=True)
+RUNS = st.tuples(ITEMS, st.integers(1, 4), st.none() | st.integers(0, 9))  # asked for, rows of a shard, killed at
+DAMAGE = st.sampled_from([b"", b"PAR1", b"x" * 3000])
+NUMBER = itertools.count()
+
+
+@given(st.lists(RUNS | DAMAGE, max_size=8))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_a_killed_run_goes_on_where_it_stopped(steps):
+    """Runs of other items and sizes, killed or not, and damaged shards between them: every row that was asked for is
+    there, in its order; what was saved is not made again, and what was lost or damaged is, once."""
+    job, kept = f"job {next(NUMBER)}", set()
+    for step in steps:
+        if isinstance(step, bytes):
+            for path in sorted(shards(job).folder.glob("*.parquet"))[:1]:
+                with suppress(ValueError, OSError):  # damaged before
+                    kept -= {*pd.read_parquet(path).x}
+                path.write_bytes(step)
+            continue
+        asked, rows, stop = step
+        missing = [item for item in asked if item not in kept]
+        parts = [missing[at : at + rows] for at in range(0, len(missing), rows)]
+        made = list(itertools.takewhile(lambda part: stop not in part, parts))  # noqa: B023
+        work = Work(stop)
+        try:
+            found = shards(job, rows).map(work, asked)
+        except KeyboardInterrupt:
+            assert stop in missing
+        else:
+            assert stop not in missing and found["x" if asked else found.columns[0]].tolist() == asked
+        assert work.done == sum(made, [])
+        kept |= {*work.done}
 
 
 def test_seconds_are_those_of_all_processes(monkeypatch):
@@ -63,16 +91,8 @@ def test_seconds_are_those_of_all_processes(monkeypatch):
     assert "seconds" not in measured_facts(fewer), "not known of all rows"
 
 
-def test_a_shorter_and_a_larger_run_find_the_same_rows():
-    """What one made, the other takes over, in any order; a row that is asked for twice is there twice."""
-    work = Work()
-    shards(rows=3).map(work, [1, 2])
-    assert shards(rows=3).map(work, [1, 2, 3, 4]).x.tolist() == [1, 2, 3, 4] == work.done
-    assert shards(rows=3).map(None, [2, 1, 2]).x.tolist() == [2, 1, 2]
-    assert (
-        shards().map(None, []).empty
-        and list(shards("nothing").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
-    )
+def test_a_run_without_rows_has_the_columns_of_its_kind():
+    assert list(shards().map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
 
 
 def test_shards_are_of_the_same_facts_and_code(monkeypatch):
@@ -96,30 +116,6 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
     others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
     monkeypatch.setattr(RowCache, "code", "other code")
     assert len({first, *others, folder()}) == 6
-
-
-def test_shards_stay_where_the_workflow_knows_the_code(monkeypatch):
-    """And go where nothing tells that an edit of a module has made them old."""
-    for code, there in (("", True), ("0123", True), (None, False)):
-        monkeypatch.setattr(RowCache, "code", code)
-        cache = shards()
-        cache.map(Work(), [1, 2, 3])
-        assert measured_facts(cache).get("code", "") == (code or "")
-        cache.clear()
-        assert cache.folder.exists() == there, code
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 3000])
-def test_a_damaged_shard_is_computed_again(content):
-    """Once: the next process finds its rows whole."""
-    items, work = list(range(1, 7)), Work()
-    cache = shards()
-    cache.map(Work(), items)
-    path = next(iter(cache.folder.iterdir()))
-    lost = pd.read_parquet(path).x.tolist()
-    path.write_bytes(content)
-    assert cache.map(work, items).x.tolist() == items and work.done == lost
-    assert cache.map(None, items).x.tolist() == items
 
 
 def test_two_processes_on_one_folder_lose_nothing():

@@ -90,22 +90,6 @@ def test_small_models_run_on_the_processor_in_float32_where_there_is_a_gpu(name,
         assert lm.facts == shipped
 
 
-def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch, gpu):
-    """They are not copied there afterwards; and a manifest says of cuDNN what is so, on CUDA alone."""
-    load_weights, allowed = AutoModelForCausalLM.from_pretrained, []
-
-    def there(*words, device_map, **options):
-        assert device_map == "cuda"
-        return load_weights(*words, **options)
-
-    monkeypatch.setattr(models, "SMALL", 0)
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", allowed.append)
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
-    monkeypatch.setattr(torch.nn.Module, "to", lambda *words, **options: pytest.fail("moved after it was loaded"))
-    facts = load("tiny-llama").facts
-    assert facts["cudnn_attention"] is False and allowed == [False]
-
-
 # ---- where memory ends
 
 

@@ -2,11 +2,8 @@
 
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 import textwrap
-import time
 import types
 from pathlib import Path
 
@@ -14,11 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-import torch
 from architectures import SETTINGS, assert_alike, examples
 from clone import until
 
-from lib.generate import generation, vllm_launch
+from lib.generate import generation
 from lib.params import Generation
 from lib.paths import ROOT, UserError
 
@@ -57,13 +53,6 @@ def test_what_one_run_wrote_is_another_runs_file(llama, here, tmp_path):
     missing = "are missing: rows without an answer, which count as wrong"
     assert engine.facts == {"engine": "file", "responses": 5, missing: 1}
     assert found.text[5] == "" and found.answer.isna()[5] and len(found.token_ids[5]) == 1
-
-
-def test_an_id_that_the_vocabulary_lacks(llama, tmp_path):
-    path = tmp_path / "responses.jsonl"
-    path.write_text(json.dumps({"example_id": NAMES[0], "token_ids": [10**6]}))
-    with pytest.raises(UserError, match="token id 1000000, and the vocabulary"):
-        respond(llama, file_engine(llama, path))
 
 
 # ---- vLLM
@@ -163,25 +152,6 @@ def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(llama, stub, tmp_p
 
 
 @pytest.mark.slow
-def test_a_worker_ends_with_the_job_that_started_it(stub, tmp_path):
-    """Killed as it is, a job can't tell its worker; an orphan would write on beside the next run's."""
-    stub("slow")
-    requests, answers = tmp_path / "requests.json", tmp_path / "drawn.jsonl"
-    waiting = [(f"e{i}", [i, 5], i, 3) for i in range(40)]
-    requests.write_text(json.dumps({"engine": {}, "sampling": {"stop_token_ids": [2]}, "requests": waiting}))
-    command = [str(tmp_path / "python"), str(vllm_launch.WORKER), str(requests), str(answers)]
-    code = f"import subprocess; subprocess.run({command!r}, start_new_session=True)"
-    job = subprocess.Popen([sys.executable, "-c", code], env=os.environ | vllm_launch.ENVIRONMENT)
-    until(lambda: answers.exists() and answers.read_text().count("\n") > 1)
-    job.kill()
-    job.wait()
-    time.sleep(2)
-    there = answers.read_text()
-    time.sleep(1)
-    assert answers.read_text() == there and there.count("\n") < 40
-
-
-@pytest.mark.slow
 def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path, monkeypatch):
     """Its engine would keep the GPU's memory."""
     stub("killed")
@@ -190,18 +160,6 @@ def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path, mo
         vllm(llama, tmp_path / "shards")
     core = Path("/proc") / (tmp_path / "core").read_text()
     until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
-
-
-@pytest.mark.parametrize("device, free, total, budget", [
-    ("cuda", 80e9, 80e9, {"gpu_memory_utilization": 0.6}), ("cuda", 24e9, 40e9, {"gpu_memory_utilization": 0.562}),
-    ("cpu", 4e9, 0, {"kv_cache_memory_bytes": 1e9}), ("cpu", 64e9, 0, {"kv_cache_memory_bytes": 2**32}),
-])  # fmt: skip
-def test_vllm_takes_its_share_of_what_is_free(monkeypatch, device, free, total, budget):
-    """It refuses to start where less is free than its share of the whole: a loaded model lies there, too."""
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, total))
-    monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=int(free)))
-    found = vllm_launch.memory_budget(torch.device(device), 99)
-    assert {name: found[name] for name in budget} == pytest.approx(budget, abs=1e-3)
 
 
 def test_no_environment_is_one_line(llama, monkeypatch, tmp_path):

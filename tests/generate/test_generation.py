@@ -1,7 +1,6 @@
 """Sampling and what is kept of it, against transformers' own numbers and plain forward passes (float32, CPU)."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import architectures
 import numpy as np
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params
-from lib.generate import batching, generation, models, p_true, sampling, teacher_forcing
+from lib.generate import batching, generation, models, p_true, sampling
 from lib.paths import UserError
-from lib.random_streams import stream_seed
 
 
 def build(lm, asked, **changed):
@@ -66,18 +64,6 @@ def test_logprobs_are_those_of_transformers(lm):
             np.testing.assert_allclose(found, expected[: len(found)], atol=5e-5)
 
 
-def test_tokens_and_their_beginning_are_those_of_one_batch(lm):
-    """What all prompts begin with is encoded once, and changes no token; no question is part of it."""
-    requests = build(lm, examples("demo-hard", 6), demonstration="few")
-    shared = requests[0].shared_tokens
-    assert shared > 100 and {one.shared_tokens for one in requests} == {shared}
-    assert [one.shared_tokens for one in build(lm, examples("demo-hard", 1) * 2, demonstration="few")] == [shared] * 2
-    plain = [dataclasses.replace(one, shared_tokens=0) for one in requests]
-    forgets = architectures.random("mistral")  # whose cache is begun with by no one
-    for model in (lm, forgets):
-        assert sampling.sample_batch(model, requests) == sampling.sample_batch(model, plain)
-
-
 @pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "mistral", *architectures.STATEFUL])
 def test_tokens_are_those_of_a_row_by_itself(name):
     """Rows of a batch end at different times; those that go on keep their cache, their padding and their stream."""
@@ -119,25 +105,6 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("start, end, positions", [(0, 2, [0, 1, 4]), (-1, -1, [4])])
-def test_logits_of_the_answer_and_of_the_end_token_are_kept(start, end, positions):
-    """An answer may begin with the response; without one, temperature is fitted on the end token alone."""
-    spans = {"answer_start": start, "answer_end": end, "last_number_start": -1, "last_number_end": -1}
-    assert teacher_forcing.answer_positions(spans, 5) == positions
-
-
-def test_a_response_is_shown_token_by_token(lm):
-    ids = models.encode(lm, "#### 42 and no more")[:6]
-    places = {"thinking_end": 2, "answer_start": 3, "answer_end": 5, "eos": True}
-    logprobs = {"token_logprobs": np.log([0.5, 1, 1, 0.25, 1, 1]), "token_logprobs_sampling": np.zeros(6)}
-    row = SimpleNamespace(token_ids=ids, **places, **logprobs)
-    shown = generation.token_table(lm, row)
-    assert shown.part.tolist() == ["thinking", "thinking", "", "answer", "answer", "end"]
-    assert shown.probability.tolist() == [0.5, 1, 1, 0.25, 1, 1] and shown.id.tolist() == row.token_ids
-    row.eos = False
-    assert generation.token_table(lm, row).part.tolist()[-1] == ""
-
-
 def test_sampling_follows_the_distribution():
     logits = torch.tensor([0.5, 0.2, 0.0, 0.3]).log()
     u = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -147,11 +114,6 @@ def test_sampling_follows_the_distribution():
     for last in (0.0, 1 - 1e-16):  # a token without mass is never drawn
         ends = sampling.sample_inverse_cdf(torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log(), torch.tensor([last]).double())
         assert int(ends[0]) in (1, 2)
-
-
-def test_a_longer_stream_begins_with_the_shorter():
-    assert (sampling.uniform_numbers([7, 8], 500)[:, :20] == sampling.uniform_numbers([7, 8], 20)).all()
-    assert stream_seed(0, "a", "b") != stream_seed(0, "a|b", "c")
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000))
@@ -200,33 +162,3 @@ def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
         respond(lm, 1, "demo-hard")
-
-
-def test_no_row_goes_on_beyond_learned_positions():
-    """Which are as many as the context; other rows of the batch may have more room."""
-    lm = architectures.random("gpt2", n_positions=190)
-    assert lm.context == 190
-    lm = dataclasses.replace(lm, eos=[815])
-    frame = respond(lm, 8, "demo-hard")
-    full = frame.prompt_tokens + frame.token_ids.map(len) + len(p_true.query_ids(lm))
-    assert frame.token_ids.map(len).nunique() > 2 and (full[frame.finish_reason == "length"] == 190).sum() > 4
-
-
-def test_beginnings_that_a_model_cannot_take_are_left_out(lm, monkeypatch):
-    """The ablation asks a model in the ways that it can be asked: by its context, and by its template."""
-    ways, asked = ["one", "few", "none"], examples("demo-hard", 3)
-    settings = {way: SETTINGS.model_copy(update={"demonstration": way}) for way in ways}
-
-    def can_ask():
-        return [way for way in ways if generation.can_ask(lm, asked, settings[way])]
-
-    assert can_ask() == ways
-    longest = max(len(models.encode(lm, generation.solving_prompt(lm, e.question, "one"))) for e in asked)
-    query = len(p_true.query_ids(lm))
-    for left, held in ((1, ["one", "none"]), (0, ["none"])):
-        monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest + query + left)
-        assert can_ask() == held
-    monkeypatch.undo()
-    once = "{% for m in messages if m.role == 'assistant' %}{{ raise_exception('one turn') }}{% endfor %}"
-    monkeypatch.setattr(lm.tokenizer, "chat_template", once + lm.tokenizer.chat_template)
-    assert can_ask() == ["one", "none"]

@@ -4,9 +4,8 @@ import gguf
 import pytest
 import tiny_gguf
 import torch
-from transformers import GgufConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lib import parameter_types
+from lib import parameter_schemas
 from lib.generate import models, preflight
 from lib.paths import UserError
 
@@ -14,12 +13,12 @@ from lib.paths import UserError
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     """The model of a file in its folder of verified files; the file is written by the test."""
-    monkeypatch.setattr(parameter_types, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(parameter_schemas, "MODELS", tmp_path / "models")
     (tmp_path / "models" / "0" / "x").parent.mkdir(parents=True)
 
     def of(file=None, **more):
         told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
-        made = parameter_types.Model(**told | more)
+        made = parameter_schemas.Model(**told | more)
         if file:
             made.place.mkdir(exist_ok=True)
             (made.place / "tiny.gguf").symlink_to(file)
@@ -61,25 +60,6 @@ def test_it_is_a_model_like_any_other(tmp_path, spec):
     torch.testing.assert_close(found.cpu(), expected)
 
 
-def test_it_says_what_its_checkpoint_says(tmp_path, spec):
-    """Ids, log-probabilities, template and end tokens are those of an ordinary folder with the same weights."""
-    file = tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.weights_of(tiny_gguf.network()), "Q8_0")
-    lm, folder = models.load_language_model("tiny", spec(file, dtype="bfloat16")), tmp_path / "folder"
-    unpacked = {"dtype": torch.bfloat16, "quantization_config": GgufConfig(dequantize=True)}
-    LlamaForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, **unpacked).save_pretrained(folder)
-    PreTrainedTokenizerFast.from_pretrained(tmp_path, gguf_file=file.name).save_pretrained(folder)
-    plain = parameter_types.Model(label="Plain", source=str(folder), dtype="bfloat16")
-    other = models.load_language_model("plain", plain)
-    assert (lm.eos, lm.tokenizer.chat_template) == (other.eos, other.tokenizer.chat_template)
-    for row in range(10):
-        message = [{"role": "user", "content": f"What is {row} + {row}?"}]
-        ids = [models.encode(each, models.apply_chat_template(each, message)) for each in (lm, other)]
-        assert ids[0] == ids[1]
-        with torch.inference_mode():
-            logits = [each.model(torch.tensor([ids[0]])).logits for each in (lm, other)]
-        assert torch.equal(*logits)
-
-
 @pytest.mark.parametrize("end, line", [
     (9999, f"its end token 9999 is none of the file's {len(tiny_gguf.VOCABULARY)} tokens"),
     (len(tiny_gguf.VOCABULARY), "is none of the file's"), (None, "the file names no end token"),
@@ -91,9 +71,3 @@ def test_an_impossible_end_token_is_one_line_before_any_tensor_is_read(tmp_path,
         preflight.load_outline("tiny", spec(), str(tmp_path), whole=False, gguf_file="tiny.gguf")
     with pytest.raises(UserError, match=f"{line}[^\n]*$"):
         models.load_language_model("tiny", spec(file))
-
-
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path, spec):
-    (tmp_path / "not.gguf").write_bytes(b"no such thing" * 10)
-    with pytest.raises(UserError, match=r"^model 'tiny' .someone/tiny.: can't be loaded: [^\n]*$"):
-        models.load_language_model("tiny", spec(tmp_path / "not.gguf"))

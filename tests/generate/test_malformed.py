@@ -137,12 +137,6 @@ def test_end_tokens_are_the_settings_the_tokenizers_and_the_one_that_closes_a_tu
     assert preflight.load_outline("mine", spec, spec.source, whole=True).eos == ends
 
 
-def test_weights_that_are_still_to_be_fetched_are_not_missed(tmp_path):
-    """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
-    spec = changed(tmp_path, lambda place: split(place, 1))
-    assert preflight.load_outline("mine", spec, spec.source, whole=False).eos == [816]
-
-
 def fits(text, said):
     assert said in text and len(text) <= 300 and text.isprintable(), text
 

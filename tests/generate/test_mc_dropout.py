@@ -11,14 +11,12 @@ import synthetic
 import torch
 from architectures import plain_logits, respond
 from scipy.stats import entropy
-from transformers.models.qwen3.modeling_qwen3 import repeat_kv
 
 from lib import store
 from lib.analysis.multi_pass_statistics import entropy_curves
 from lib.generate import mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
-from lib.paper import report_contents
 from lib.params import Dropout
 from lib.paths import MissingSignal, UserError
 from lib.random_streams import stream_seed
@@ -135,14 +133,6 @@ def test_a_model_without_dropout_gets_empty_frames_with_the_reason(monkeypatch, 
     path = tmp_path / "dropout" / "a__b.parquet"
     assert store.read_frame(path).empty
     assert store.read_manifest(path)["missing"] == "dropout takes no effect anywhere in a FalconForCausalLM"
-    monkeypatch.setattr(store, "find_frame", store.frame_path)
-    monkeypatch.setattr(store, "find_pairs", lambda run, kind, pairs: pairs)
-    monkeypatch.setattr(report_contents.params, "models_at_hand", lambda names: names)
-    results = synthetic.results_of(
-        result_estimation=pd.DataFrame({"model": ["a"], "dataset": "b", "value": 0.1, "reason": ""})
-    )
-    said = list(report_contents.explain_empty_cells("lab", results))
-    assert said == ["No dropout passes of a on b: dropout takes no effect anywhere in a FalconForCausalLM."]
 
 
 # ---- masks
@@ -166,52 +156,12 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings
         np.testing.assert_array_equal(row.top_changed, [len(set(column)) > 1 for column in p.argmax(-1).T])
 
 
-def test_no_layer_and_no_block_makes_what_all_can_share(monkeypatch):
-    """Tensors of the rates, whose copies a GPU waits for, and repeated keys of a group of heads are made once."""
-    made, repeated, counts = [], [], []
-    seeded_dropout.by_pass.cache_clear()
-    for layers, tokens in ((2, 100), (4, 400)):
-        lm = architectures.random("qwen3", num_hidden_layers=layers)
-        eager = lm.model.model.layers[0].self_attn.forward.__globals__
-        monkeypatch.setitem(
-            eager, "repeat_kv", lambda x, groups, own=repeat_kv: repeated.append(groups) or own(x, groups)
-        )
-        monkeypatch.setattr(
-            torch, "tensor", lambda *words, own=torch.tensor, **more: made.append(1) or own(*words, **more)
-        )
-        ids = torch.arange(tokens).expand(2, -1)
-        with torch.inference_mode(), seeded_dropout.seeded_dropout(lm.model, [(1, 0.1), (2, 0.2)]):
-            lm.model(ids, use_cache=False)
-        counts.append(len(made))
-        seeded_dropout.by_pass.cache_clear()
-        monkeypatch.undo()
-        made.clear()
-        assert lm.model.model.layers[0].self_attn.num_key_value_groups == 2, "it is put back"
-    assert set(repeated) == {1} and len(repeated) > 2 * 4 * (400 // seeded_dropout.QUERIES)
-    assert counts[0] == counts[1]
-
-
 def test_passes_whose_logits_are_not_finite_are_said(llama):
     frame, lm = generations(llama, 2), architectures.load("tiny-llama")
     lm.model.lm_head.register_forward_hook(lambda layer, inputs, logits: logits * float("nan"))
     name = frame.example_id[1]
     with pytest.raises(UserError, match=f"the logits of row {name} are not finite"):
         mc_dropout_entropies(lm, frame, [(name, 0.1)], PASSES)
-
-
-@pytest.mark.parametrize("settings", [PASSES, SHARED])
-def test_what_rows_begin_with_is_encoded_once(llama, settings):
-    """Tokens by forward pass: three passes a rate."""
-    mc_dropout.encode_shared.cache_clear()
-    frame, tokens = generations(llama, 3), []
-    with llama.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
-        work = [(name, rate) for rate in (0.1, 0.2) for name in frame.example_id]
-        mc_dropout_entropies(llama, frame, work, settings)
-    parts = [parts_of(llama, row) for row in frame.itertuples()]
-    prefix = len(mc_dropout.shared_prefix(llama, frame.iloc[0], parts[0][0]))
-    read = sum(len(ids) for ids, *_ in parts)
-    expected = 2 * 3 * (read - 2 * prefix if settings is SHARED else read)
-    assert prefix > 10 and sum(tokens) == expected
 
 
 def test_tokens_before_the_question_are_shared(llama):
@@ -285,13 +235,6 @@ def test_bald_is_baals():
     close(confidence.compute_bald(added(logits)), expected, atol=1e-12)
 
 
-def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits():
-    logits, more = distributions(tokens=11), {"top_k": 5, "top_p": 0.9}
-    at_once, parts = added(logits, **more), added(logits, 7, 4, **more)
-    for name in at_once.index:
-        np.testing.assert_array_equal(np.array(at_once[name]), np.array(parts[name]))
-
-
 def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch):
     """By further forwards over the same masks."""
     row = max(generations(llama, 4).itertuples(), key=lambda row: row.answer_end - row.answer_start)
@@ -313,10 +256,6 @@ def test_effective_supports_are_unions(top_k, top_p):
             mass = np.cumsum(p[t, token, order])
             union |= set(order[: top_k if name == "top_k" else np.argmax(mass > top_p) + 1])
             assert row[name][t][token] == len(union), name
-
-
-def test_an_effective_support_is_the_vocabulary_at_most():
-    assert (np.array(added(distributions(vocabulary=30), top_k=50).top_k) == 30).all()
 
 
 # ---- selection and reading

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from lib import params, store
+from lib import params
 from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.paths import UserError
@@ -41,21 +41,6 @@ def test_the_standard_prompt_is_asked_whole(any_lm):
         np.testing.assert_allclose(row.standard_logits, options, atol=1e-5)
         assert abs(row.standard_logz - float(logits.double().logsumexp(-1))) < 1e-5
         assert (row.standard_tokens, row.in_situ_tokens) == (len(ids), query)
-
-
-def test_no_query_of_attention_sees_no_key(any_lm, monkeypatch):
-    """A kernel may make a NaN of one that sees none, as padding on the left does."""
-    blind, attention = [], torch.nn.functional.scaled_dot_product_attention
-
-    def spied(*states, attn_mask=None, **more):
-        if attn_mask is not None:
-            seen = attn_mask if attn_mask.dtype == torch.bool else attn_mask > torch.finfo(attn_mask.dtype).min / 2
-            blind.append(int((~seen.any(-1)).sum()))
-        return attention(*states, attn_mask=attn_mask, **more)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spied)
-    p_true.encode_and_ask(any_lm, [list(range(5, 5 + length)) for length in (40, 7, 25, 40)])
-    assert not sum(blind)
 
 
 def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
@@ -104,11 +89,6 @@ def figures(shared):
     return found
 
 
-def test_a_few_demonstrations_are_a_conversation():
-    roles = [message["role"] for message in prompts.question_messages(CAKE, demonstration="few")]
-    assert roles == ["system", *["user", "assistant"] * len(prompts.WORKED), "user"]
-
-
 def test_prompts_are_the_figures(real, shared):
     assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
     drawn = figures(shared)
@@ -152,16 +132,6 @@ def test_spellings_are_the_vocabularys_own(pieces, counts):
     assert p_true.balanced_spellings(lm) == {"A/B": counts}  # True and False are no tokens here
 
 
-@pytest.mark.parametrize(("pieces", "said"), [
-    (["B", " B"], "the options A/B have no spelling of the same form as single tokens, only 'B' and ' B'"),
-    ([], "the options A/B have no spelling of the same form as single tokens, only none"),
-    (["A", " B"], "the options A/B have no spelling of the same form as single tokens, only 'A' and ' B'"),
-])  # fmt: skip
-def test_options_that_cannot_be_compared_are_refused(pieces, said):
-    with pytest.raises(UserError, match=f"^{said}"):
-        prompts.balance_spellings(p_true.option_tokens(made(*pieces)))
-
-
 # ---- reading
 
 
@@ -192,17 +162,6 @@ def test_every_spelling_counts(logits, spellings, options, true, false):
 
 def test_p_true_does_not_underflow():
     assert [estimators.p_true(margin) for margin in (800.0, -800.0, -30.0)] == pytest.approx([1, 0, np.exp(-30)])
-
-
-def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
-    frame = synthetic.keyed(1, in_situ_logits=[np.zeros(4)], in_situ_logz=[0.5], in_situ_seconds=[0.1])
-    for query, generations in (("Is it?", "abc"), (prompts.QUERY, "abd")):
-        store.write_frame(frame, store.frame_path("lab", "in_situ", "m__d"), generations="abc", query=query)
-        with pytest.raises(UserError, match="of other responses or of another query: run 01_generate"):
-            p_true.read_in_situ("lab", "m__d", generations)
-    assert len(p_true.read_in_situ("lab", "m__d", "abc")) == 1
 
 
 def test_no_space_comes_between_response_and_query(llama):

@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from architectures import assert_alike, load, plain_logits, random, respond
-from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoModelForCausalLM
 
 from lib import params, store
-from lib.generate import float32_logits, generation, models, p_true, sampling, teacher_forcing
+from lib.generate import float32_logits, generation, mc_dropout, models, p_true, sampling, teacher_forcing
 from lib.generate.float32_logits import give_float32_logits
-from lib.params import Generation
+from lib.params import Dropout, Generation
 from lib.paths import SHIPPED
 from lib.stored_columns import temperatures
 from lib.tasks import datasets
@@ -44,14 +41,28 @@ SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("demo-easy", "de
 
 @pytest.mark.parametrize("dataset", ["demo-medium", *SLOW])
 def test_seeded_draws_are_the_shipped_ones(lm, dataset):
-    """Every token; log-probabilities, kept logits and verdicts within float32's rounding."""
-    place = SHIPPED / "generations" / f"{lm.name}__{dataset}.parquet"
-    shipped = store.read_frame(place).merge(store.read_frame(SHIPPED / "in_situ" / place.name), on=store.KEYS).head(60)
+    """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's rounding."""
+    name = f"{lm.name}__{dataset}.parquet"
+
+    def shipped(kind, **columns):
+        frame = store.read_frame(SHIPPED / kind / name)
+        return frame.query(" and ".join(f"{column} in {values}" for column, values in columns.items()))
+
+    generations = store.read_frame(SHIPPED / "generations" / name).head(60)
     by_id = {example.example_id: example for example in datasets.load_examples(params.load_dataset_config(dataset))}
-    settings = Generation.of(store.read_manifest(place)["parameters"])
-    frame = generation.generate_responses(lm, dataset, [by_id[name] for name in shipped.example_id], settings)
-    assert set(frame.columns.drop(p_true.IN_SITU_COLUMNS)) == set(store.read_frame(place))
-    assert_alike(frame, shipped)
+    asked = [by_id[name] for name in generations.example_id]
+    settings = Generation.of(store.read_manifest(SHIPPED / "generations" / name)["parameters"])
+    frame = generation.generate_responses(lm, dataset, asked, settings)
+    assert set(frame.columns.drop(p_true.IN_SITU_COLUMNS)) == set(generations)
+    assert_alike(frame, generations.merge(store.read_frame(SHIPPED / "in_situ" / name), on=store.KEYS))
+    some = frame.head(9)
+    verified = shipped("verification", example_id=some.example_id.tolist())
+    assert_alike(p_true.verify_responses(lm, some), verified.reset_index(drop=True))
+    passes = shipped("dropout", example_id=some.example_id.tolist()).head(4).drop(columns=["tuning", "selected"])
+    drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
+    found = mc_dropout.mc_dropout_entropies(lm, some, list(zip(passes.example_id, passes.rate, strict=True)), drawn)
+    assert set(found) == set(passes)
+    assert_alike(found, passes.reset_index(drop=True))
 
 
 def family(name):
@@ -110,18 +121,6 @@ def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, m
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
 
 
-def test_a_shared_beginning_is_encoded_once_and_changes_nothing(lm):
-    requests, responses = drawn(lm, 4, FEW)
-    tokens, query = [], len(p_true.query_ids(lm))
-    with lm.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
-        found = score(lm, requests, responses)
-    assert_alike(found, score(lm, [dataclasses.replace(one, shared_tokens=0) for one in requests], responses))
-    shared = requests[0].shared_tokens
-    ended = sum(ids[-1] in lm.eos for ids in responses)
-    rest = sum(len(one.prompt_ids) - shared + len(ids) + query for one, ids in zip(requests, responses, strict=True))
-    assert shared > 100 and sum(tokens) == shared + rest - ended
-
-
 def test_what_is_kept_is_relative_to_the_largest():
     """Logits 3, 1, 0 of which one is kept: of the rest log(e^-2/t + e^-3/t), below 0, at every temperature."""
     values, ids, curve = teacher_forcing.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 1, 5)
@@ -158,14 +157,6 @@ def test_half_precision_says_so_and_float32_is_left_alone(half):
     assert "logits" not in whole.facts and not give_float32_logits(whole.model)
 
 
-def test_a_hook_of_accelerate_does_not_keep_it_from_float32():
-    """As on a model spread over GPUs, whose modules are hooked while they are loaded."""
-    source = models.local_folder(params.load_model_config("tiny-llama"))
-    network = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
-    add_hook_to_module(network.lm_head, AlignDevicesHook("cpu", io_same_device=True))
-    assert give_float32_logits(network) and network(torch.tensor([[5, 6]])).logits.dtype == torch.float32
-
-
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
@@ -177,17 +168,6 @@ def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
     found = float32_logits.float32_product(hidden, weight, added)
     assert found.dtype == torch.float32 and found.shape == (*shape[:-1], 10)
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
-
-
-def test_on_a_gpu_the_matrix_units_sums_are_not_rounded():
-    """Tensors that know shape and type alone: bfloat16 goes in, float32 comes out, nothing is made float32 before."""
-    with FakeTensorMode():
-        hidden, weight = (torch.empty(*shape, 64, dtype=torch.bfloat16, device="cuda") for shape in ((2, 3), (9,)))
-        grown = []
-        with pytest.MonkeyPatch.context() as watched:
-            watched.setattr(torch.Tensor, "float", lambda tensor: grown.append(tensor))
-            found = float32_logits.float32_product(hidden, weight)
-        assert found.shape == (2, 3, 9) and found.dtype == torch.float32 and found.is_cuda and not grown
 
 
 def test_every_token_is_read_from_float32_logits(half):
@@ -214,11 +194,3 @@ def test_a_model_that_scales_its_logits_afterwards():
     exact = network(ids).logits
     assert exact.dtype == torch.float32 and not torch.equal(exact, exact.bfloat16().float())
     torch.testing.assert_close(exact, rounded, atol=0.05, rtol=0)
-
-
-def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
-    lm = load("tiny-llama", dtype="bfloat16")
-    requests, responses = drawn(lm, 3)
-    together, alone = score(lm, requests, responses), score(lm, requests[2:], responses[2:])
-    for column in ("token_logprobs", "in_situ_logits"):
-        assert np.array_equal(together[column][2], alone[column][0])

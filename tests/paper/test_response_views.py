@@ -4,15 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from browser import _browse, check_width, chromium
 from hostile import STRINGS
 
-from lib import params, store
+from lib import store
 from lib.analysis import running_example
 from lib.paper import response_views
 from lib.paths import ROOT, SHIPPED
 from lib.score.interpretation import interpret_responses
-from workflow.report import report_page
 
 MODELS, DATASETS = ("tiny-llama", "tiny-qwen"), ("demo-easy", "demo-medium")
 LOUD = " ".join(STRINGS)
@@ -61,12 +59,6 @@ def test_right_and_wrong_ones_of_each_pair_are_chosen(generations, chosen):
     assert [one.name for one in chosen[:2]] == [means[here].idxmax(), means[here].idxmin()]
 
 
-def test_a_long_response_loses_its_beginning_but_not_its_answer(generations, followed):
-    whole, cut = view_of(generations, followed), view_of(generations, followed, 7)
-    assert cut["tokens"] == whole["tokens"][-7:] and any(token["answer"] for token in cut["tokens"])
-    assert cut["left_out"] == len(whole["tokens"]) - 7 and cut["title"] == whole["title"]
-
-
 def test_words_stay_words(generations, chosen, monkeypatch):
     loud = generations.assign(question=LOUD, reference=LOUD)
     monkeypatch.setattr(response_views, "load_token_speller", lambda model: lambda token: LOUD)
@@ -77,26 +69,7 @@ def test_words_stay_words(generations, chosen, monkeypatch):
     assert "http" not in text and "url(" not in text
 
 
-def test_without_a_tokenizer_ids_are_shown(generations, chosen, monkeypatch, tmp_path):
-    spec = params.load_model_config("tiny-llama")
-    monkeypatch.setattr(
-        response_views.params, "load_model_config", lambda name: spec.model_copy(update={"source": "x/y"})
-    )
-    text = response_views.show_tokens(generations, chosen).data
-    first = int(running_example.rows_of_example(generations, chosen[0]).iloc[0].token_ids[0])
-    assert f">[{first}]<" in text and "is the id of a token" in text
-
-
 # ---- in a browser
-
-
-@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
-def test_the_report_shows_them_in_any_width(generations, chosen, tmp_path):
-    shown = response_views.show_tokens(generations, chosen).data
-    path = tmp_path / "report.html"
-    path.write_text(report_page({"run": "mine"}, {"rep_tokens": {"text/html": shown}}))
-    assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
-    check_width(path)
 
 
 def test_no_text_of_others_is_part_of_the_project():

@@ -20,17 +20,6 @@ def unanswered(shipped):
     return run_results.interpret_signals(rows, first, shipped.dropout.head(0), EvaluationChoices())
 
 
-def test_each_value_of_the_eight_choices_but_the_runs_own():
-    tried = list(
-        report_contents.alternative_choices(EvaluationChoices(missing="zero", include_thinking=False, bins=20))
-    )
-    assert {("missing", "drop"), ("missing", "last_number"), ("include_thinking", True), ("fit_on_tuning_rows", False),
-            ("options", "True/False"), ("phi", "top_k"), ("phi", "top_p"), ("logprobs_from", "sampling"),
-            ("grader", "exact"), ("bins", 10), ("bins", 30)} <= set(tried)  # fmt: skip
-    assert {name for name, _ in tried} == set(report_contents.CHOICES) and len(report_contents.CHOICES) == 8
-    assert not {("missing", "zero"), ("include_thinking", False), ("bins", 20), ("grader", "numeric")} & set(tried)
-
-
 def test_a_verdict_that_turns_is_said_with_both_counts(unanswered):
     """The sequence has the lower error beside a last number that is nearly 1, and the higher beside 0."""
     found = report_contents.judge_alternatives(unanswered, LABELS)

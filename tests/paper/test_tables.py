@@ -9,7 +9,7 @@ from latex import PAPER, paper
 from synthetic import results_of
 
 from lib.paper import report_contents, tables
-from lib.paper.booktabs import CAPTIONS, COMMANDS, MACROS, OF_PAPER, as_html, escape
+from lib.paper.booktabs import COMMANDS, MACROS, OF_PAPER, as_html, escape
 from lib.paper.numbers_of_paper import published
 from lib.paper.report_contents import TABLES
 
@@ -27,13 +27,6 @@ def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", text)
     for command, (count, meaning) in COMMANDS.items():
         assert rf"\newcommand{{{command}}}[{count}]{{{meaning}}}" in text
-
-
-@paper
-def test_captions_are_in_the_order_of_the_paper():
-    lines = [line for line in PAPER.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("%")]
-    floats = re.findall(r"\\label\{(tab|fig):(\w+)\}", "\n".join(lines))
-    assert list(CAPTIONS)[: len(floats)] == ["_".join(label) for label in floats]
 
 
 # ---- results made here

@@ -56,12 +56,6 @@ def test_intervals_are_scipys():
     assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
 
 
-def test_without_evaluation_rows_there_are_no_results():
-    made = bootstrap(frame().assign(split="calibration"), resamples=9)
-    assert made.results.empty and list(made.results) == list(bootstrap(frame(), resamples=9).results)
-    assert made.differences([(("seq_avg", ""), ("ans_avg", ""))]).empty
-
-
 def test_draws_depend_on_the_seed_and_on_nothing_else():
     """Neither on the order of rows, here with calibrated scores before raw ones, nor on the pair."""
     rows = frame()

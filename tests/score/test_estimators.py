@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import passed, responses, single_pass
 
-from lib.analysis.token_statistics import answer_token_logprobs, running_mean
-from lib.params import EvaluationChoices
-from lib.paths import UserError
+from lib.analysis.token_statistics import running_mean
 from lib.score import estimators
 from lib.score.confidence import scale_bald
 from lib.score.interpretation import answer_coverage
@@ -123,15 +121,6 @@ def test_a_response_without_an_answer_is_wrong_or_left_out():
     assert single_pass(table(none()), missing="drop").empty
 
 
-def test_the_grader_is_the_one_asked_for():
-    close = table(row(answer="6277880", reference="6277881"))
-    assert single_pass(table(row(answer="7.0"))).correct.all() and not single_pass(close).correct.any()
-    near = table(row(answer="7.0005"))
-    assert single_pass(near).correct.all() and not single_pass(near, grader="exact").correct.any()
-    with pytest.raises(UserError, match="'grader' is 'numerc'; input should be 'numeric' or 'exact'"):
-        EvaluationChoices.of({"grader": "numerc"})
-
-
 def test_coverage():
     rows = table(
         row(), none("b", finish_reason="length"), row("c", split="calibration"), row("e", dataset="x"),
@@ -150,10 +139,3 @@ def test_thinking_is_closed_where_its_tag_is(said, eos):
         pieces = said + more
         found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
         assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
-
-
-def test_tokens_of_the_answers_of_evaluation_rows():
-    rows = table(row(span=(1, 3)), none("b"), row("c", split="calibration"))
-    tokens = answer_token_logprobs(responses(rows, missing="zero"))
-    assert tokens.example_id.to_list() == ["a", "a"] and tokens.correct.all()
-    assert np.exp(tokens.logprob).to_list() == pytest.approx([0.8, 0.9], abs=1e-6)

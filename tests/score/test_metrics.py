@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
-from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from synthetic import columns, keyed, scored
 
 from lib.score import proper_scores
@@ -146,8 +146,12 @@ def test_evaluate():
 # ---- beside a constant
 
 
-def test_the_constant_by_hand():
+def test_log_loss_is_that_of_scikit_learn():
     assert proper_scores.base_rate([True, True, False]) == 3 / 5 and proper_scores.base_rate([]) == 0.5
+    for c, y in (scored(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
+        found = proper_scores.proper_measures(c, y)
+        assert found["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
+        assert found == proper_scores.proper_measures(c, y, 10)
 
 
 @pytest.mark.parametrize("c, y, mcb, dsc, unc", [
@@ -184,6 +188,15 @@ def test_augrc_is_the_area_under_the_curve(rows):
     curve = pd.DataFrame({"answered": 1, "wrong": ~y}).groupby(-c).sum().cumsum() / len(c)
     area = np.trapezoid([0, *curve.wrong], [0, *curve.answered])
     assert proper_scores.augrc(auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+
+
+def test_bins_of_equally_many_rows_are_mapies():
+    """Its `array split` cuts rows as they stand, so they are sorted first."""
+    from mapie.metrics import calibration
+
+    c, y = columns(sorted(zip(*scored(100), strict=True)))
+    theirs = calibration.expected_calibration_error(y.astype(int), c, num_bins=10, split_strategy="array split")
+    assert proper_scores.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
 
 
 @given(pairs, st.randoms())

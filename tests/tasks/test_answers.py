@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import transformers
-from cases import read_answers
+from cases import read_answers, read_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
@@ -55,12 +55,6 @@ def encode(tokenizer, text):
 
 # --- by hand ----------------------------------------------------------------------------------------------
 
-LAST = [  # text, its last number
-    ("4 + 3 = 7 eggs.", "7"), ("10-3", "3"), ("is -3", "-3"), ("4,5,6", "6"), ("from 5 to 1,000!", "1,000"),
-    ("so \\boxed{\\frac{1}{2}} of 7 1/2.", "7 1/2"), ("3, which is \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-    ("v2, x1", None), ("no", None),
-]  # fmt: skip
-
 
 def test_a_response_that_runs_on():
     for text in [
@@ -77,49 +71,28 @@ def test_a_response_that_runs_on():
     assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
 
 
-def test_last_number():
-    for text, shown in LAST:
-        span = answers.last_number(text)
-        assert (span and text[slice(*span)]) == shown, text
-
-
 # --- numbers and grades -----------------------------------------------------------------------------------
-
-NUMBERS = {"1,000": "1000", " $1,000. ": "1000", "-9867630.0": "-9867630", "5e-07": "0.0000005",
-           "1e+22": "1" + "0" * 22, "3244047.0999999996": "3244047.0999999996", "18%": "18",
-           "$\\frac{1}{2}$": "0.5", "-\\frac{-1}{2}": "0.5", "\\frac12": "0.5", "1_000": "1000",
-           "\u0661": "1", "- 3": "-3", "+1 1/2": "1.5", "\u22127": "-7", "0010": "10", "**5**": "5"}  # fmt: skip
-NO_NUMBER = [
-    None, "", "-", "$", "nan", "inf", "-Infinity", "1e9999", "5 apples", "1 2", "0x10", "\\frac{1}{0}", "\\frac{x}{2}",
-    "1 1/0", "1,2345", "--", "1.2.3", "x - 3", "2^{10}", "3 and a half", "5-6", "12,5",
-]  # fmt: skip
-GRADES = [  # answer, reference, and the graders that accept it
-    *((*pair, {"numeric", "exact"}) for pair in (
-        ("18", "18"), ("1,000", "1000"), ("-9867630", "-9867630.0"), ("\\frac{32}{4}", "8"), ("7.3", "7.3"),
-        ("1 1/2", "1.5"), ("0.0000005", "5e-7"))),
-    *((*pair, {"numeric"}) for pair in (
-        ("3244047.1", "3244047.0999999996"), ("0", "5e-7"), ("0.3333333", "1/3"), ("0.0000001", "0"), ("18.0005", "18"),
-        ("3244047", "3244047.0999999996"), ("7", "7.3"), ("1643532", "1643531.4999999998"),  # .5 cut by floating point
-        ("2", "2.5"), ("3", "2.5"), ("-2", "-2.5"), ("-3", "-2.5"),  # a half either way
-        ("9280000000000.12", "9280000000000.123456"), ("0.33", "1/3"), ("2.34", "2.345"), ("2.35", "2.345"))),
-    *((*pair, set()) for pair in (
-        ("6277880", "6277881"), ("1000001", "1000000"),  # the near misses that GSMHard's large numbers invite
-        ("17", "18"), ("7.2", "7.3"), ("18.5", "18"), ("2.4", "2.345"), ("nan", "18"), ("18", "none"),
-        (None, "18"), (float("nan"), "18"))),  # pandas makes NaN of a missing answer
-]  # fmt: skip
 
 
 def test_numbers_are_parsed():
-    for text, value in NUMBERS.items():
-        assert numbers.format_number(numbers.parse_number(text)) == value
-    assert [text for text in NO_NUMBER if numbers.parse_number(text) is not None] == []
+    for case in read_cases("numbers.jsonl", "number"):
+        assert numbers.canonical_number(case["number"]) == case["value"], case
+
+
+def test_last_number():
+    for case in read_cases("numbers.jsonl", "last"):
+        span = answers.last_number(case["text"])
+        assert (span and case["text"][slice(*span)]) == case["last"], case
 
 
 def test_grades():
-    for answer, reference, graders in GRADES:
-        accepted = {grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)}
-        assert accepted == graders, (answer, reference)
-        assert answers.grade(answer, reference) is ("numeric" in graders)
+    """A number that pandas makes of a missing answer is wrong, too; and a grader that is none is refused."""
+    for case in read_cases("numbers.jsonl", "graders"):
+        answer, reference = case["answer"], case["reference"]
+        accepted = [grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)]
+        assert sorted(accepted) == case["graders"], case
+        assert answers.grade(answer, reference) is ("numeric" in case["graders"])
+    assert not answers.grade(float("nan"), "18")
     with pytest.raises(UserError, match="'numerc'.*'numeric'"):
         answers.grade("1", "1", "numerc")
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from lib import parameter_types, params
+from lib import parameter_schemas, params
 from lib.paths import ROOT, UserError
 from lib.tasks import datasets, numbers
 
@@ -17,7 +17,8 @@ GSMHARD = {"question": "input", "answer": "target"}
 
 def dataset(source, calibration=1, evaluation=1, **more):
     source = source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
-    return parameter_types.Dataset(label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more)
+    sizes = {"calibration": calibration, "evaluation": evaluation}
+    return parameter_schemas.Dataset(label="Mine", source=source, **sizes, **more)
 
 
 def lines(path, *records):
@@ -152,28 +153,6 @@ def test_a_file_of_lines_of_json(tmp_path):
     assert datasets.find_example(examples, "evaluation-1") == examples[1]
     assert datasets.find_example(examples, "of another dataset") == examples[0]
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
-
-
-@pytest.mark.parametrize(
-    ("more", "found", "parts"),
-    [({"split": "train"}, 1, "test, train"), ({"split": "tain"}, 0, "tain, test"), ({}, 0, "all, test")],
-)
-def test_sizes_are_checked(tmp_path, more, found, parts):
-    """A row of no known split counts in none."""
-    path = lines(tmp_path / "q.jsonl", row(**more), row("B?", split="test"))
-    said = f"expected 3 calibration and 1 evaluation questions, found {found} and 1; the rows' parts are {parts}: set "
-    assert said in refusal(dataset({"all": path}, calibration=3))
-
-
-def test_missing_files_name_the_nearest(tmp_path):
-    lines(tmp_path / "demo-easy.jsonl", row())
-    (tmp_path / "questions").mkdir()
-    for name, said in [
-        ("demo-eazy.jsonl", f"no file {tmp_path}/demo-eazy.jsonl; did you mean 'demo-easy.jsonl'?"),
-        ("question/q.jsonl", "question/q.jsonl can't be read: No such file or directory"),
-        ("questions", "questions can't be read: Is a directory"),
-    ]:
-        assert refusal(dataset({"all": tmp_path / name})).endswith(said)
 
 
 @pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])

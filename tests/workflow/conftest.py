@@ -7,7 +7,7 @@ import pytest
 from small_project import ROWS, Project, build, write
 
 import workflow
-from lib import parameter_types, params
+from lib import parameter_schemas, params
 from lib import paths as places
 from workflow import check, rules
 
@@ -26,7 +26,7 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(params, "REVISIONS", {})
     for module in (places, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
-    monkeypatch.setattr(parameter_types, "MODELS", project.root / "artifacts" / ".models")
+    monkeypatch.setattr(parameter_schemas, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)

@@ -51,7 +51,7 @@ FILES = {  # in place of the project's own, or beside them
     # what the report takes of the modules of claims
     "lib/paper/report_contents.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = 'not comparable: ', 0.834",
     "lib/paper/numbers_of_paper.py": "def paper_facts(): return {'twice': []}",
-    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS = {}, {}",
+    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, {}",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
     "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",

@@ -10,7 +10,15 @@ import clone
 import pytest
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="an archive is made by git, which is not installed")
-FILES = ["run_all.sh", "workflow/cli.py", "params/demo.yaml", "requirements.lock", ".gitignore", "pyproject.toml"]
+FILES = [
+    "run_all.sh",
+    "workflow/cli.py",
+    "lib/paths.py",
+    "params/demo.yaml",
+    "requirements.lock",
+    ".gitignore",
+    "pyproject.toml",
+]
 
 
 def git(folder, *words):
@@ -59,4 +67,5 @@ def test_without_git_the_same_files_are_copied(tmp_path, monkeypatch):
         (project / made).write_text("")
     monkeypatch.setattr(clone, "ROOT", project)
     assert sorted(clone.files_of_project()) == before
-    assert {"artifacts/paper.yaml", "figures/small.png", "artifacts/shipped/demo/SHA256SUMS", ".ci/run"} <= set(before)
+    shown = {"artifacts/paper.yaml", "docs/results/fig_overview.png", "artifacts/shipped/demo/SHA256SUMS", ".ci/run"}
+    assert shown <= set(before)

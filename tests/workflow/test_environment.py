@@ -159,7 +159,9 @@ def test_uv_asks_no_index_where_pip_asks_none(commands, monkeypatch, value, told
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
-    """Files and variables, in pip's order; what is set for uv already stays."""
+    """Files and variables, in pip's order; what is set for uv already stays; no module of the user's folder is run."""
+    write(tmp_path / "types.py", "raise SystemExit")
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / "pip.conf", """[global]
         index-url = https://mirror/simple
         extra-index-url = https://one/simple

@@ -90,6 +90,8 @@ def made(inside):
         ("workflow/export.py", '"results.tex"', '"all.tex"', "08 report"),
         ("lib/paper/booktabs.py", "def escape", "def escaped", "08 report"),  # export.py imports it, and no notebook
         ("workflow/report.html.jinja", "<main>", "<main lang>", "report"),  # the report alone is made anew
+        ("lib/paper/report_contents.py", "0.834", "0.835", "report"),
+        ("artifacts/paper.yaml", "twice", "often", "report"),
         ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08 report"),
         ("questions.jsonl", "{}", "{} ", "01 02 08 report"),
         ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08 report"),

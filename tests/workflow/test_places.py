@@ -1,5 +1,7 @@
 """Where models run: small ones on the processor everywhere, others on one GPU or, if their file says so, on all."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -61,6 +63,8 @@ def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run
         assert len(lines()) == refused and not lines(gpus="all")
     assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
                        "spread it over all GPUs"]  # fmt: skip
+    line, *_ = check.about_gpu(replace(run, gpus=0), outline())
+    assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line[1]
     run.values["engine"] = "vllm"
     (line,) = lines(gpus="all")
     assert line == ("wrong: vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): write `engine: "

@@ -28,6 +28,20 @@ def before():
     return contents()
 
 
+@pytest.fixture
+def edited(before, monkeypatch):
+    """The notebooks whose keys change with an edit of a file."""
+
+    def edit(path, old, new, count=-1):
+        text = keys.read_source
+        assert old in text(path)
+        changed = lambda read: text(read).replace(old, new, count) if read == path else text(read)  # noqa: E731
+        monkeypatch.setattr(keys, "read_source", changed)
+        return changed_by(before, contents())
+
+    return edit
+
+
 REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow
     "": "max_batch_tokens on_code_change cpu max_dropout_tokens rows_per_shard",
     "01": "n_temperature_nodes save_texts top_logits",
@@ -78,13 +92,8 @@ LIGHT = {"02", "05", "06", "07", "08", "09"}  # notebooks that run no model
     ("lib/generate/models.py", "def load_language_model(", "def load_language_model(more, ", "01 03 04 04b"),
     ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
 ])  # fmt: skip
-def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(
-    before, monkeypatch, path, old, new, remade
-):
-    text = keys.read_source
-    assert old in text(path)
-    monkeypatch.setattr(keys, "read_source", lambda read: text(read).replace(old, new) if read == path else text(read))
-    numbers = set(changed_by(before, contents()).split())
+def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(edited, path, old, new, remade):
+    numbers = set(edited(path, old, new).split())
     assert numbers and numbers - LIGHT == set(remade.split())
 
 
@@ -92,16 +101,8 @@ def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_le
     ("lib/paper/tables.py", "Isotonic Regression", "08 09"),
     ("lib/paper/report_contents.py", "tab_", "08 09"), ("lib/paper/report_contents.py", "cut by length", "08 09"),
 ])  # fmt: skip
-def test_an_edit_of_a_table_remakes_the_notebooks_that_set_tables_alone(before, monkeypatch, path, old, remade):
-    text = keys.read_source
-    assert old in text(path)
-    monkeypatch.setattr(
-        keys, "read_source", lambda read: text(read).replace(old, f"{old} x") if read == path else text(read)
-    )
-    assert changed_by(before, contents()) == remade
-
-
-METRICS = "lib/score/metrics.py"
+def test_an_edit_of_a_table_remakes_the_notebooks_that_set_tables_alone(edited, path, old, remade):
+    assert edited(path, old, f"{old} x") == remade
 
 
 @pytest.mark.parametrize("old, new, remade", [
@@ -110,13 +111,8 @@ METRICS = "lib/score/metrics.py"
     ("\n\n\ndef ", "\n\n\n# a comment\ndef ", False),
     ("return ", "return +", True),
 ])  # fmt: skip
-def test_a_mended_docstring_remakes_no_job_and_a_changed_statement_does(before, monkeypatch, old, new, remade):
-    text = keys.read_source
-    assert old in text(METRICS)
-    monkeypatch.setattr(
-        keys, "read_source", lambda read: text(read).replace(old, new, 1) if read == METRICS else text(read)
-    )
-    assert bool(changed_by(before, contents())) == remade
+def test_a_mended_docstring_remakes_no_job_and_a_changed_statement_does(edited, old, new, remade):
+    assert bool(edited("lib/score/metrics.py", old, new, 1)) == remade
 
 
 def test_no_module_reads_docstrings_or_source():

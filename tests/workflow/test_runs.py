@@ -90,24 +90,6 @@ def test_executed_notebooks_may_be_opened_and_saved(copy):
     assert code == 0 and "demo: 1 of 4 jobs ran, 3 up to date" in text and report.read_bytes() == before
 
 
-@pytest.mark.parametrize("path, old, new", [
-    ("workflow/report.html.jinja", "<main>", "<main lang>"),
-    ("lib/paper/report_contents.py", "0.834", "0.835"),  # the report shows it by itself
-    ("artifacts/paper.yaml", "twice", "often"),
-])  # fmt: skip
-def test_the_report_is_renewed_for_what_it_is_made_by(copy, path, old, new):
-    report = copy.root / "figures/demo/report.html"
-    report.write_text("of before")
-    copy.run()
-    assert report.read_text() != "of before", "what was edited is made again"
-    report.touch()
-    then = report.stat().st_mtime_ns
-    copy.run()
-    assert report.stat().st_mtime_ns == then, "and what is up to date is left"
-    copy.replace(path, old, new)
-    assert copy.run()[0] == 0 and report.stat().st_mtime_ns != then
-
-
 @pytest.mark.slow
 def test_the_folder_of_published_questions_reaches_the_notebook(project):
     """Named from where the user stands; what is wrong with it is said before any job."""

@@ -1,4 +1,4 @@
-"""Types of parameters, from a number to a model or a dataset (`params/models/`, `params/datasets/`), and one-line
+"""Schemas of parameters, from a number to a model or a dataset (`params/models/`, `params/datasets/`), and one-line
 validation errors with the nearest valid value."""
 
 import os
