@@ -292,6 +292,17 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
     assert mc_dropout.tuning_rows(frame, 10, seed=1) != rows and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
 
 
+def test_a_limit_of_the_passes_counts_the_tuning_examples_and_keeps_the_running_example():
+    frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
+    tuning, example = mc_dropout.tuning_rows(frame, 10, seed=0), frame.example_id.iloc[-1]
+    work = mc_dropout.rest_work(frame, 0.2, 12, tuning, 0, example)
+    names = {name for name, rate in work}
+    assert len(names) == len(work) == 2 + 12 and {rate for name, rate in work} == {0.2} and not names & set(tuning)
+    asked = frame[frame.example_id.isin(names | set(tuning))]
+    assert asked.split.value_counts().to_dict() == {"calibration": 12, "evaluation": 12}
+    assert all(example in {name for name, _ in mc_dropout.rest_work(frame, 0.2, n, tuning, 0, example)} for n in (1, 0))
+
+
 def test_entropies_by_passes():
     curves = entropy_curves(kept({0.1: [0.2, 0.4]}).assign(split="evaluation"))
     last = curves[(curves.term == "predictive") & (curves.passes == 2)].iloc[0]
