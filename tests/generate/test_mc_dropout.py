@@ -15,8 +15,7 @@ from scipy.stats import entropy
 from lib import store
 from lib.analysis.multi_pass_statistics import entropy_curves
 from lib.generate import mc_dropout, models, seeded_dropout
-from lib.generate.bald import bald_terms, dropout_columns
-from lib.generate.mc_dropout import mc_dropout_entropies
+from lib.generate.mc_dropout import bald_terms, dropout_columns, mc_dropout_entropies
 from lib.params import Dropout
 from lib.paths import MissingSignal, UserError
 from lib.random_streams import stream_seed
