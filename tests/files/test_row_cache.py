@@ -118,6 +118,17 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
     assert len({first, *others, folder()}) == 6
 
 
+def test_shards_stay_where_the_workflow_knows_the_code(monkeypatch):
+    """And go where nothing tells that an edit of a module has made them old."""
+    for code, there in (("", True), ("0123", True), (None, False)):
+        monkeypatch.setattr(RowCache, "code", code)
+        cache = shards()
+        cache.map(Work(), [1, 2, 3])
+        assert measured_facts(cache).get("code", "") == (code or "")
+        cache.clear()
+        assert cache.folder.exists() == there, code
+
+
 def test_two_processes_on_one_folder_lose_nothing():
     """Neither waits for the other, and each has all rows."""
 
