@@ -148,7 +148,7 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         yield from about_responses(run, spec)
     if not spec.at_hand:
         text = "its weights are not available (its file names no `source`)"
-        yield "note", f"{text}: P(True), MC dropout, temperature scaling and ablations stay empty"
+        yield "note", f"{text}: MC dropout, temperature scaling and ablations stay empty"
         return
     if downloads.is_elsewhere(spec):
         size = f"{downloads.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"

@@ -109,7 +109,9 @@ NOTEBOOKS = (
              writes=("exported/08_tables.json",),
              reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
                     "09_beyond/selective")),
-    Notebook("00_overview", of_shipped=True, data=(*OVERVIEW, "artifacts/shipped/small/example.json")),
+    Notebook("00_overview", of_shipped=True,
+             data=(*OVERVIEW, "artifacts/shipped/small/example.json", "params/models/tiny-llama.yaml",
+                   "params/models/qwen2.5-coder-1.5b.yaml", "params/datasets/gsm8k.yaml")),
 )  # fmt: skip
 REPORT = Notebook("report", module="workflow/report.py", reads=("08_tables/exported", "09_beyond/exported"), data=PAPER,
                   decided_by=("workflow/report.html.jinja",))  # fmt: skip

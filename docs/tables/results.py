@@ -67,7 +67,7 @@ def as_markdown(page: str) -> str:
         page = page.replace(as_html(estimator.label), estimator.plain)
     page = re.sub(r"<math.*?</math>", formula_as_text, page, flags=re.S)
     found = []
-    for table, caption in re.findall(r"(<table.*?</table>)\s*(<p>.*?</p>)?", page, flags=re.S):
+    for caption, table in re.findall(r"(<p>.*?</p>)?\s*(<table.*?</table>)", page, flags=re.S):
         cells = Cells(table)
         head = [" ".join(filter(None, dict.fromkeys(column))) for column in zip(*cells.head, strict=True)]
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells.body]

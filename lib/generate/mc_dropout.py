@@ -1,11 +1,11 @@
-"""MC dropout along fixed responses: stochastic passes over each, compared at the answer.
+"""MC dropout along fixed responses: stochastic passes over each, and how much they disagree at the answer (`eq:bald`).
 
 Nothing is generated again. The passes over one response are one batch of equal length. Each pass draws its masks from
 its own stream (`seeded_dropout`), so results are independent of the batch.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
@@ -15,7 +15,6 @@ import torch
 from transformers import Cache
 
 from lib import store, stored_columns
-from lib.generate.bald import dropout_columns
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix, select_rows
@@ -102,6 +101,72 @@ def tabulate_passes(lm: LanguageModel, row: Any, rate: float, settings: Dropout,
     return pd.DataFrame(columns, index).rename_axis(columns=["answer token", "it could be"])
 
 
+# ---- BALD, in float64
+# Float32 probabilities of 128k tokens sum to 1 only within about 1e-5. Some libraries then apply a second softmax,
+# after which every disagreement vanishes. So we apply a float64 softmax to float32 logits.
+
+
+def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both terms of `eq:bald` after 1..T passes; their difference is BALD.
+
+    Parameters
+    ----------
+    p : float64 probabilities (T, m, V) of T passes at m answer tokens
+
+    Returns
+    -------
+    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies; (T, m) each, nats
+    """
+    t = torch.arange(1, len(p) + 1, device=p.device)[:, None]
+    predictive = torch.special.entr(p.cumsum(0) / t[..., None]).sum(-1)
+    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t
+    return predictive, conditional
+
+
+def effective_supports(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
+    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column.
+
+    A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are included.
+    """
+    falling = p.sort(-1, descending=True).values
+    before = falling.cumsum(-1) - falling
+    all_k = torch.full(p.shape[:-1], min(top_k, p.shape[-1]), device=p.device)
+    sizes = {"top_k": all_k, "top_p": (before <= top_p).sum(-1)}
+    least = {name: falling.gather(-1, size[..., None] - 1) for name, size in sizes.items()}
+    return {name: ((p >= last).cumsum(0) > 0).sum(-1, dtype=torch.int32) for name, last in least.items()}
+
+
+def dropout_columns(logits: Iterable[torch.Tensor], top_k: int = 10, top_p: float = 0.95) -> dict[str, Any]:
+    """Return the columns of a dropout frame for the passes over one response.
+
+    Parameters
+    ----------
+    logits : float32 logits (T, b, V) of T passes, in blocks of answer tokens, m in total
+
+    Returns
+    -------
+    by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for each half of the passes; and
+    `top_changed` (m,)
+    """
+    parts = [_columns(block.double().softmax(-1), top_k, top_p) for block in logits]
+    joined = {name: torch.cat([part[name] for part in parts], -1).cpu().numpy() for name in parts[0]}
+    return {name: values if values.ndim == 1 else list(values) for name, values in joined.items()}
+
+
+def _columns(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
+    predictive, conditional = bald_terms(p)
+    top, half = p.argmax(-1), len(p) // 2
+    halves = p[: 2 * half].unflatten(0, (2 if half else 0, half or 1))
+    return {
+        "predictive": predictive,
+        "conditional": conditional,
+        **effective_supports(p, top_k, top_p),
+        "top_changed": (top != top[0]).any(0),
+        "half_predictive": torch.special.entr(halves.mean(1)).sum(-1),
+        "half_conditional": torch.special.entr(halves).sum(-1).mean(1),
+    }
+
+
 # ---- a pair's passes
 
 
@@ -129,9 +194,12 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     return rows.example_id[rows.split == "calibration"].tolist()
 
 
-def rest_work(frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int) -> list[Work]:
-    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all)."""
-    places = first_positions(frame, dropout_limit, seed)
+def rest_work(
+    frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int, example: str = ""
+) -> list[Work]:
+    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all) and the running
+    `example` among them."""
+    places = first_positions(frame, dropout_limit, seed, always_first=example)
     return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
 
 

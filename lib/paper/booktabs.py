@@ -113,8 +113,7 @@ class Table:
     Attributes
     ----------
     cells : cells and labels are LaTeX. A row level without a name is not set by LaTeX, and rules separate its blocks.
-        Columns have one level, or groups and their labels; a column without the second label spans both rows of the
-        head.
+        Columns have one level, or groups and their labels; one without the second label spans both rows of the head.
     specs : LaTeX's column specification by caption; of a single table the caption is ""
     numbers : the numbers that the cells print, from `lib.paper.cells.place`. Text has none.
     title : printed in a row below, in LaTeX only

@@ -127,6 +127,12 @@ def test_batches_hold_everyone_once_within_the_budget(lengths, budget):
     assert all(len({lengths[i] for i in g}) == 1 and len(g) <= max(1, budget // lengths[g[0]]) for g in alike)
 
 
+def test_a_small_model_runs_in_one_thread_also_outside_a_run():
+    torch.set_num_threads(2)
+    models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
+    assert torch.get_num_threads() == 1
+
+
 def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):
     """A repetition penalty in a checkpoint's own configuration must not bend the distribution."""
     lm.model.save_pretrained(tmp_path)

@@ -15,8 +15,7 @@ from scipy.stats import entropy
 from lib import store
 from lib.analysis.multi_pass_statistics import entropy_curves
 from lib.generate import mc_dropout, models, seeded_dropout
-from lib.generate.bald import bald_terms, dropout_columns
-from lib.generate.mc_dropout import mc_dropout_entropies
+from lib.generate.mc_dropout import bald_terms, dropout_columns, mc_dropout_entropies
 from lib.params import Dropout
 from lib.paths import MissingSignal, UserError
 from lib.random_streams import stream_seed
@@ -290,6 +289,17 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
     shuffled = frame.sample(frac=1, random_state=0).reset_index(drop=True)
     assert set(mc_dropout.tuning_rows(shuffled, 10, seed=0)) == set(rows)
     assert mc_dropout.tuning_rows(frame, 10, seed=1) != rows and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
+
+
+def test_a_limit_of_the_passes_counts_the_tuning_examples_and_keeps_the_running_example():
+    frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
+    tuning, example = mc_dropout.tuning_rows(frame, 10, seed=0), frame.example_id.iloc[-1]
+    work = mc_dropout.rest_work(frame, 0.2, 12, tuning, 0, example)
+    names = {name for name, rate in work}
+    assert len(names) == len(work) == 2 + 12 and {rate for name, rate in work} == {0.2} and not names & set(tuning)
+    asked = frame[frame.example_id.isin(names | set(tuning))]
+    assert asked.split.value_counts().to_dict() == {"calibration": 12, "evaluation": 12}
+    assert all(example in {name for name, _ in mc_dropout.rest_work(frame, 0.2, n, tuning, 0, example)} for n in (1, 0))
 
 
 def test_entropies_by_passes():

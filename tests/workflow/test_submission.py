@@ -81,6 +81,18 @@ def test_the_last_line_of_the_events_may_be_incomplete(inside):
     assert [event["event"] for event in slurm.read_events(job)] == ["start", "progress"]
 
 
+def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(inside, monkeypatch):
+    (job, *_), asked = run_of().jobs, []
+    (inside.root / job.events).parent.mkdir(parents=True)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(slurm_job, "run_program", lambda *words: asked.append(words))
+    slurm_job.go_back_into_queue(job)
+    for event in ("start", "progress", "start"):
+        slurm.append_event(job, event)
+        slurm_job.go_back_into_queue(job)
+    assert asked == [("scontrol", "requeue", "7")]
+
+
 # ---- what SLURM is asked
 
 
