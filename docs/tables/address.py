@@ -1,7 +1,7 @@
 """`python docs/tables/address.py https://github.com/OWNER/NAME` tells README and the notebooks where the repository is.
 
-It replaces URL-OF-THIS-REPOSITORY, and turns each link named "executed", which leads to docs/results.md until then, to
-the pages that CI publishes.
+It replaces URL-OF-THIS-REPOSITORY, and turns each link to executed notebooks, which leads to docs/results.md until
+then, to the pages that CI publishes.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = "URL-OF-THIS-REPOSITORY"
-LINK = re.compile(r"\[executed\]\((?:\.\./)?docs/results\.md\)")
+LINK = re.compile(r"\[([^\]]*executed[^\]]*)\]\((?:\.\./)?docs/results\.md\)")
 URL = re.compile(r"https://github\.com/([\w-]+)/([\w.-]+?)(?:\.git)?/?")
 
 
@@ -27,7 +27,7 @@ def addressed(path: Path, text: str, url: str) -> str:
     # a notebook of a pair of model and dataset has several pages; the index lists them
     runs_once = path.suffix == ".ipynb" and path.stem.split("_")[0] not in ("01", "01b", "03", "04", "04b")
     page = f"https://{owner}.github.io/{name}/" + (f"demo/{path.stem}.html" if runs_once else "")
-    return LINK.sub(f"[executed]({page})", text.replace(CONSTANT, f"https://github.com/{owner}/{name}"))
+    return LINK.sub(rf"[\1]({page})", text.replace(CONSTANT, f"https://github.com/{owner}/{name}"))
 
 
 if __name__ == "__main__":

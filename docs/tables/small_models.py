@@ -36,11 +36,12 @@ ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
 DIFFERENCE = "ECE Ans Avg, isotonic, minus that of the constant"
 ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ"}
-CHANCE = "ECE that chance alone gives, Ans Avg, isotonic"
+CHANCE = "ECE, chance mean, Ans Avg, isotonic"
 IN_README = {  # a column each: its head, and the row of docs/small-models.md
-    "accuracy": "of these right, evaluation", "ECE: Seq Avg": "ECE Seq Avg", "Ans Avg": "ECE Ans Avg",
-    "Ans Avg, isotonic": ISOTONIC["ece"], "by chance alone": CHANCE, "a constant": CONSTANT, "P(True)": "ECE P(True)",
-    "in situ": "ECE P(True) in situ", "AUROC: Seq Avg": "AUROC Seq Avg", "Ans Avg ": "AUROC Ans Avg",}  # fmt: skip
+    "accuracy": "of these right, evaluation", "ECE Seq Avg": "ECE Seq Avg", "ECE Ans Avg": "ECE Ans Avg",
+    "ECE Ans Avg, isotonic": ISOTONIC["ece"], "ECE, chance mean": CHANCE, "ECE constant": CONSTANT,
+    "ECE P(True)": "ECE P(True)", "ECE P(True) in situ": "ECE P(True) in situ", "AUROC Seq Avg": "AUROC Seq Avg",
+    "AUROC Ans Avg": "AUROC Ans Avg"}  # fmt: skip
 
 
 def three(value: float) -> str:
@@ -167,7 +168,7 @@ def renewed(text: str) -> str:
 
 def table_of_readme() -> str:
     """The most telling rows of docs/small-models.md, as columns."""
-    lines = ["| | " + " | ".join(head.strip() for head in IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
+    lines = ["| | " + " | ".join(IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
     for pair, label in PAIRS.items():
         cells = " | ".join(results()[row][pair] for row in IN_README.values())
         lines.append(f"| {label} | {cells} |")
