@@ -47,12 +47,6 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, text, line):
         options(tmp_path, text)
 
 
-def test_a_run_reaches_its_nodes_whole(inside):
-    run = replace(run_of(), slurm={"01_generate": {"time": 1}}, small=("tiny",), wanted=("01_generate",))
-    run.save()
-    assert Run.load("demo") == run and hash(Run.load("demo")) == hash(run)
-
-
 @pytest.mark.parametrize("model, on_cluster, offline", [
     ("tiny-llama", False, True), ("llama-3.2-3b", True, True), ("llama-3.2-3b", False, False),
 ])  # fmt: skip
