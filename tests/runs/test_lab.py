@@ -42,9 +42,8 @@ def answers(address: str) -> bool:
 
 def request(address: str, path: str, body=None):
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(f"http://{address}/{path}", data, {"Authorization": "token t"}), timeout=30
-    ) as answer:
+    asked = urllib.request.Request(f"http://{address}/{path}", data, {"Authorization": "token t"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
         return json.loads(answer.read())
 
 

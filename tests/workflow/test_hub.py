@@ -140,12 +140,13 @@ def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, 
     downloads.fetch(["tiny"])
 
 
-@pytest.mark.parametrize("endpoint, place", [("", "https://huggingface.co"), ("http://mirror:1", "http://mirror:1")])
-def test_the_hub_of_ones_own_is_the_one_that_must_answer(monkeypatch, endpoint, place):
+def test_the_hub_of_ones_own_is_the_one_that_must_answer(monkeypatch):
     asked = []
-    monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.setattr(httpx2, "head", lambda url, timeout: asked.append(url))
-    assert hub.hub_answers() and asked == [place]
+    for endpoint in ("", "http://mirror:1"):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        assert hub.hub_answers()
+    assert asked == ["https://huggingface.co", "http://mirror:1"]
 
 
 # ---- a hub that is silent

