@@ -36,7 +36,8 @@ def finish(run: Run, verdicts) -> None:
     for job in (verdict.job for verdict in verdicts if verdict.needs_run):
         if fresh.decide_at_start(job):
             continue
-        outputs = job.outputs + ([f"{run.figures}/tab_x.tex"] if job.notebook.exports else [])
+        outputs = job.outputs + [f"{run.folder}/{name}/a.json" for name in job.notebook.folders]
+        outputs += [f"{run.figures}/tab_x.tex"] if job.notebook.exports else []
         found = keys.key_parts(job)
         for path in [*keys.with_manifests(outputs), job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +154,13 @@ def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made
             assert keys.read_record(made.root / third.record, third) is None
 
 
-FIRST = {"generations": "01", "confidence": "02", "ta": "08", "re": "report"}  # else a file's name begins with it
+FIRST = {
+    "generations": "01",
+    "confidence": "02",
+    "kept": "02",
+    "ta": "08",
+    "re": "report",
+}  # else a file's name begins with it
 DAMAGED = {
     "truncated": lambda path, other: path.write_bytes(path.read_bytes()[:-9]),
     "another run's": lambda path, other: path.write_bytes(other.read_bytes()),
