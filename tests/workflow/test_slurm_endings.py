@@ -25,6 +25,7 @@ for shard in range(1, 1000):
 @pytest.fixture
 def words(project) -> list[str]:
     with_cell(project, "01_generate", WAITING)
+    project.replace("workflow/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
     return ["demo", "--slurm", slurm_cluster.options(project.root)]
 
 
