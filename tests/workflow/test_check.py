@@ -113,9 +113,3 @@ def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
     monkeypatch.setattr(check, "refuse_unusable", refuse)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]
-
-
-def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
-    monkeypatch.setattr(check, "select_examples", lambda run, name: pytest.fail("questions are read"))
-    monkeypatch.setattr(run.fresh, "judge_all", lambda run, remake: [])
-    assert run.main(["demo"]) == 0

@@ -5,12 +5,11 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from small_project import write
 
 from lib import params
 from lib.generate import preflight
 from lib.paths import ROOT, UserError
-from workflow import check, machine, notebook, run
+from workflow import check, notebook, run
 from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
@@ -41,13 +40,3 @@ def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
 def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(inside, name, kind):
     error = SimpleNamespace(ename=name, evalue="no", exec_count=1, source="1 / 0")
     assert type(notebook.cell_failure(RUN.jobs[0], error)) is kind
-
-
-def test_what_a_killed_run_was_writing_is_removed_when_the_same_run_starts(inside):
-    names = "demo/jobs/.a.json.7.partial", "demo/generations/.a.parquet.7.partial", "other/.a.json.7.partial"
-    paths = [inside.root / "artifacts" / name for name in names] + [inside.root / "figures/demo/.a.tex.7.partial"]
-    for path in paths:
-        write(path, "half")
-    with machine.run_lock(RUN):
-        machine.remove_partial_files(RUN)
-        assert [path.exists() for path in paths] == [False, False, True, False]
