@@ -210,7 +210,7 @@ def answer(here: Outputs) -> list[str]:
     pairs = group_by_pair(here["rep_overview"]["application/json"])
     said, count = summarize(pairs), len(pairs)
     scores = [row["score"] for row in pairs[0]]
-    lines = [["pair", "accuracy", *(f"ECE {score}" for score in scores), "chance alone, isotonic"]]
+    lines = [["pair", "accuracy", *(f"ECE {score}" for score in scores), "ECE, chance mean, isotonic"]]
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
     for rows in pairs:
         chance = {row["score"]: row["chance"] for row in rows}
@@ -230,8 +230,8 @@ def page(here: Outputs, paper: Outputs) -> str:
         "# Results of two real models",
         "What `./run_all.sh replay small` shows: the paper's tables and figures for two models that were run on a CPU, "
         "from their stored token probabilities. Below each table are the paper's printed numbers, from `./run_all.sh "
-        "published`. They are of other models: compare which claims hold, not the numbers. `python "
-        "docs/tables/results.py` wrote this page.",
+        "published`. They are of other models: compare which claims hold, not the numbers. The command leaves the "
+        "executed notebooks in `artifacts/replay-small/notebooks/`. `python docs/tables/results.py` wrote this page.",
         *answer(here),
         *(part for name in FINDINGS for part in finding(name, here, paper)),
         "## Further tables and figures",

@@ -22,7 +22,7 @@ from lib.store import PAIR
 CONTRAST = ["estimator", "method", "than", "than_method"]
 COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
-CHANCE = "calibrated, by chance (95%)"
+CHANCE = "chance 95% (calibrated scores)"
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
 
 # ---- all pairs at once
@@ -32,11 +32,11 @@ MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend
 def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE of each pair's HEADLINE scores with their 95% intervals, a panel per model {name: label}.
 
-    `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95% point of what chance gives to
-    calibrated scores. A hollow marker is inside.
+    `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95th percentile of the ECE of perfectly
+    calibrated scores. A hollow marker lies within it.
     """
     rows = len(datasets)
-    canvas = style.new_canvas(0.75 + len(models) * (0.22 + 0.38 * rows), title=title)
+    canvas = style.new_canvas(0.9 + len(models) * (0.22 + 0.38 * rows), title=title)
     axes = canvas.subplots(len(models), 1, squeeze=False, sharex=True).ravel()
     for ax, model in zip(axes, models, strict=True):
         for shift, ((estimator, method), said) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
@@ -47,15 +47,16 @@ def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, st
             ax.barh(at, part["chance_high"], 0.19, color="0.85", label=CHANCE)
             ax.hlines(at, part["low"], part["high"], color=color, linewidth=1)
             faces = ["white" if inside else color for inside in part["calibrated"].eq(True)]
-            ax.scatter(part["value"], at, 22, marker=marker, facecolor=faces, edgecolor=color, linewidth=0.8, zorder=3)
+            look: dict[str, Any] = {"facecolor": faces, "edgecolor": color, "linewidth": 0.8}
+            ax.scatter(part["value"], at, 22, marker=marker, zorder=3, clip_on=False, **look)  # also at 0
             ax.scatter([], [], 22, marker=marker, color=color, label=said)
         ax.set_yticks(range(rows), list(datasets.values()))
         ax.set(title=models[model], ylim=(rows - 0.5, -0.5))
     most = errors[["value", "high"]].max(axis=None)
     axes[-1].set(xlabel=style.LOWER_IS_BETTER, xlim=(0, 1.05 * most))
-    axes[-1].scatter(
-        [], [], 22, marker="o", facecolor="white", edgecolor="0.3", label="hollow: not told from calibrated"
-    )
+    axes[-1].plot([], [], color="0.3", linewidth=1, label="95% interval")
+    hollow: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.3", "linewidth": 0.8}
+    axes[-1].scatter([], [], 22, marker="D", **hollow, label="hollow: could be calibrated")
     return canvas
 
 

@@ -39,7 +39,7 @@ ESTIMATOR_STYLES: dict[str, tuple[Any, str, str, str]] = {
     "p_true": (PINK, "-.", "^", ""),
     "p_true_insitu": (PALE_PINK, "-.", "v", "////"),
     "c_bald": ("0.25", ":", "D", ""),
-    BASE: ("0.6", ":", "P", ""),
+    BASE: ("black", ":", "P", ""),
 }
 # Of methods and other ways to make a number, in grays. Any two differ in line and marker, too.
 STYLES = ("0.15", "-", "o", ""), ("0.5", "--", "s", "////"), ("0.35", "-.", "^", "...."), ("0.65", ":", "D", "xxxx")
