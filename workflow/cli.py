@@ -104,6 +104,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
         if option == "--profile":
             raise UserError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
+        if verb in ("lab", "test") and option not in OPTIONS:
+            raise UserError(f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}")
         if option not in TAKES[verb]:
             raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
     profile = words.pop(0) if verb in NAMING and words and not words[0].startswith("-") else DEFAULT

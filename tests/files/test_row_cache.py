@@ -45,7 +45,7 @@ NUMBER = itertools.count()
 
 
 @given(st.lists(RUNS | DAMAGE, max_size=8))
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 def test_a_killed_run_goes_on_where_it_stopped(steps):
     """Runs of other items and sizes, killed or not, and damaged shards between them: every row that was asked for is
     there, in its order; what was saved is not made again, and what was lost or damaged is, once."""

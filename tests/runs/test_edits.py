@@ -56,7 +56,7 @@ def closing_edits() -> list[tuple[str, dict]]:
         last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
         assert last.startswith("## Exercises\n"), path.stem
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)
-        assert len(lines) == 2, path.stem
+        assert len(lines) == (1 if path.stem == "00_overview" else 2), path.stem
         for line in lines:
             assigned = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(line).body}
             found.append((path.stem.split("_")[0], assigned))

@@ -21,8 +21,9 @@ PER_TOKEN = ["kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_cu
 NO_ANSWER = {"answer": None, "answer_start": -1, "answer_end": -1}
 NO_NUMBER = {"last_number_start": -1, "last_number_end": -1}
 NOTHING = NO_ANSWER | NO_NUMBER | {"text": ""}
+ENDLESS = {"eos": 0, "finish_reason": "length"}
 SHORT = {"eos": 0, "answer": "7"}
-EXAMPLES = [("empty", "last_number"), ("thinking", "last_number"), ("", "zero"), ("", "drop")]
+EXAMPLES = [("empty", "last_number"), ("", "zero"), ("", "drop")]
 KINDS = ("empty", "thinking", "alone", "short", "unmarked")
 WALK = {"models": [MODEL], "datasets": list(DATASETS), "calibration_sizes": [5, 20], "main_figure_dataset": DATASETS[0],
         "figure_dataset": DATASETS[0], "transfer_models": [], "transfer_datasets": []}  # fmt: skip
@@ -36,9 +37,7 @@ def of_kind(kind: str, row: dict) -> dict:
     number = {"last_number_start": 0, "last_number_end": 1}
     return {
         "empty": tokens(row, [0]) | NOTHING | {"eos": 1, "finish_reason": "stop"},
-        "thinking": tokens(row, range(start))
-        | NOTHING
-        | {"eos": 0, "finish_reason": "length", "thinking_end": start + 1},
+        "thinking": tokens(row, range(start)) | NOTHING | ENDLESS | {"thinking_end": start + 1},
         "alone": tokens(row, [start]) | NOTHING | number | {"eos": 0},
         "short": tokens(row, range(start + 1)) | SHORT | {"answer_end": start + 1, "last_number_end": start + 1},
         "unmarked": row | NO_ANSWER,

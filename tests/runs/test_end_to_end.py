@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from browser import check_in_browser, check_links, chromium
@@ -18,26 +17,16 @@ SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def project(alone, tmp_path_factory) -> Path:
-    """A finished small demo in another folder, with other times of files and a comment more."""
-    folder = tmp_path_factory.mktemp("end to end") / "a folder"
-    shutil.copytree(alone[0], folder, symlinks=True)
-    for path in folder.rglob("*"):
+def test_a_copy_is_up_to_date_and_its_replay_gives_its_tables(alone, tmp_path):
+    """In another folder, with other times of files and a comment more; and byte for byte, from the signals alone."""
+    project = shutil.copytree(alone[0], tmp_path / "a folder", symlinks=True)
+    for path in project.rglob("*"):
         if path.is_file():
             os.utime(path)
-    with (folder / "lib" / "score" / "metrics.py").open("a") as file:
+    with (project / "lib" / "score" / "metrics.py").open("a") as file:
         file.write("# a comment changes nothing\n")
-    return folder
-
-
-def test_a_second_run_does_nothing_even_after_a_copy_and_touch(project):
     assert counts(run(project)) == (0, JOBS)
     assert str(project) not in "".join(p.read_text() for p in (project / "artifacts/demo").glob("*/*.json"))
-
-
-def test_replay_gives_the_tables_of_the_run(project):
-    """Byte for byte, from the signals alone: there is no model in the folder."""
     shipped = project / "artifacts" / "shipped" / "demo"
     shutil.rmtree(shipped, ignore_errors=True)
     for kind in SIGNALS:

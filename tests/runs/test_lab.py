@@ -5,10 +5,10 @@ Plain papermill, and what the other notebooks show by themselves, are in test_ed
 
 import json
 import re
-import urllib.request
 import uuid
 from contextlib import suppress
 
+import httpx2
 import nbformat
 import pytest
 import websocket
@@ -35,17 +35,17 @@ def server():
 
 
 def answers(address: str) -> bool:
-    with suppress(OSError):
+    with suppress(httpx2.HTTPError):
         return bool(request(address, "api/status"))
     return False
 
 
 def request(address: str, path: str, body=None):
-    data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(f"http://{address}/{path}", data, {"Authorization": "token t"}), timeout=30
-    ) as answer:
-        return json.loads(answer.read())
+    headers = {"Authorization": "token t"}
+    answer = httpx2.request(
+        "POST" if body else "GET", f"http://{address}/{path}", json=body, headers=headers, timeout=30
+    )
+    return answer.raise_for_status().json()
 
 
 def run_cell(socket_, code: str) -> list[dict]:
@@ -79,6 +79,6 @@ def test_a_notebook_begins_in_jupyterlab(server):
 
 def test_links_to_code_lead_somewhere_and_no_news_are_asked_for(server):
     assert "ESTIMATORS" in request(server, "api/contents/lib/score/estimators.py")["content"]
-    with urllib.request.urlopen(f"http://{server}/lab?token=t", timeout=30) as answer:
-        (page,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', answer.read().decode(), flags=re.S)
+    page = httpx2.get(f"http://{server}/lab?token=t", timeout=30, follow_redirects=True).text
+    (page,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, flags=re.S)
     assert "@jupyterlab/apputils-extension:announcements" in json.loads(page)["disabledExtensions"]

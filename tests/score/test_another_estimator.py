@@ -27,7 +27,8 @@ def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
     choices = params.EvaluationChoices.of(DEMO.model_dump())
     signals = run_results.load_signals("shipped", DEMO.models[:1], DEMO.datasets, choices)
     scores = signals.confidence.set_index("example_id").groupby("estimator").confidence
-    assert {name: len(scores.get_group(name)) for name in NAMES} == dict.fromkeys(NAMES, len(signals.responses))
+    rows = dict.fromkeys(NAMES, len(signals.responses)) | {"c_worst": len(scores.get_group("c_bald"))}
+    assert {name: len(scores.get_group(name)) for name in NAMES} == rows
     for low, high in (
         ("ans_min", "ans_joint"),
         ("c_worst", "c_bald"),

@@ -63,7 +63,12 @@ FILES = {  # in place of the project's own, or beside them
 }
 ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "runs_model": True, "writes": ("generations/{model}__{dataset}.parquet",)},
-    {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
+    {
+        "name": "02_single_pass",
+        "reads": ("01_generate",),
+        "writes": ("confidence/single_pass.parquet",),
+        "folders": ("kept",),
+    },
     {
         "name": "08_tables",
         "reads": ("01_generate", "02_single_pass"),
@@ -102,6 +107,7 @@ NOTEBOOKS = {
         "out = ARTIFACTS / run / 'confidence'\nout.mkdir(parents=True, exist_ok=True)",
         "_ = (out / 'single_pass.parquet').write_text(json.dumps(count(' '.join(texts), bins)))",
         "_ = (out / 'single_pass.json').write_text('{}')",
+        "(ARTIFACTS / run / 'kept').mkdir(exist_ok=True)\n_ = (ARTIFACTS / run / 'kept/a.json').write_text('{}')",
         "show.said(' '.join(texts))",
     ),
     "08_tables": (

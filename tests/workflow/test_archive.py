@@ -10,15 +10,8 @@ import clone
 import pytest
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="an archive is made by git, which is not installed")
-FILES = [
-    "run_all.sh",
-    "workflow/cli.py",
-    "lib/paths.py",
-    "params/demo.yaml",
-    "requirements.lock",
-    ".gitignore",
-    "pyproject.toml",
-]
+FILES = ("run_all.sh", "workflow/cli.py", "lib/paths.py", "params/demo.yaml", "requirements.lock", ".gitignore",
+         "pyproject.toml")  # fmt: skip
 
 
 def git(folder, *words):
@@ -50,22 +43,3 @@ def test_one_command_makes_one_file_and_from_the_same_commit_the_same_bytes(comm
     assert clone.run(committed, "archive") == said
     (committed / "pyproject.toml").write_text("")
     assert "commit what 'git status' lists" in clone.refusal(committed, "archive")
-
-
-def test_without_git_the_same_files_are_copied(tmp_path, monkeypatch):
-    """In what was unpacked from an archive, what has been made there since is no part of the project."""
-    project = clone.copy_of_project(tmp_path / "a project")
-    before = sorted(clone.files_of_project())
-    for made in (
-        "artifacts/demo/run.json",
-        "figures/demo/a.tex",
-        ".venv/bin/python",
-        "lib/__pycache__/a.pyc",
-        "models/a",
-    ):
-        (project / made).parent.mkdir(parents=True, exist_ok=True)
-        (project / made).write_text("")
-    monkeypatch.setattr(clone, "ROOT", project)
-    assert sorted(clone.files_of_project()) == before
-    shown = {"artifacts/paper.yaml", "docs/results/fig_overview.png", "artifacts/shipped/demo/SHA256SUMS", ".ci/run"}
-    assert shown <= set(before)

@@ -1,5 +1,7 @@
 """`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
 
+import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -115,7 +117,25 @@ def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
     assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]
 
 
-def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
-    monkeypatch.setattr(check, "select_examples", lambda run, name: pytest.fail("questions are read"))
-    monkeypatch.setattr(run.fresh, "judge_all", lambda run, remake: [])
-    assert run.main(["demo"]) == 0
+# ---- what is wrong with a file
+
+
+def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
+    def about(*given):
+        yield "ok", "begun"
+        raise ZeroDivisionError("nothing to\ndivide")
+
+    monkeypatch.setattr(check, "about_dataset", about)
+    assert run.main(["check"]) == 2
+    assert "wrong  dataset easy: can't be looked at (ZeroDivisionError: nothing to)" in capsys.readouterr().out
+
+
+def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
+    folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
+    (folder / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Theirs: ...\n")
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    told |= {"auto_map": {"AutoTokenizer": [None, "theirs.Theirs"]}, "tokenizer_class": "Theirs"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    with pytest.raises(UserError):
+        preflight.load_outline("tiny-llama", params.load_model_config("tiny-llama"), str(folder), whole=True)
+    assert not (tmp_path / "ran").exists()

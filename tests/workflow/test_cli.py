@@ -9,12 +9,7 @@ from small_project import ROOT, write
 
 from workflow import cli
 
-BOOTSTRAP = [
-    "workflow/cli.py",
-    "workflow/environment.py",
-    "workflow/__init__.py",
-    "lib/paths.py",
-]
+BOOTSTRAP = ("workflow/cli.py", "workflow/environment.py", "workflow/__init__.py", "lib/paths.py")
 
 
 def test_a_wrong_word_installs_nothing(project):

@@ -6,7 +6,7 @@ import shutil
 import nbformat
 import pytest
 
-from workflow.export import TARGETS, export, exported_files
+from workflow.export import TARGETS, exported_files
 from workflow.run import typeset
 
 DATA = {
@@ -25,16 +25,6 @@ def notebook(*targets, data=DATA):
         output = nbformat.v4.new_output("display_data", data=data, metadata=metadata)
         nb.cells.append(nbformat.v4.new_code_cell("", outputs=[nbformat.v4.new_output("stream", text="x"), output]))
     return nb
-
-
-def test_one_file_for_each(tmp_path):
-    nb = notebook(*TARGETS)
-    wanted = {f"{name}.tex" for name in TARGETS if name[:3] in ("tab", "num") or name.startswith("fig_prompt_")}
-    drawn = {name for name in TARGETS if name.startswith("fig_")} - {"fig_prompt_example", "fig_prompt_comparison"}
-    wanted |= {f"{name}{suffix}" for name in drawn for suffix in (".pdf", ".png")}
-    made = export(nb, tmp_path)
-    assert {*made} == {path.name for path in tmp_path.iterdir()} == wanted | {"results.tex"}
-    assert (tmp_path / "fig_main_analysis.png").read_bytes() == b"\x89PNG"
 
 
 LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image/png", "text/html"))

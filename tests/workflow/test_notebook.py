@@ -1,9 +1,12 @@
 """Parts of one job: its kernel, its surroundings, GPUs, and what is said of failures."""
 
+from types import SimpleNamespace
+
 import pytest
 from small_project import write
 
-from workflow import machine, preload, progress
+from lib.paths import UserError
+from workflow import machine, notebook, preload, progress
 from workflow.pipeline import Run
 
 
@@ -53,3 +56,9 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
 def test_a_home_at_the_root_is_no_place(monkeypatch):
     monkeypatch.setitem(progress.PLACES, "/", "~")
     assert progress.redact_paths("1 / 2\n") == "1 / 2\n"
+
+
+@pytest.mark.parametrize("name, kind", [("ZeroDivisionError", notebook.Failure), ("UserError", UserError)])
+def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(inside, name, kind):
+    error = SimpleNamespace(ename=name, evalue="no", exec_count=1, source="1 / 0")
+    assert type(notebook.cell_failure(job_of(), error)) is kind

@@ -36,31 +36,22 @@ def place(tmp_path, monkeypatch):
     return SimpleNamespace(folder=tmp_path, commands=commands)
 
 
-def test_it_is_made_once_and_again_for_another_lock(place, capsys):
+def test_it_is_made_once_and_again_for_another_lock(place):
     for _ in range(2):
         downloads.install_vllm(run(), [GENERATE])
-    assert (
-        capsys.readouterr().out.count("\n") == 1
-        and len(place.commands) == 2
-        and "--require-hashes" in place.commands[1]
-    )
+    assert len(place.commands) == 2 and "--require-hashes" in place.commands[1]
     (place.folder / "lock").write_text("fails==1")
-    with pytest.raises(
-        UserError, match="the installation of vLLM failed for the reason above; fix it .* or write `engine: t"
-    ):
+    with pytest.raises(UserError, match="the installation of vLLM failed .* or write `engine: t"):
         downloads.install_vllm(run(), [TABLES, AGAIN])  # which asks again, by the same engine
     assert not (place.folder / "venv/lock.sha256").read_text().startswith(sha256(place.folder / "lock"))
 
 
 def test_refusals(place, monkeypatch):
-    def refuses(words: str, gpus: int = 1) -> None:
-        with pytest.raises(UserError, match=words):
-            downloads.install_vllm(run(gpus), [GENERATE])
-
-    refuses("needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_PYTHON", gpus=0)
-    monkeypatch.setattr(downloads.shutil, "which", lambda name: None)
-    refuses("no C compiler is found here")
-    monkeypatch.setattr(downloads.shutil, "which", lambda name: name)
+    with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
+        downloads.install_vllm(run(gpus=0), [GENERATE])
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="no C compiler is found here"):
+        patch.setattr(downloads.shutil, "which", lambda name: None)
+        downloads.install_vllm(run(), [GENERATE])
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     downloads.install_vllm(run(gpus=0), [GENERATE])
     assert not place.commands

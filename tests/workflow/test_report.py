@@ -117,23 +117,6 @@ def test_the_first_sentence_counts_pairs():
     )
 
 
-def test_the_first_table_has_six_columns_and_marks_what_chance_could_give():
-    soup = BeautifulSoup(made(rep_overview=scored()), "html.parser")
-    (row,) = [row for row in soup.select(".answer tbody tr") if row.td]
-    cells = [" ".join(cell.get_text().split()) for cell in row.find_all(["th", "td"])]
-    assert cells == ["d", ".600", ".200 (.030)", ".400 (.030)", ".100\N{DEGREE SIGN} (.030)",
-                     ".050\N{DEGREE SIGN} (.030)", ".700; .700"]  # fmt: skip
-
-
-def test_claims_are_open_where_paper_and_run_differ():
-    here = dict(here_said="", here_rows=NONE)
-    rows = [finding(name="Alike", here="holds", **here), finding(name="Differs", here="does not hold", **here),
-            finding(name="Unjudged", here="cannot be judged here", **here)]  # fmt: skip
-    soup = BeautifulSoup(made(rep_findings=rows), "html.parser")
-    folded = {row["id"]: any(up.name == "details" for up in row.parents) for row in soup.select("tr[id]")}
-    assert folded == {"Differs": False, "Alike": True, "Unjudged": True}
-
-
 COMMANDS = ["demo", "small", "paper", "pilot", "replay", "replay small", "published"]
 
 

@@ -44,14 +44,11 @@ def compared(here, ours, theirs):
     return table, alike, *judge_reproduction(table, alike)
 
 
-def test_the_shipped_run_is_the_same_as_itself(here, theirs):
+def test_the_shipped_run_is_the_same_as_itself_and_what_two_processors_round_otherwise_is_within(here, theirs):
     table, alike, held, line = compared(here, theirs, theirs)
     assert held and (table.difference == 0).all() and alike.outcomes == {"same": 500}
     assert line == f"the same: {len(table)} numbers within 0.002; 500 of 500 responses alike"
     assert comparison_of_runs.list_differing_numbers(table, "x.csv") == ["every number: x.csv"]
-
-
-def test_what_two_processors_round_otherwise_is_within(here, theirs):
     rng = np.random.default_rng(5)
     noisy = [np.minimum(row + 3e-7 * rng.standard_normal(len(row)), 0) for row in theirs.generations.token_logprobs]
     table, alike, held, _ = compared(here, altered(theirs, token_logprobs=noisy), theirs)
