@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from lib import params
 from lib.files import parse_json, read_bytes
-from lib.generate.batch_requests import VERIFICATIONS, Request, read_requests, served_file
+from lib.generate.batch_requests import VERIFICATIONS, BatchRequest, read_requests, served_file
 from lib.generate.response_files import Response, parse_response, read_response_file
 from lib.generate.served_p_true import parse_verdict
 from lib.paths import UserError, first_line, relative_path
@@ -57,7 +57,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         return type(answer)(answer.status_code, headers=told, content=data, request=request)
 
 
-async def post(api: openai.AsyncOpenAI, path: str, body: Request) -> Any:
+async def post(api: openai.AsyncOpenAI, path: str, body: BatchRequest) -> Any:
     """Return the JSON object of an answer. Raise UserError with the status and what to do."""
     url = str(api.base_url).removesuffix("/v1/")
     try:
@@ -80,7 +80,7 @@ async def post(api: openai.AsyncOpenAI, path: str, body: Request) -> Any:
     return answer
 
 
-async def render(api: openai.AsyncOpenAI, template: Request, model: str) -> str:
+async def render(api: openai.AsyncOpenAI, template: BatchRequest, model: str) -> str:
     """Return a conversation as the server's own template renders it: by llama.cpp, else by vLLM."""
     try:
         rendered = await post(api, "/apply-template", template)
@@ -108,7 +108,7 @@ class Answers:
         self.answered, self.unusable = {name for name, one in found.items() if not one.empty}, list[UserError]()
 
     @property
-    def left(self) -> list[Request]:
+    def left(self) -> list[BatchRequest]:
         return [request for name, request in self.asked.items() if name not in self.answered]
 
     def keep(self, name: str, body: Any) -> None:

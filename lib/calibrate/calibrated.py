@@ -23,11 +23,15 @@ CALIBRATORS = SHIPPED.parent / "calibrators"
 
 
 class CalibratedScore(NamedTuple):
-    raw: float  # the estimator's confidence
-    calibrated: float  # probability that the answer is right
-    fitted_on: dict[
-        str, Any
-    ]  # model, dataset, estimator, and for a shipped one `n`, `ece`, `ece_calibrated`, `elsewhere`
+    """A confidence before and after calibration.
+
+    `raw` is the estimator's, `calibrated` the probability that the answer is right. `fitted_on` tells the calibrator's
+    model, dataset and estimator, and of a shipped one also `n`, `ece`, `ece_calibrated` and `elsewhere`.
+    """
+
+    raw: float
+    calibrated: float
+    fitted_on: dict[str, Any]
 
 
 def score(response: Any, calibrator: str | Path) -> CalibratedScore:

@@ -29,7 +29,7 @@ LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 PROBES = ("with the query#in_situ", "without the query#in_situ")  # whose prompts tell the tokens of the query
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}  # vLLM, SGLang; llama.cpp does so itself
-Request = dict[str, Any]
+BatchRequest = dict[str, Any]
 
 
 def served_file(spec: Model, dataset: str, kind: str, form: str = "") -> Path:
@@ -42,13 +42,13 @@ def served_file(spec: Model, dataset: str, kind: str, form: str = "") -> Path:
     return responses.parent / ".".join(filter(None, (dataset, form, kind, "jsonl")))
 
 
-def make_request(custom_id: str, body: Request, **more: Any) -> Request:
+def make_request(custom_id: str, body: BatchRequest, **more: Any) -> BatchRequest:
     return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": body, **more}
 
 
 def question_requests(
     spec: Model, model_name: str, names: tuple[str, str], examples: Iterable[Example], settings: Generation
-) -> Iterator[Request]:
+) -> Iterator[BatchRequest]:
     """Yield the request for each question. `names`: of model and dataset, the keys of its seed."""
     template = {"enable_thinking": spec.thinking} | ({"date_string": spec.date_string} if spec.date_string else {})
     decoding = {name: getattr(spec, name) for name in ("temperature", "top_p", "top_k", "min_p")}
@@ -67,7 +67,9 @@ def question_requests(
         yield make_request(example.example_id, body)
 
 
-def verification_requests(imported: ImportedResponses, asked: Mapping[str, Request]) -> dict[str, list[Request]]:
+def verification_requests(
+    imported: ImportedResponses, asked: Mapping[str, BatchRequest]
+) -> dict[str, list[BatchRequest]]:
     """Return the requests of both forms of P(True), for every question that has a response.
 
     Parameters
@@ -89,14 +91,14 @@ def verification_requests(imported: ImportedResponses, asked: Mapping[str, Reque
     return {"verify": standard, "in_situ": in_situ}
 
 
-def one_token(first: Request, messages: prompts.Messages, thinking: bool) -> Request:
+def one_token(first: BatchRequest, messages: prompts.Messages, thinking: bool) -> BatchRequest:
     """Return the body that asks for the next token alone; a model that thinks is asked to answer at once."""
     asked = {"model": first["model"], "messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
     template = first["chat_template_kwargs"] | ({"enable_thinking": False} if thinking else {})
     return asked | {"top_logprobs": LISTED, "chat_template_kwargs": template}
 
 
-def in_situ_request(name: str, first: Request, answered: str, thinking: bool) -> Request:
+def in_situ_request(name: str, first: BatchRequest, answered: str, thinking: bool) -> BatchRequest:
     """Return the request for the token after a response and the query.
 
     Templates drop the thinking from an assistant's message. A thinking model is therefore asked by text: `ask` puts
@@ -113,7 +115,7 @@ def in_situ_request(name: str, first: Request, answered: str, thinking: bool) ->
 # ---- files
 
 
-def read_requests(path: Path) -> dict[str, Request]:
+def read_requests(path: Path) -> dict[str, BatchRequest]:
     """Return the requests of a file by custom_id. Raise UserError for a line that is none."""
     lines = enumerate(read_bytes(path, where := relative_path(path)).splitlines(), 1)
     requests = [parse_json(line, where, number) for number, line in lines]
@@ -123,7 +125,7 @@ def read_requests(path: Path) -> dict[str, Request]:
         raise UserError(f"{where} has a line that is no request: remove the file and write it again") from None
 
 
-def write_requests(path: Path, requests: Iterable[Request], answers: Path) -> None:
+def write_requests(path: Path, requests: Iterable[BatchRequest], answers: Path) -> None:
     """Write a file of requests. Raise UserError if `answers` are there to a question that was asked otherwise."""
     asked = {request["custom_id"]: request for request in requests}
     before = read_requests(path) if path.exists() and answers.exists() else {}

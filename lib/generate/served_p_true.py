@@ -29,7 +29,7 @@ SIDES = [[form + word for form in FORMS] for word in "AB"]  # the spellings of e
 MOST_DIFFERING = 0.1  # share of in-situ prompts of another length, above which the server did something else
 
 
-class Verdict(LoggedToken):
+class VerificationAnswer(LoggedToken):
     """The answer to a request for one token, with the most probable ones at its place."""
 
     example_id: str  # with the form: `#verify`, `#in_situ`
@@ -53,7 +53,7 @@ def text_of(token: LoggedToken) -> str:
     return bytes(token.bytes).decode(errors="replace") if token.bytes else token.token
 
 
-def parse_verdict(data: bytes, file: str, number: int, _: str = "") -> Verdict | Response:
+def parse_verdict(data: bytes, file: str, number: int, _: str = "") -> VerificationAnswer | Response:
     """Return the verdict of a line; an empty response for a failed request. Raise UserError for any other line."""
     line, where = parse_json(data, file, number), f"{file}, line {number}"
     try:
@@ -67,13 +67,13 @@ def parse_verdict(data: bytes, file: str, number: int, _: str = "") -> Verdict |
         else:
             token = dict(logprobs["content"][0])
         told = (usage.get("prompt_tokens_details") or {}) | {"prompt_tokens": usage["prompt_tokens"]}
-        return validate(Verdict, told | token | {"example_id": name}, where)
+        return validate(VerificationAnswer, told | token | {"example_id": name}, where)
     except (LookupError, TypeError, AttributeError):
         remedy = "it must list `top_logprobs`, and tell `usage`"
         raise UserError(f"{where} is not the answer to a request for one token: {remedy}") from None
 
 
-def read_verdicts(imported: ImportedResponses, form: str) -> dict[str, Verdict]:
+def read_verdicts(imported: ImportedResponses, form: str) -> dict[str, VerificationAnswer]:
     """Return the verdicts in one form by custom_id. Raise UserError if they are about other responses than these."""
     spec, dataset = imported.spec, imported.dataset
     if not (path := served_file(spec, dataset, "responses", form)).exists():
@@ -96,7 +96,7 @@ class ServedVerification:
     """The verdicts that can be used, by form and example_id, the tokens of the query, and what is to be said."""
 
     imported: ImportedResponses
-    verdicts: Mapping[str, Mapping[str, Verdict]]
+    verdicts: Mapping[str, Mapping[str, VerificationAnswer]]
     query_tokens: int
     remarks: list[str]
 
@@ -157,7 +157,9 @@ class ServedVerification:
         return frame.astype({"standard_tokens": "Int64", "in_situ_tokens": "Int64"})
 
 
-def keep_continued(imported: ImportedResponses, verdicts: Mapping[str, Verdict], query: int) -> dict[str, Verdict]:
+def keep_continued(
+    imported: ImportedResponses, verdicts: Mapping[str, VerificationAnswer], query: int
+) -> dict[str, VerificationAnswer]:
     """Return the verdicts whose prompt goes on with the query after the response; none if a tenth does not."""
     responses = {name: imported.responses[name] for name in verdicts}
     before = {name: one.prompt_tokens + len(one.pieces) - one.ended for name, one in responses.items()}
@@ -165,7 +167,7 @@ def keep_continued(imported: ImportedResponses, verdicts: Mapping[str, Verdict],
     return kept if len(verdicts) - len(kept) <= MOST_DIFFERING * len(verdicts) else {}
 
 
-def option_logprobs(verdict: Verdict | None, spellings: list[str]) -> list[float]:
+def option_logprobs(verdict: VerificationAnswer | None, spellings: list[str]) -> list[float]:
     """Return the log-probability of each spelling; NaN without a verdict.
 
     One that is not listed is impossible. If all of an option are not, the first has the least that is listed.

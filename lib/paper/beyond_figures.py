@@ -22,7 +22,7 @@ from lib.store import PAIR
 CONTRAST = ["estimator", "method", "than", "than_method"]
 COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
-CHANCE = "chance 95% (calibrated scores)"
+CHANCE_LABEL = "chance 95% (calibrated scores)"
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
 
 # ---- all pairs at once
@@ -44,7 +44,7 @@ def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, st
             part, at = part.set_index("dataset").reindex(list(datasets)), np.arange(rows) + shift
             color, _, marker, _ = style.ESTIMATOR_STYLES[estimator]
             marker = "*" if method else marker
-            ax.barh(at, part["chance_high"], 0.19, color="0.85", label=CHANCE)
+            ax.barh(at, part["chance_high"], 0.19, color="0.85", label=CHANCE_LABEL)
             ax.hlines(at, part["low"], part["high"], color=color, linewidth=1)
             faces = ["white" if inside else color for inside in part["calibrated"].eq(True)]
             look: dict[str, Any] = {"facecolor": faces, "edgecolor": color, "linewidth": 0.8}

@@ -41,7 +41,7 @@ HALF_DIGIT = 0.0005  # half of the last decimal in the paper
 WITH_BOUNDS = ["value", "low", "high"]
 PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
 COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
-CHANCE = ["chance", "chance_high", "calibrated"]  # of `compare_with_chance`
+CHANCE_COLUMNS = ["chance", "chance_high", "calibrated"]  # of `compare_with_chance`
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
@@ -95,15 +95,15 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     """List every number of a run's tables with the paper's number from the same table.
 
     It has the difference, the paper's interval if any of its tables prints one for this quantity, whether the run's
-    number is inside, and beside an ECE what chance gives (CHANCE, from the frame `chance`).
+    number is inside, and beside an ECE what chance gives (CHANCE_COLUMNS, from the frame `chance`).
     """
     ours, printed = printed_numbers(here), printed_numbers(paper)
     intervals = printed.groupby(SHARED_KEY, dropna=False)[["low", "high"]].transform("last")
     printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
-    chance = here.frames.get("chance", pd.DataFrame(columns=[*RESULT_KEYS, *CHANCE]))
-    both = both.merge(chance[[*RESULT_KEYS, *CHANCE]], "left", RESULT_KEYS)
-    both.loc[both[["rate", "bins"]].notna().any(axis=1) | (both.source_model != ""), CHANCE] = None
+    chance = here.frames.get("chance", pd.DataFrame(columns=[*RESULT_KEYS, *CHANCE_COLUMNS]))
+    both = both.merge(chance[[*RESULT_KEYS, *CHANCE_COLUMNS]], "left", RESULT_KEYS)
+    both.loc[both[["rate", "bins"]].notna().any(axis=1) | (both.source_model != ""), CHANCE_COLUMNS] = None
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
     reasons = both[[*PAIR, *SOURCE]].map(find_foreign(here, paper).get).bfill(axis=1).iloc[:, 0]
     conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
@@ -117,7 +117,7 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
         estimator=both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
         difference=both["value"] - both["value_paper"],
     )
-    columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, *CHANCE, "verdict"]
+    columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, *CHANCE_COLUMNS, "verdict"]
     frame = both[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
