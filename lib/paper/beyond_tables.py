@@ -1,12 +1,12 @@
-"""Tables beyond the paper, of tokens and of selective prediction. They count in no finding or number of the paper."""
+"""Tables beyond the paper: tokens, selective prediction, 04b. They count in no finding or number of the paper."""
 
 import pandas as pd
 
 from lib.analysis.results import Results
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.paper import cells
-from lib.paper.booktabs import Table
-from lib.paper.cells import estimators_shown, lines, pair_lines, place, set_table
+from lib.paper.booktabs import ReportRecords, Table
+from lib.paper.cells import estimators_shown, label_rows, lines, pair_lines, place, set_table
 from lib.score.estimators import ESTIMATORS
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
@@ -56,3 +56,9 @@ def selective(results: Results) -> Table:
     bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "brier", *precisions]), *PAIR, "column")
     spec = " ".join(["lll", "c" * len(RAW_LABELS), "c" * len(AFTER_ISOTONIC), "c" * len(precisions)])
     return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title)
+
+
+def list_ablation(here: Results) -> ReportRecords:
+    """List the results of 04b by pair and arm, with the run's labels; empty if it was not run."""
+    frame = label_rows(here.frames.get("ablation", pd.DataFrame()), here.models, here.datasets)
+    return ReportRecords(frame, frame.round(3))

@@ -1,5 +1,5 @@
 """What 08 and 09 tell the report beside tables, figures and claims: each number beside the paper's, verdicts under
-other choices, ablations, notes.
+other choices, notes.
 
 Only the paper's own models, with its sampling and its questions, can reproduce the paper. Numbers of other models are
 not compared.
@@ -19,7 +19,7 @@ from lib.analysis.run_results import Signals, calibration_frames, interpret_sign
 from lib.calibrate.experiments import SOURCE
 from lib.paper import beyond_tables, tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
-from lib.paper.cells import HEADLINE, label_rows, mark_calibrated
+from lib.paper.cells import label_rows
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.verdicts import Verdict, judge_all
 from lib.params import EvaluationChoices
@@ -27,7 +27,6 @@ from lib.paths import UserError
 from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import answer_coverage
-from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 BUILDERS = vars(tables) | vars(beyond_tables)
@@ -45,32 +44,6 @@ CHANCE_COLUMNS = ["chance", "chance_high", "calibrated"]  # of `compare_with_cha
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
-
-# ---- the answer first
-
-
-def headline_errors(here: Results) -> pd.DataFrame:
-    """Return the ECE of each pair's HEADLINE scores (`score`): the frame `chance` of the results, which has the columns
-    of `compare_with_chance`, with the 95% interval (low, high).
-    """
-    constants = here.frame("selective_scores", estimator=BASE)
-    intervals = pd.concat([here.frame("result_isotonic"), constants], ignore_index=True)
-    shown = here.frame("chance").merge(intervals[[*RESULT_KEYS, "low", "high"]], "left", RESULT_KEYS)
-    shown["score"] = [HEADLINE.get(key) for key in zip(shown.estimator, shown["method"], strict=True)]
-    return shown.dropna(subset="score")
-
-
-def list_overview(here: Results) -> ReportRecords:
-    """List the `headline_errors`, with the accuracy of the pair and the AUROC of each score."""
-    ranks = here.frame("selective_scores", metric="auroc").rename(columns={"value": "auroc"})
-    right = here.frame("result_estimation", metric="acc").rename(columns={"value": "accuracy"})
-    frame = headline_errors(here).merge(ranks[[*RESULT_KEYS[:4], "auroc"]], "left").merge(right[[*PAIR, "accuracy"]])
-    frame = label_rows(frame, here.models, here.datasets).sort_values(PAIR, kind="stable")
-    frame = frame.astype(dict.fromkeys(("low", "high", "auroc", "accuracy"), float))
-    shown = frame.assign(text=mark_calibrated(frame), accuracy=frame.accuracy.round(3))
-    shown = shown.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")[list(HEADLINE.values())]
-    return ReportRecords(frame, shown.reset_index().rename_axis(columns=None))
-
 
 # ---- numbers
 
@@ -211,15 +184,6 @@ def list_changed_verdicts(records: pd.DataFrame) -> ReportRecords:
     changed = records.loc[records.flips, ["choice", "finding", "here", "then"]]
     none = pd.DataFrame([{"choice": "any of them", "finding": "none changes"}])
     return ReportRecords(records, changed if len(changed) else none)
-
-
-# ---- ablations
-
-
-def list_ablation(here: Results) -> ReportRecords:
-    """List the results of 04b by pair and arm, with the run's labels; empty if it was not run."""
-    frame = label_rows(here.frames.get("ablation", pd.DataFrame()), here.models, here.datasets)
-    return ReportRecords(frame, frame.round(3))
 
 
 # ---- notes on all tables
