@@ -40,7 +40,7 @@ def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
     tokens = pd.DataFrame({"logprob": [], "correct": []})
     drawn = [
         figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m"),
-        figures.reliability_panels({}), figures.draw_learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
+        figures.draw_learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
         beyond_figures.answer_density(tokens),
     ]  # fmt: skip
     assert all(figure.save("png").startswith(b"\x89PNG") for figure in drawn)
@@ -49,7 +49,7 @@ def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
 
 def test_bins_of_few_rows_are_counted_and_not_drawn():
     """The bin of four rows has a bar, and no point."""
-    canvas = figures.reliability_panels({"": bins()}).canvas
+    canvas = figures.calibration_analysis({"": bins()}).canvas
     diagram, below = canvas.axes
     (points,) = (part for part in diagram.collections if isinstance(part, PathCollection))
     assert points.get_offsets().tolist() == [[0.95, 0.75]] and [bar.get_height() for bar in below.patches] == [4, 96]
