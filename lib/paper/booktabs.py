@@ -20,7 +20,9 @@ from latex2mathml.converter import convert
 
 from lib.paths import show_hidden
 
-OF_PAPER, BEYOND = yaml.safe_load(Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")).values()
+OF_PAPER, BEYOND, CHOICES = yaml.safe_load(
+    Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")
+).values()
 CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
 
 # ---- LaTeX

@@ -9,12 +9,13 @@ from lib import random_streams
 from lib.analysis import multi_pass_statistics
 from lib.paper import beyond_figures, figures
 from lib.paper.cells import HEADLINE
+from lib.score import metrics
 
 
-def bins(accuracy=(0.5, 0.75)):
-    """Two bins of 4 and of 96 rows."""
-    columns = {"lower": [0.1, 0.9], "upper": [0.2, 1.0], "count": [4, 96], "confidence": [0.15, 0.95]}
-    return pd.DataFrame(columns | {"accuracy": accuracy})
+def bins():
+    """Two bins: 2 of 4 rows are right, and 72 of 96."""
+    correct = np.repeat([True, False, True, False], [2, 2, 72, 24])
+    return metrics.reliability_diagram(np.repeat([0.15, 0.95], [4, 96]), correct)
 
 
 # ---- reliability
@@ -22,8 +23,8 @@ def bins(accuracy=(0.5, 0.75)):
 
 def test_reliability_after_guo():
     """ECE by hand: .04 * .35 + .96 * .2 = .206."""
-    assert figures.ece_of_bins(bins()) == pytest.approx(0.206)
-    assert figures.ece_of_bins(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
+    diagram, _ = figures.calibration_analysis({"": bins()}).canvas.axes
+    assert diagram.get_title("left") == "raw\nECE .206"
 
 
 def test_intervals_are_wilsons():
