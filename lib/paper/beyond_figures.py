@@ -32,7 +32,7 @@ MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend
 def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE of each pair's HEADLINE scores with their 95% intervals, a panel per model {name: label}.
 
-    `errors` is from `headline.headline_errors`. A gray bar ends at the 95th percentile of the ECE of perfectly
+    `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95th percentile of the ECE of perfectly
     calibrated scores. A hollow marker lies within it.
     """
     rows = len(datasets)
