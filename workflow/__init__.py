@@ -22,5 +22,6 @@ report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
 check           preflight check: machine, disk, access, models
+ask             ask a model that only a server has
 machine         the lock of a run, programs and GPUs of this machine, and the memory that a model needs
 """

@@ -72,7 +72,7 @@ def execute_command(args: Namespace) -> int:
     if args.verb == "check":
         return check.main(run)
     if args.verb in ("requests", "ask"):
-        return import_module(f"workflow.{args.verb}").main(run, args)  # slow to import, and other verbs do not need it
+        return import_module("workflow.ask").main(run, args)  # slow to import, and other verbs do not need it
     if (code := make(args, run)) or args.dry_run:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():

@@ -8,7 +8,7 @@ because half of a response would silently have another answer or confidence.
 import codecs
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,41 +50,49 @@ class Response:
     token_ids: list[int] = field(default_factory=list)  # with the end token, if any
     pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds
     logprobs: list[float] = field(default_factory=list)  # (n,) their log-probabilities, nats
+    listed: dict[str, float] = field(default_factory=dict)  # of a single token: the most probable texts there, nats
     ended: bool = False  # whether the last piece is an end token
     thought: bool = False  # whether it begins with thinking, as far as the line tells
     finish_reason: str = "stop"  # or length
     remarks: list[str] = field(default_factory=list)  # what is unusual about it, as said of several
     prompt_tokens: int = 0  # as the server counted them; 0 where it does not tell
+    cached_tokens: int | None = None  # of these, from the server's cache; None where it does not tell
 
     @property
     def empty(self) -> bool:
         return not (self.text or self.token_ids or self.pieces)
 
 
-def read_response_file(path: Path, dataset: str, parse: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Return the responses of a file to the questions of a dataset, by example_id; `parse`: as `parse_response`.
+def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
+    """Return the responses of a file to the questions of a dataset, by example_id.
 
     Raise UserError, with the line number, for a line that cannot be read whole and for a question with two responses.
     An empty response, as of a failed request, may be repeated on another line.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Response] = {}
     name = relative_path(path)
     for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
-        response = (parse or parse_response)(data, name, number, dataset) if data.strip() else None
-        if response and (response.example_id not in found or found[response.example_id].empty):
-            found[response.example_id] = response
-        elif response and not response.empty:
-            raise UserError(f"{name}, line {number}: '{response.example_id}' has been answered before")
+        line = parse_line(data, name, number) if data.strip() else None
+        if line and line.dataset in (None, dataset):
+            response = build_response(line, where := f"{name}, line {number}")
+            if response.example_id not in found or found[response.example_id].empty:
+                found[response.example_id] = response
+            elif not response.empty:
+                raise UserError(f"{where}: '{response.example_id}' has been answered before")
     return found
 
 
-def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Response | None:
-    """Return the response of a line, or None if the line is of another dataset."""
+def parse_response(data: bytes, file: str, number: int = 1) -> Response:
+    """Return the response of a line, such as the answer of a server."""
+    return build_response(parse_line(data, file, number), f"{file}, line {number}")
+
+
+def parse_line(data: bytes, file: str, number: int) -> "ResponseLine":
+    """Return the fields of a line, of either form."""
     where, raw = f"{file}, line {number}", parse_json(data, file, number)
     if not isinstance(raw, dict):
         raise UserError(f'{where} must be an object: {{"example_id": ..., "text": ...}}')
-    line = validate(ResponseLine, unwrap_batch(raw, where) if "custom_id" in raw else drop_other_fields(raw), where)
-    return build_response(line, where) if line.dataset in (None, dataset) else None
+    return validate(ResponseLine, unwrap_batch(raw, where) if "custom_id" in raw else drop_other_fields(raw), where)
 
 
 # ---- the fields of a line
@@ -140,7 +148,10 @@ class ResponseLine(Strict):
     token_ids: list[int] | None = None
     logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
-    prompt_size: int = 0  # tokens of the prompt, in a batch
+    # of a batch line
+    listed: list[LoggedToken] = []  # the most probable tokens in place of a single one
+    prompt_size: int = 0  # tokens of the prompt
+    cached_size: int | None = None  # of these, from the server's cache
 
 
 def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
@@ -161,13 +172,31 @@ def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
         if not body or answer.get("status_code") not in (200, None):
             return line | {"finish_reason": "failed"}
         (choice,) = [body["choices"]] if isinstance(body["choices"], dict) else body["choices"]  # SGLang writes one
-        message, told = choice["message"], {name: choice.get(name) for name in ("logprobs", "finish_reason")}
-        thinking = message.get("reasoning_content") or message.get("reasoning")
-        told |= {"prompt_size": (body.get("usage") or {}).get("prompt_tokens", 0)}
-        return line | told | {"text": message.get("content"), "reasoning_content": thinking}
+        choice = choice if "message" in choice else wrap_completion(choice)
+        message, logprobs, usage = choice["message"], choice.get("logprobs"), body.get("usage") or {}
+        tokens = (logprobs or {}).get("content") or []
+        return line | {
+            "text": message.get("content"),
+            "reasoning_content": message.get("reasoning_content") or message.get("reasoning"),
+            "logprobs": logprobs,
+            "finish_reason": choice.get("finish_reason"),
+            "listed": tokens[0].get("top_logprobs") or [] if len(tokens) == 1 else [],
+            "prompt_size": usage.get("prompt_tokens", 0),
+            "cached_size": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        }
     except (LookupError, TypeError, ValueError, AttributeError):
         remedy = "ask /v1/chat/completions, with `n: 1`"
         raise UserError(f"{where}: its 'response' is not one chat completion: {remedy}") from None
+
+
+def wrap_completion(choice: dict[str, Any]) -> dict[str, Any]:
+    """Return one token of /v1/completions as chat completions have it. vLLM has arrays there, llama.cpp has not."""
+    logprobs = choice["logprobs"]
+    if "content" not in logprobs:
+        (token,), (logprob,), (tops,) = (logprobs[name] for name in ("tokens", "token_logprobs", "top_logprobs"))
+        listed = [{"token": text, "logprob": value} for text, value in tops.items()]
+        logprobs = {"content": [{"token": token, "logprob": logprob, "top_logprobs": listed}]}
+    return choice | {"message": {"content": choice["text"]}, "logprobs": logprobs}
 
 
 # ---- a response
@@ -202,11 +231,13 @@ def build_response(line: ResponseLine, where: str) -> Response:
         token_ids=line.token_ids or [],
         pieces=told,
         logprobs=logprobs,
+        listed={decode([one])[0]: one.logprob for one in sorted(line.listed, key=lambda one: one.logprob)},
         ended=ended and not cut,
         thought=bool(thinking or line.reasoning_content) or CLOSING_TAG in "".join([*kept, text]),
         finish_reason="stop" if stopped else "length",
         remarks=[UNFINISHED] * unfinished + [CUT] * cut + [MARKED] * marked,
         prompt_tokens=line.prompt_size,
+        cached_tokens=line.cached_size,
     )
 
 
@@ -226,7 +257,7 @@ def align(pieces: list[str], thinking: str, text: str, stopped: bool) -> list[st
     if "".join(pieces).strip() == text.strip() and not thinking:
         return pieces
     tag = f"(?:{CLOSING_TAG})" + "?" * (not text)  # of a thinking that may not have ended
-    before = rf"(?:<think>)?\s*{re.escape(thinking.strip())}\s*{tag}" if thinking else f"(?s:.*?{CLOSING_TAG})?"
+    before = rf"(?:<think>)?\s*{re.escape(thinking.strip())}\s*{tag}" if thinking else f"(?s:.*?{CLOSING_TAG}|<think>)?"
     pattern, runs = rf"\s*{before}\s*{re.escape(text.lstrip())}", re.compile("[^\0-\x7f]+")
     for filled in (pieces, [piece or HALF for piece in pieces]):
         joined, exact = "".join(filled), pattern
