@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from lib import stored_columns
 from lib.files import sha256, write_atomically
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path
+from lib.stored_columns import KEYS
 
-KEYS = [column.name for column in stored_columns.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
