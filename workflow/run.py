@@ -21,7 +21,7 @@ from pathlib import Path
 from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, downloads, finding, fresh, hub, machine, slurm
+from workflow import check, cli, finding, fresh, hub, machine, slurm
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -162,10 +162,10 @@ def models_of(jobs: list[Job]) -> list[str]:
 def prepare_models(run: Run, jobs: list[Job]) -> None:
     """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
     models = models_of(jobs)
-    waiting = [name for name in models if downloads.is_elsewhere(params.load_model_config(name))]
+    waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
     check.refuse_unusable(run, [name for name in models if name not in waiting])
-    downloads.install_vllm(run, jobs)
-    downloads.fetch(models)
+    machine.install_vllm(run, jobs)
+    hub.fetch(models)
     check.refuse_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
 
