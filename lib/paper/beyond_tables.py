@@ -8,7 +8,7 @@ from lib.paper import cells
 from lib.paper.booktabs import ReportRecords, Table
 from lib.paper.cells import estimators_shown, label_rows, lines, pair_lines, place, set_table
 from lib.score.estimators import ESTIMATORS
-from lib.score.proper_scores import BASE
+from lib.score.evaluation import BASE
 from lib.store import PAIR
 
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
 
 from lib.calibrate.calibrators import METHODS
-from lib.score.proper_scores import BASE
+from lib.score.evaluation import BASE
 
 P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper

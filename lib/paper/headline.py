@@ -5,8 +5,7 @@ import pandas as pd
 from lib.analysis.results import Results
 from lib.paper.booktabs import ReportRecords
 from lib.paper.cells import HEADLINE, label_rows, mark_calibrated
-from lib.score.bootstrap import RESULT_KEYS
-from lib.score.proper_scores import BASE
+from lib.score.evaluation import BASE, RESULT_KEYS
 from lib.store import PAIR
 
 

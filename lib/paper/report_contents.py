@@ -24,8 +24,8 @@ from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.verdicts import Verdict, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import UserError
-from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ESTIMATORS
+from lib.score.evaluation import RESULT_KEYS
 from lib.score.interpretation import answer_coverage
 from lib.store import PAIR
 
