@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, local_path, public_path
-from workflow import hub
 from workflow.fingerprint import (
     checksum,
     code_cells,
@@ -106,19 +105,15 @@ def read_source(path: str) -> str:
 def key_of_rows(job: Job, content: Parts) -> str:
     """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): `--force`, and the code
     unless rows survive its changes. It is empty if that is nothing."""
-    names = [name for name in content if name.startswith("code ") and not tolerates_code_change(job)]
-    counted = {name: content[name] for name in [*names, "forced"] if name in content}
+    counted = {name: value for name, value in content.items() if name.startswith(("code ", "forced"))}
+    counted = {name: value for name, value in counted.items() if not tolerates_changes(job, [name])}
     return digest_of(counted)[:16] if counted else ""
 
 
-def is_local(job: Job) -> bool:
-    """Whether model and dataset of a job are local files, so that the job does not need the Hub."""
-    return not any(hub.is_on_hub(params.LOADERS[kind](name)) for kind, name in params.names_mentioned(job.parameters))
-
-
-def tolerates_code_change(job: Job) -> bool:
-    """Whether the outputs of a job survive a change of code."""
-    return job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+def tolerates_changes(job: Job, changed: list[str]) -> bool:
+    """Whether the outputs of a job survive the change of these parts of its key, which is of code alone."""
+    keeps = job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+    return keeps and all(name.startswith("code ") for name in changed)
 
 
 # ---- records ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,6 @@ from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
 from workflow import finding, machine, slurm
 from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run
-from workflow.progress import say
-from workflow.rules import NOTEBOOKS
 
 
 def plan(args: Namespace) -> Run:
@@ -44,8 +42,6 @@ def choose_values(args: Namespace) -> dict:
         values |= {name: type(value)() for name, value in values.items() if params.kind_of(name) in params.LOADERS}
         return values | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
-    if args.verb in (REPLAY, "verify"):
-        values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"])
     for kind, load in params.LOADERS.items():
         chosen = values[f"{kind}s"]
         for name, value in values.items():  # single figures show what is there
@@ -57,6 +53,8 @@ def choose_values(args: Namespace) -> dict:
             label = load(validate_name(kind, name)).label
             if (first := by_label.setdefault(label, name)) != name:
                 raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
+    if args.verb in (REPLAY, "verify"):
+        check_signals(args.profile, values)
     return values
 
 
@@ -74,26 +72,17 @@ def validate_name(kind: str, name: str) -> str:
 LIST = "SHA256SUMS"  # in artifacts/shipped/<run>/, in git: `sha256sum -c` does the same
 
 
-def shipped_datasets(profile: str, models: list[str], datasets: list[str]) -> list[str]:
-    """Return the datasets with shipped signals of all models; print the others. Raise UserError if there are none."""
-    where = f"{SHIPPED}/{profile}"
-    paths = [path for row in NOTEBOOKS if row.runs_model and not row.optional for path in row.writes]
-
-    def is_shipped(dataset: str) -> bool:
-        files = [path.format(model=model, dataset=dataset) for path in paths for model in models]
-        return all((ROOT / where / file).exists() for file in files)
-
-    if not (there := list(filter(is_shipped, datasets))):
-        names = ", ".join(models)
-        raise UserError(f"no signals of {names} are shipped in {where}/: ./run_all.sh {profile} computes them")
-    if absent := [dataset for dataset in datasets if dataset not in there]:
-        say(f"{', '.join(absent)}: not shipped yet, left out")
-    return there
+def check_signals(profile: str, values: dict) -> None:
+    """Raise UserError if a replay of the profile would lack shipped signals."""
+    for job in Run(f"{REPLAY}-{profile}", values).jobs:
+        for path in job.inputs:
+            if path.startswith(SHIPPED) and not (ROOT / path).exists():
+                raise UserError(f"{path} is not shipped: ./run_all.sh {profile} computes it")
 
 
-def check_shipped_files(run: str) -> None:
+def check_shipped_files(profile: str) -> None:
     """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
-    where = f"{SHIPPED}/{run}"
+    where = f"{SHIPPED}/{profile}"
     folder = ROOT / where
     if not (folder / LIST).is_file():
         return

@@ -79,7 +79,7 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
 ]
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
-    "preload.py": 'HEAVY = ""  # its notebooks import no torch',
+    "notebook.py": 'HEAVY = ""  # its notebooks import no torch',
     "check.py": "from lib.tasks import datasets\n\n"
     "def refuse_unusable(run, names):  # its models are none\n"
     "    for name in run.values['datasets'] if names else []:\n"
