@@ -38,8 +38,9 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
 
 
-def digest(*texts: str) -> str:
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+def digest(content: object) -> str:
+    """Return the SHA-256 of what JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def checksum(path: str) -> str | None:
@@ -50,8 +51,8 @@ def checksum(path: str) -> str | None:
     state = place.stat()
     if state.st_size < BIG:
         return sha256(place)
-    identity = (place, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
-    memory = ROOT / "artifacts" / ".checksums" / digest(*map(str, identity))
+    identity = (str(place), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+    memory = ROOT / "artifacts" / ".checksums" / digest(identity)
     if not memory.is_file():
         value = sha256(place)
         write_atomically(memory, lambda scratch: scratch.write_text(value))
@@ -66,7 +67,7 @@ def semantic_checksum(path: str) -> str | None:
     if value is None or not isinstance(facts, dict):  # its reader reports a damaged manifest
         return value
     facts = {name: fact for name, fact in facts.items() if name not in ("sha256", "code") and not COST.search(name)}
-    return digest(value, json.dumps(facts, sort_keys=True))
+    return digest([value, facts])
 
 
 # ---- code

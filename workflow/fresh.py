@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lib.paths import ROOT, UserError
-from workflow.fingerprint import read_json, write_json
-from workflow.keys import changed_parts, digest_of, is_intact, key_parts, read_record, tolerates_changes
+from workflow.fingerprint import digest, read_json, write_json
+from workflow.keys import changed_parts, is_intact, key_parts, read_record, tolerates_changes
 from workflow.pipeline import Job, Run
 
 
@@ -49,9 +49,6 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     """Return the verdict on one job, given those upstream, of which some may be yet to run. No file changes."""
     current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
     waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
-    absent = [path for path in job.inputs if not (ROOT / current_paths.get(path, path)).is_file()]
-    if absent and not waits_for:
-        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
     record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
     changed = changed_parts(record, content) if record else []
     if waits_for:  # nothing is known yet of the inputs
@@ -59,7 +56,7 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     if record and is_intact(record) and (not changed or tolerates_changes(job, changed)):
         return Verdict(job, "waits", waits_for[0]) if waits_for else Verdict(job, "kept" if changed else "fresh", why)
-    source = ROOT / job.run.folder / "stale" / digest_of(content)
+    source = ROOT / job.run.folder / "stale" / digest(content)
     if not waits_for and (earlier := read_record(source / job.record, job)) and is_intact(earlier, source):
         return Verdict(job, "restored", source=source)
     if "forced" in changed:

@@ -24,6 +24,7 @@ from unittest import mock
 
 from lib.paths import ROOT, UserError, first_line
 from workflow import fresh, hub, keys, machine, notebook, slurm
+from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
 from workflow.progress import Board, describe_system_error, redact_paths
 
@@ -35,12 +36,9 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     """Have the libraries imported in another process, while this one prepares the models."""
     if not CAN_FORK or not jobs:
         return
-    heavy = notebook.HEAVY if any(job.model and not job.gpus for job in jobs) else ""
-    own = {
-        notebook.VARIABLE: f"{notebook.JUPYTER} {notebook.LIGHT} {heavy}",
-        "TMPDIR": str(scratch),
-        "JE_ARROW_MALLOC_CONF": "background_thread:false",
-    }
+    runs_model = any(job.model and not job.gpus for job in jobs)
+    imports = notebook.KERNEL["imports"]["every notebook"] + notebook.KERNEL["imports"]["with a model"] * runs_model
+    own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])
     with mock.patch.dict(os.environ, notebook.fixed_environment(run.jobs[-1]) | own):
@@ -169,7 +167,7 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
     """Execute a job's notebook, export what it shows, and write the record. The job without a notebook writes the
     report."""
     parts, outputs = keys.key_parts(job), job.outputs
-    tell("start", key=keys.digest_of(parts))
+    tell("start", key=digest(parts))
     if job.notebook.module:
         from workflow.report import write_report  # slow to import, as what exports
 
@@ -177,7 +175,7 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
     else:
         nb = notebook.execute(job, parts, scratch, tell)
         outputs += job.extra_outputs
-        if job.notebook.reports:
+        if job.exported:
             outputs += export_outputs(job, nb)
     keys.write_record(job, parts, outputs)
 

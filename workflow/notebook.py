@@ -7,7 +7,6 @@ module, and with it the libraries, once per run. It forks a process for each job
 import asyncio
 import ctypes
 import gc
-import io
 import json
 import logging
 import os
@@ -16,27 +15,22 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from lib import params
+from lib.files import read_yaml
 from lib.paths import ROOT, UserError
 from workflow import keys
 from workflow.pipeline import PUBLISHED, Job
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 VARIABLE = "CALIBRATION_PRELOAD"  # the modules to import, separated by spaces; set for the fork server alone
-JUPYTER = """papermill nbclient nbformat jupyter_client.ioloop ipykernel.kernelapp ipykernel.ipkernel
-    IPython.core.completerlib matplotlib_inline.config psutil pydantic yaml filelock"""
-# What the notebooks import, without and with a model. A job imports what is missing here by itself, only later.
-LIGHT = """pandas pyarrow.parquet jinja2 latex2mathml.converter nbconvert.exporters tokenizers.decoders seaborn
-    matplotlib.figure matplotlib.style scipy.stats scipy.optimize scipy.interpolate sklearn.isotonic
-    sklearn.linear_model sklearn.preprocessing huggingface_hub.file_download"""
-HEAVY = """torch.utils.flop_counter transformers.masking_utils transformers.generation.utils
-    transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto
-    transformers.models.llama.modeling_llama transformers.models.qwen3.modeling_qwen3"""
+KERNEL = read_yaml(Path(__file__).with_name("kernel.yaml"))
 PARENT_DEATH = 1  # of Linux's prctl
 
 
@@ -46,34 +40,13 @@ class Failure(Exception):
 
 # ---- environment -----------------------------------------------------------------------------------------------
 
-# Segments that grow can be reused by batches of any shape, while caches grow at every step.
-GPU_ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-# Freed memory is reused by the next layer: getting it from the system again would take 10% to 25% of a forward pass.
-# Blocks above 32 MB go back to the system, to avoid fragmentation.
-CPU_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
-
 
 def fixed_environment(job: Job) -> dict[str, str]:
-    """Return the environment variables that libraries read at import. The user's own settings of an allocator stay.
-    The hub is not asked: what a job needs of it was fetched before."""
-    allocator = GPU_ALLOCATOR if job.gpus else CPU_ALLOCATOR
+    """Return the environment variables that libraries read at import."""
+    allocator = KERNEL["allocators"]["gpu" if job.gpus else "cpu"]
     is_set = any(name in os.environ for name in (*allocator, "PYTORCH_CUDA_ALLOC_CONF"))
-    return {
-        **{f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")},
-        **({} if is_set else allocator),
-        "PYTHONPATH": str(ROOT),
-        "PYTHONHASHSEED": "0",
-        "PYTHONUTF8": "1",
-        "SOURCE_DATE_EPOCH": "0",  # the same date in every PDF
-        "TOKENIZERS_PARALLELISM": "false",
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "TQDM_DISABLE": "1",
-        "JUPYTER_PREFER_ENV_PATH": "1",
-    }
+    threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+    return {**KERNEL["environment"], **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
 
 
 def set_environment(job: Job, parts: keys.Parts, scratch: Path) -> None:
@@ -164,18 +137,11 @@ if IS_FORKED:
 # ---- execution -------------------------------------------------------------------------------------------------
 
 
-class Progress(io.TextIOBase):
-    """The file to which papermill writes the stdout of cells; lines that begin with 'shard' become events."""
-
-    def __init__(self, tell: Tell):
-        self.tell, self.rest = tell, ""
-
-    def write(self, text: str) -> int:
-        *lines, self.rest = (self.rest + text).split("\n")
-        for line in lines:
-            if line.startswith("shard"):
-                self.tell("progress", text=line.strip())
-        return len(text)
+def tell_shards(tell: Tell, text: str) -> None:
+    """Report the lines of a cell's stdout that begin with 'shard'; others are read in the executed notebook."""
+    for line in text.splitlines():
+        if line.startswith("shard"):
+            tell("progress", text=line.strip())
 
 
 def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
@@ -197,7 +163,7 @@ def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
         "cwd": "notebooks",
         "request_save_on_cell_execute": not job.notebook.exports,  # whose outputs have some megabytes
         "progress_bar": False,
-        "stdout_file": Progress(tell),
+        "stdout_file": SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None),
         "start_timeout": 120,
         # cells tagged `run` need one, and `published` is none
         "skip_cells_with_tag": "run" if job.run.name == PUBLISHED else "skip-execution",
@@ -214,13 +180,9 @@ def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
         raise Failure(f"{job.executed}: the kernel died, most likely out of memory: {remedy}") from None
 
 
-def top_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:500]
-
-
 def cell_failure(job: Job, error) -> Exception:
     """Return the failure for a cell that raised; a UserError has its own message."""
+    source, said = (text.strip().partition("\n")[0][:500] for text in (error.source, error.evalue))
     if error.ename == "UserError":
-        return UserError(top_line(error.evalue))
-    place = f"cell [{error.exec_count}] `{top_line(error.source)}`"
-    return Failure(f"{job.executed} failed in {place}: {error.ename}: {top_line(error.evalue)}")
+        return UserError(said)
+    return Failure(f"{job.executed} failed in cell [{error.exec_count}] `{source}`: {error.ename}: {said}")

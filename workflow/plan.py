@@ -27,8 +27,6 @@ def plan(args: Namespace) -> Run:
         run = replace(run, cores=1, gpus=int(has_gpu), slurm=options)
     else:
         run = replace(run, gpus=len(machine.list_gpus()))
-    for job in run.jobs:
-        job.check()
     return run
 
 

@@ -16,8 +16,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
-          tempfile.gettempdir(): "(temporary)"}  # fmt: skip
-PLACES.setdefault(sys.base_prefix, "(Python)")  # warnings name its files
+          tempfile.gettempdir(): "(temporary)", sys.base_prefix: "(Python)"}  # fmt: skip
 
 
 def redact_paths(line: str) -> str:

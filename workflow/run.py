@@ -104,17 +104,18 @@ def make(args: Namespace, run: Run) -> int:
         verdicts = fresh.judge_all(run)
         todo = [verdict for verdict in verdicts if verdict.needs_run]
         jobs = [verdict.job for verdict in todo]
-        if models_of(jobs):
+        models = list(dict.fromkeys(job.model for job in jobs if job.model))
+        if models:
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
         if not run.slurm:
             start_fork_server(run, jobs, scratch)
-        prepare_models(run, jobs)
+        prepare_models(run, jobs, models)
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
         fresh.settle(run, verdicts)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = check.with_small(run, models_of(jobs))
+        run = check.with_small(run, models)
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
@@ -150,13 +151,8 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def models_of(jobs: list[Job]) -> list[str]:
-    return list(dict.fromkeys(job.model for job in jobs if job.model))
-
-
-def prepare_models(run: Run, jobs: list[Job]) -> None:
+def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> None:
     """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
-    models = models_of(jobs)
     waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
     check.refuse_unusable(run, [name for name in models if name not in waiting])
     machine.install_vllm(run, jobs)
@@ -196,8 +192,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
         Schedule(run, board, scratch).run_jobs()
     for _, text in reversed(board.failed.values()):  # the first failure last
         print_error(text)
-    codes = {code for code, _ in board.failed.values()}
-    return 2 if codes == {2} else int(bool(codes))
+    return min((code for code, _ in board.failed.values()), default=0)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,12 @@ from workflow.fingerprint import digest
 from workflow.machine import run_program
 from workflow.pipeline import Job, Run
 from workflow.progress import Board
-from workflow.rules import NOTEBOOKS, REPORT
+from workflow.rules import NOTEBOOKS
 
 POLL_SECONDS = 5  # between two looks at the jobs
 VISIBLE_SECONDS = 120  # until one node's files must be visible on another
 CANCEL_SECONDS = 60  # until canceled jobs must have ended
 LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
-ROWS = (*NOTEBOOKS, REPORT)
 
 
 # ---- the file of --slurm ---------------------------------------------------------------------------------------
@@ -38,14 +37,14 @@ ROWS = (*NOTEBOOKS, REPORT)
 
 def read_options(path: Path) -> dict[str, dict]:
     """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
-    content, names = read_yaml(path, path.name), ["all", *(row.name for row in ROWS)]
+    content, names = read_yaml(path, path.name), ["all", *(row.name for row in NOTEBOOKS)]
     content = content if isinstance(content, dict) else {"all": content}
     for name, options in content.items():
         if name not in names:
             raise UserError(f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}")
         if not isinstance(options, dict):
             raise UserError(f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`")
-    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in ROWS}
+    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in NOTEBOOKS}
 
 
 def requests_gpu(options: dict) -> bool:
@@ -113,7 +112,7 @@ def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     running = {name: number for number, (name, state) in queue.items() if state == "RUNNING"}
     for job in (job for job in jobs if job.name in running):
         starts = [event["key"] for event in read_events(job) if event["event"] == "start"]
-        if starts[-1:] == [keys.digest_of(keys.key_parts(job))]:
+        if starts[-1:] == [digest(keys.key_parts(job))]:
             taken[job.name] = running[job.name]
     cancel(run, [number for number in queue if number not in taken.values()])
     return taken

@@ -10,7 +10,7 @@ from test_fresh import complete, run_of
 
 from lib import params
 from lib.paths import UserError
-from workflow import jobs, keys, notebook, slurm
+from workflow import fingerprint, jobs, notebook, slurm
 from workflow.pipeline import Run
 from workflow.rules import NOTEBOOKS
 
@@ -96,7 +96,7 @@ def answers(monkeypatch):
 
 
 def test_what_the_cluster_refuses_is_one_line(answers):
-    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in slurm.ROWS})
+    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in slurm.NOTEBOOKS})
     slurm.check(run)
     assert len(answers.asked) == 1, "all ask for the same"
     answers.said["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
@@ -109,7 +109,7 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     first, second, third, *_ = run.jobs
     for job in (first, second):
         (inside.root / job.events).parent.mkdir(parents=True, exist_ok=True)
-    slurm.append_event(first, "start", key=keys.digest_of(slurm.keys.key_parts(first)))
+    slurm.append_event(first, "start", key=fingerprint.digest(slurm.keys.key_parts(first)))
     slurm.append_event(second, "start", key="of other code")
     name = slurm.name_prefix(run)
     queue = [f"7 RUNNING {name}{first.name}", f"8 RUNNING {name}{second.name}", f"9 PENDING {name}{third.name}"]
