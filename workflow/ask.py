@@ -32,7 +32,6 @@ from workflow.progress import say
 
 RETRIES = 5  # after a broken connection, 408, 409, 429 and 5xx; openai waits longer before each
 MOST_BYTES = 2**26  # of an answer
-OF_ONE_REQUEST = (400, 413, 422)  # statuses that need not concern other requests
 KEY = os.environ.get("OPENAI_API_KEY", "")
 REMEDIES = {
     None: "does it run there?",
@@ -43,10 +42,6 @@ REMEDIES = {
 }
 
 
-class ServerError(UserError):
-    """An error that concerns all requests."""
-
-
 def main(run: Run, args: Namespace) -> int:
     """Write the requests of every pair, or send them, and return the exit code."""
     if args.verb == "ask":
@@ -54,14 +49,15 @@ def main(run: Run, args: Namespace) -> int:
             for form in ("", *VERIFICATIONS):
                 requests, answers = served_files(run.specs[model], dataset, form)
                 if requests.exists() or not form:
-                    ask_for_missing(requests, answers, args.url, args.concurrent)
+                    ask_for_missing(requests, answers, dataset, args)
         return 0
     check_folders(run)
     for model, dataset in run.pairs:
-        requests, answers = write_requests(run, model, dataset, args.model_name or model)
-    batch = f"vllm run-batch -i {relative_path(requests)} -o {relative_path(answers)} --model NAME"
+        write_requests(run, model, dataset, args.model_name or model)
+    requests, answers = map(relative_path, served_files(run.specs[model], dataset))
     ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
     ask += f" --datasets {' '.join(run.values['datasets'])}" if args.datasets else ""
+    batch = f"vllm run-batch -i {requests} -o {answers} --model NAME"
     say(f"send each file: `{batch}`, a provider's batch service, or `{ask}`")
     return 0
 
@@ -85,15 +81,12 @@ def check_folders(run: Run) -> None:
                 raise UserError(f"{of_others}: set `responses` to a folder such as artifacts/served/")
 
 
-def write_requests(run: Run, model: str, dataset: str, model_name: str) -> tuple[Path, Path]:
-    """Write the questions, and both forms of P(True) if there are responses. Return the files of the questions."""
-    spec, examples = run.specs[model], select_examples(run, dataset)
-    asked = batch_requests.question_requests(
-        spec, model_name, (model, dataset), examples, params.Generation.of(run.values)
-    )
-    files = served_files(spec, dataset)
+def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
+    """Write the questions, and both forms of P(True) if there are responses."""
+    spec, examples, settings = run.specs[model], select_examples(run, dataset), params.Generation.of(run.values)
+    asked = batch_requests.question_requests(spec, model_name, (model, dataset), examples, settings)
     written = {"": asked}
-    if files[1].exists():
+    if served_files(spec, dataset)[1].exists():
         imported = ImportedResponses.read(spec, dataset, examples)
         say("\n".join(imported.describe_coverage()))
         written |= batch_requests.verification_requests(imported, {one["custom_id"]: one for one in asked})
@@ -101,13 +94,12 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> tuple
         path, answers = served_files(spec, dataset, form)
         batch_requests.write_requests(path, requests, answers)
         say(f"{relative_path(path)}: {len(requests)} requests")
-    return files
 
 
 # ---- the answers of a server
 
 
-def ask_for_missing(requests: Path, answers: Path, url: str, concurrent: int) -> None:
+def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
     asked, name = batch_requests.read_requests(requests), relative_path(answers)
     with answers.open("ab", buffering=0) as file:
@@ -116,10 +108,10 @@ def ask_for_missing(requests: Path, answers: Path, url: str, concurrent: int) ->
         except BlockingIOError:
             raise UserError(f"{name} is being written by another `ask`") from None
         end_last_line(answers)
-        found = read_response_file(answers, "")
-        kept = [key for key in asked if key in found and not found[key].empty]
-        unusable = asyncio.run(send(asked, kept, file, url, concurrent)) if len(kept) < len(asked) else []
-    say(f"{name}: {len(kept)} of {len(asked)} answered")
+        found = read_response_file(answers, dataset)
+        left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
+        unusable = asyncio.run(send(left, file, args.url, args.concurrent))
+    say(f"{name}: {len(asked) - len(unusable)} of {len(asked)} answered")
     if unusable:
         say(f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}")
 
@@ -134,36 +126,28 @@ def end_last_line(path: Path) -> None:
         os.truncate(path, path.stat().st_size - len(rest))
 
 
-async def send(
-    asked: dict[str, BatchRequest], kept: list[str], file: BinaryIO, url: str, concurrent: int
-) -> list[UserError]:
-    """Send the requests that are not in `kept`, append each answer to a file, and return why others can't be used.
+async def send(requests: list[BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
+    """Send requests, append each answer to a file, and return why others can't be used.
 
-    Raise an error that concerns all requests, as the first ones together do.
+    Raise the last problem where as many in a row have one as are sent at once: then it concerns all.
     """
-    base, unusable = f"{url.rstrip('/').removesuffix('/v1')}/v1", list[UserError]()
-    client = BoundedClient(follow_redirects=False)
-    api = openai.AsyncOpenAI(base_url=base, api_key=KEY or "none", max_retries=RETRIES, http_client=client)
-    left = iter([name for name in asked if name not in kept])
-    shown = tqdm(total=len(asked), initial=len(kept), disable=None)
+    root, client = url.rstrip("/").removesuffix("/v1"), BoundedClient(follow_redirects=False)
+    api = openai.AsyncOpenAI(base_url=root, api_key=KEY or "none", max_retries=RETRIES, http_client=client)
+    queue, unusable, in_a_row = iter(tqdm(requests, disable=None)), list[UserError](), list[UserError]()
 
     async def work() -> None:
-        for name in left:
+        for request in queue:
             try:
-                file.write(await fetch_line(api, asked[name]))
-                kept.append(name)
+                file.write(await fetch_line(api, request))
+                in_a_row.clear()
             except UserError as problem:
                 unusable.append(problem)
-                if isinstance(problem, ServerError) or (len(unusable) == concurrent and not kept):
+                in_a_row.append(problem)
+                if len(in_a_row) == min(concurrent, len(requests)):
                     raise
-            shown.update()
 
-    try:
-        async with api, asyncio.TaskGroup() as group:
-            for _ in range(concurrent):
-                group.create_task(work())
-    except BaseExceptionGroup as problems:
-        raise problems.exceptions[0] from None
+    async with api:
+        await asyncio.gather(*(work() for _ in range(concurrent)))
     return unusable
 
 
@@ -175,8 +159,8 @@ async def fetch_line(api: openai.AsyncOpenAI, request: BatchRequest) -> bytes:
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
     found = parse_response(line, where := f"the answer to '{name}'")
-    if found.text and not (found.pieces and (found.listed or body["max_tokens"] > 1)):
-        raise UserError(f"{where} has no log-probabilities: start the server so that it gives `top_logprobs`")
+    if found.text and not found.pieces:
+        raise UserError(f"{where} has no log-probabilities: start the server so that it gives `logprobs`")
     return line
 
 
@@ -191,15 +175,14 @@ async def render(api: openai.AsyncOpenAI, template: BatchRequest, model: str) ->
 
 
 async def post(api: openai.AsyncOpenAI, path: str, body: BatchRequest) -> dict[str, Any]:
-    """Return the JSON object of an answer. Raise UserError, as ServerError unless it concerns this request alone."""
-    url = str(api.base_url).removesuffix("/v1/") + path
+    """Return the JSON object of an answer. Raise UserError with the status and what to do."""
+    url = str(api.base_url).rstrip("/") + path
     try:
-        answer = parse_json(await api.post(url, body=body, cast_to=bytes), url)
+        answer = parse_json(await api.post(path, body=body, cast_to=bytes), url)
     except openai.APIError as error:
-        status = getattr(error, "status_code", None)
         said = first_line(error.__cause__ or error).replace(KEY or "\0", "***")
-        remedy = REMEDIES.get(status, "see the server's log")
-        raise (UserError if status in OF_ONE_REQUEST else ServerError)(f"{url}: {said}: {remedy}") from None
+        remedy = REMEDIES.get(getattr(error, "status_code", None), "see the server's log")
+        raise UserError(f"{url}: {said}: {remedy}") from None
     if not isinstance(answer, dict):
         raise UserError(f"{url} answers no JSON object: is it an OpenAI-compatible server?")
     return answer
@@ -214,6 +197,6 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         async for part in answer.aiter_bytes():
             data += part
             if len(data) > MOST_BYTES:
-                raise ServerError(f"an answer is longer than {MOST_BYTES / 1e6:.0f} MB")
+                raise UserError(f"an answer is longer than {MOST_BYTES / 1e6:.0f} MB")
         headers = {name: value for name, value in answer.headers.items() if name.startswith("retry-after")}
         return type(answer)(answer.status_code, headers=headers, content=bytes(data), request=request)

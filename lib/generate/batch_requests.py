@@ -16,6 +16,7 @@ from typing import Any
 
 from lib.files import parse_json, read_bytes, write_atomically
 from lib.generate.imported_responses import ImportedResponses
+from lib.generate.response_files import LISTED
 from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.paths import UserError, relative_path
@@ -25,9 +26,8 @@ from lib.tasks.answers import answer_start_char
 from lib.tasks.datasets import Example
 
 VERIFICATIONS = ("verify", "in_situ")  # the forms of P(True), as files and custom_ids name them
-LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
-PROBES = ("with the query#in_situ", "without the query#in_situ")  # whose prompts tell the tokens of the query
+PROBES = ("with the query", "without the query")  # whose prompts tell the tokens of the query
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}  # vLLM, SGLang; llama.cpp does so itself
 BatchRequest = dict[str, Any]
 
@@ -95,7 +95,9 @@ def verification_requests(
             continued = CONTINUE | {"chat_template_kwargs": template}
             in_situ.append(one_token(f"{name}#in_situ", first, messages=own, **continued))
     for name, query in zip(PROBES, (prompts.QUERY, ""), strict=True):
-        in_situ.append(one_token(name, first, messages=prompts.chat_messages(f"#### 7{query}", system=False)))
+        in_situ.append(
+            one_token(f"{name}#in_situ", first, messages=prompts.chat_messages(f"#### 7{query}", system=False))
+        )
     return {"verify": standard, "in_situ": in_situ}
 
 

@@ -34,6 +34,8 @@ ENDINGS = {
 }
 # other fields that may not be ignored
 OTHERS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason", "token_logprobs"]
+VERDICTS = ("#verify", "#in_situ")  # ends of custom_ids: requests for one token, in both forms of P(True)
+LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
@@ -50,7 +52,7 @@ class Response:
     token_ids: list[int] = field(default_factory=list)  # with the end token, if any
     pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds
     logprobs: list[float] = field(default_factory=list)  # (n,) their log-probabilities, nats
-    listed: dict[str, float] = field(default_factory=dict)  # of a single token: the most probable texts there, nats
+    listed: dict[str, float] = field(default_factory=dict)  # of a verdict, the most probable tokens' texts, nats
     ended: bool = False  # whether the last piece is an end token
     thought: bool = False  # whether it begins with thinking, as far as the line tells
     finish_reason: str = "stop"  # or length
@@ -110,21 +112,16 @@ class LoggedToken(Strict):
     bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # where there are some, they count
 
 
-class LoggedTokens(Strict):
-    """`logprobs` of a chat completion. The thinking stands apart where a server's parser took it out of the text."""
+def sort_tokens(value: Any) -> Any:
+    """Return `logprobs` by what they are of: the `content`, or the `reasoning` that a server's parser took out of it.
 
-    content: list[LoggedToken] | None = None
-    reasoning: list[LoggedToken] | None = None
-    refusal: Any = None
-
-
-def wrap_tokens(value: Any) -> Any:
-    """Return `logprobs` as chat completions wrap them. Raise ValueError for other forms."""
+    Raise ValueError for other forms than that of chat completions, and its list alone.
+    """
     given = value if isinstance(value, dict) else {"content": value}
     parts = {name.removesuffix("_content"): part for name, part in given.items() if part is not None}
     entries = [entry for part in parts.values() for entry in (part if isinstance(part, list) else [part])]
     whole = all(isinstance(entry, dict) and {"token", "logprob"} <= entry.keys() for entry in entries)
-    if not whole or parts.keys() - LoggedTokens.model_fields.keys():
+    if not whole or parts.keys() - {"content", "reasoning", "refusal"}:
         raise ValueError('is no list [{"token": ..., "logprob": ...}, ...]: ask /v1/chat/completions, which has it')
     return parts
 
@@ -146,12 +143,12 @@ class ResponseLine(Strict):
     text: Whole | None = None
     reasoning_content: Whole | None = None
     token_ids: list[int] | None = None
-    logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
+    logprobs: Annotated[dict[str, list[LoggedToken]], BeforeValidator(sort_tokens)] = {}
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
     # of a batch line
-    listed: list[LoggedToken] = []  # the most probable tokens in place of a single one
     prompt_size: int = 0  # tokens of the prompt
     cached_size: int | None = None  # of these, from the server's cache
+    listed: list[LoggedToken] = []  # of a verdict, the most probable tokens
 
 
 def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +161,10 @@ def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a batch line in our own form. A failed request gives no response."""
+    """Return a batch line in our own form. A failed request gives no response.
+
+    In a verdict, the token alone counts: llama.cpp also repeats the message that it continued.
+    """
     line = {"example_id": raw["custom_id"]}
     try:
         answer = {} if raw.get("error") else raw["response"] or {}
@@ -172,31 +172,25 @@ def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
         if not body or answer.get("status_code") not in (200, None):
             return line | {"finish_reason": "failed"}
         (choice,) = [body["choices"]] if isinstance(body["choices"], dict) else body["choices"]  # SGLang writes one
-        choice = choice if "message" in choice else wrap_completion(choice)
-        message, logprobs, usage = choice["message"], choice.get("logprobs"), body.get("usage") or {}
-        tokens = (logprobs or {}).get("content") or []
-        return line | {
-            "text": message.get("content"),
-            "reasoning_content": message.get("reasoning_content") or message.get("reasoning"),
-            "logprobs": logprobs,
-            "finish_reason": choice.get("finish_reason"),
-            "listed": tokens[0].get("top_logprobs") or [] if len(tokens) == 1 else [],
-            "prompt_size": usage.get("prompt_tokens", 0),
-            "cached_size": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
-        }
+        usage, logprobs = body.get("usage") or {}, choice.get("logprobs") or {}
+        line |= {"finish_reason": choice.get("finish_reason"), "prompt_size": usage.get("prompt_tokens", 0)}
+        if line["example_id"].endswith(VERDICTS):
+            (token,) = logprobs.get("content") or wrap_arrays(**logprobs)
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            return line | {"logprobs": [token], "listed": token["top_logprobs"], "cached_size": cached}
+        message = choice["message"]
+        thinking = message.get("reasoning_content") or message.get("reasoning")
+        return line | {"text": message.get("content"), "reasoning_content": thinking, "logprobs": logprobs}
     except (LookupError, TypeError, ValueError, AttributeError):
-        remedy = "ask /v1/chat/completions, with `n: 1`"
+        remedy = f"ask /v1/chat/completions, with `n: 1` and `top_logprobs: {LISTED}`"
         raise UserError(f"{where}: its 'response' is not one chat completion: {remedy}") from None
 
 
-def wrap_completion(choice: dict[str, Any]) -> dict[str, Any]:
-    """Return one token of /v1/completions as chat completions have it. vLLM has arrays there, llama.cpp has not."""
-    logprobs = choice["logprobs"]
-    if "content" not in logprobs:
-        (token,), (logprob,), (tops,) = (logprobs[name] for name in ("tokens", "token_logprobs", "top_logprobs"))
-        listed = [{"token": text, "logprob": value} for text, value in tops.items()]
-        logprobs = {"content": [{"token": token, "logprob": logprob, "top_logprobs": listed}]}
-    return choice | {"message": {"content": choice["text"]}, "logprobs": logprobs}
+def wrap_arrays(tokens: list, token_logprobs: list, top_logprobs: list, **_: Any) -> list[dict[str, Any]]:
+    """Return the tokens of /v1/completions, of which vLLM writes arrays, as chat completions list them."""
+    listed = [[{"token": text, "logprob": value} for text, value in tops.items()] for tops in top_logprobs]
+    columns = zip(tokens, token_logprobs, listed, strict=True)
+    return [dict(zip(("token", "logprob", "top_logprobs"), one, strict=True)) for one in columns]
 
 
 # ---- a response
@@ -206,8 +200,8 @@ def build_response(line: ResponseLine, where: str) -> Response:
     """Return the response of a line. Raise UserError if its fields do not tell the same."""
     if line.finish_reason == "lost":
         return Response(line.example_id, remarks=[LOST])
-    thinking, text, stopped = line.logprobs.reasoning or [], line.text or "", line.finish_reason == "stop"
-    tokens = [*thinking, *(line.logprobs.content or [])]
+    thinking, text, stopped = line.logprobs.get("reasoning", []), line.text or "", line.finish_reason == "stop"
+    tokens = [*thinking, *line.logprobs.get("content", [])]
     if line.token_ids is not None and (tokens or line.text is not None):
         raise UserError(f"{where}: a response is given as 'text', as 'token_ids' or as 'logprobs'")
     pieces = decode(tokens)
@@ -257,7 +251,7 @@ def align(pieces: list[str], thinking: str, text: str, stopped: bool) -> list[st
     if "".join(pieces).strip() == text.strip() and not thinking:
         return pieces
     tag = f"(?:{CLOSING_TAG})" + "?" * (not text)  # of a thinking that may not have ended
-    before = rf"(?:<think>)?\s*{re.escape(thinking.strip())}\s*{tag}" if thinking else f"(?s:.*?{CLOSING_TAG}|<think>)?"
+    before = rf"(?:<think>)?\s*{re.escape(thinking.strip())}\s*{tag}" if thinking else f"(?s:.*?{CLOSING_TAG})?"
     pattern, runs = rf"\s*{before}\s*{re.escape(text.lstrip())}", re.compile("[^\0-\x7f]+")
     for filled in (pieces, [piece or HALF for piece in pieces]):
         joined, exact = "".join(filled), pattern

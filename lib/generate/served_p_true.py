@@ -39,39 +39,35 @@ class ServedVerification(NamedTuple):
 def read_verification(imported: ImportedResponses, model: str) -> ServedVerification:
     """Read the answers in both forms. Raise UserError for a line that can't be read, or about another response."""
     found = {form: read_verdicts(imported, form) for form in VERIFICATIONS}
-    if not any(found.values()):
-        unasked = ["its server was not asked, see docs/extending.md"]
-        return ServedVerification(stored_columns.empty_frame("verification"), {}, unasked)
-    probes = [found["in_situ"].get(name, Response(name)).prompt_tokens for name in PROBES]
-    query = probes[0] - probes[1] if all(probes) else 0
-    kept, remarks = {}, []
+    asked = [name for name, response in imported.responses.items() if not response.empty]
+    kept, remarks = {}, list[str]()
     for form, verdicts in found.items():
-        asked = [name for name, response in imported.responses.items() if not response.empty]
-        told = {name: verdicts[f"{name}#{form}"] for name in asked if f"{name}#{form}" in verdicts}
+        told = {name: verdicts[name] for name in asked if name in verdicts}
         listing = {name: one for name, one in told.items() if count_options(one)}
-        kept[form] = keep_continued(imported, listing, query) if form == "in_situ" else listing
+        kept[form] = keep_continued(imported, listing, count_query(found)) if form == "in_situ" else listing
+        bounded = [one for one in kept[form].values() if count_options(one) == 1]
         counts = {
             "were not answered": len(asked) - len(told),
             "list no option, or think": len(told) - len(listing),
             "were not continued, by the tokens of their prompts": len(listing) - len(kept[form]),
-            "do not list one of the options, which the least one listed bounds": sum(
-                count_options(one) == 1 for one in kept[form].values()
-            ),
+            "do not list one of the options, which the least one listed bounds": len(bounded),
         }
         remarks += [f"{form}: {n} of {len(imported.examples)} {what}" for what, n in counts.items() if n]
     tokens = {form: count_tokens(list(verdicts.values())) for form, verdicts in kept.items()}
-    return ServedVerification(verification_frame(imported, model, kept, query), tokens, remarks)
+    said = remarks if any(found.values()) else ["its server was not asked, see docs/extending.md"]
+    return ServedVerification(verification_frame(imported, model, kept, count_query(found)), tokens, said)
 
 
 def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
-    """Return the answers in one form by custom_id. Raise UserError if they are about other responses than these."""
+    """Return the answers in one form. Raise UserError if they are about other responses than these."""
     spec, dataset = imported.spec, imported.dataset
     requests, path = served_files(spec, dataset, form)
     if not path.exists():
         return {}
     asked = batch_requests.read_requests(served_files(spec, dataset)[0])
     batch_requests.check_answered(batch_requests.verification_requests(imported, asked)[form], requests, path)
-    return {name: one for name, one in read_response_file(path, dataset).items() if not one.empty}
+    answers = read_response_file(path, dataset)
+    return {name.removesuffix(f"#{form}"): one for name, one in answers.items() if not one.empty}
 
 
 def count_options(verdict: Response) -> int:
@@ -80,11 +76,17 @@ def count_options(verdict: Response) -> int:
     return 0 if thinks else sum(any(form + word in verdict.listed for form in FORMS) for word in "AB")
 
 
+def count_query(found: Mapping[str, Verdicts]) -> int:
+    """Return the tokens of the query, by those of a prompt with and without it; 0 if a server does not tell."""
+    with_query, without = (found["in_situ"].get(name, Response(name)).prompt_tokens for name in PROBES)
+    return with_query - without if without else 0
+
+
 def keep_continued(imported: ImportedResponses, verdicts: Verdicts, query: int) -> Verdicts:
     """Return the verdicts whose prompt goes on with the query after the response; none if a tenth does not."""
     responses = {name: imported.responses[name] for name in verdicts}
     before = {name: one.prompt_tokens + len(one.pieces) - one.ended for name, one in responses.items()}
-    kept = {name: one for name, one in verdicts.items() if query and one.prompt_tokens == before[name] + query}
+    kept = {name: one for name, one in verdicts.items() if query > 0 and one.prompt_tokens == before[name] + query}
     return kept if len(verdicts) - len(kept) <= MOST_DIFFERING * len(verdicts) else {}
 
 
@@ -105,33 +107,25 @@ def verification_frame(
 ) -> pd.DataFrame:
     """Return a row per response with a verdict, and the forms of the options that are listed for both."""
     listed = {text for verdicts in kept.values() for one in verdicts.values() for text in one.listed}
-    sides = balance_spellings(listed | set("AB"))
-    rows = []
-    for name, split, *_ in imported.examples:
-        standard, in_situ = (kept[form].get(name) for form in VERIFICATIONS)
-        if standard or in_situ:
-            rows.append(dict(zip(KEYS, (model, imported.dataset, split, name), strict=True)) | {
-                "standard_tokens": standard.prompt_tokens if standard else None,
-                "standard_logits": option_logprobs(standard, sides),
-                "in_situ_tokens": query if in_situ else None,
-                "in_situ_logits": option_logprobs(in_situ, sides),
-                "spellings": sum(sides, []),
-            })  # fmt: skip
-    if not rows:
-        return stored_columns.empty_frame("verification")
-    frame = pd.DataFrame(rows).assign(standard_logz=0.0, in_situ_logz=0.0, standard_prompt=None)
-    return frame.astype({"standard_tokens": "Int64", "in_situ_tokens": "Int64"})
+    true, false = balance_spellings(listed | set("AB"))
+    told = set().union(*kept.values())
+    keys = [(model, imported.dataset, one.split, one.example_id) for one in imported.examples if one.example_id in told]
+    frame = pd.DataFrame(keys, columns=KEYS).assign(spellings=[true + false] * len(keys), standard_prompt=None)
+    for column, form in zip(("standard", "in_situ"), VERIFICATIONS, strict=True):
+        verdicts = [kept[form].get(name) for name in frame.example_id]
+        tokens = [one and (query if form == "in_situ" else one.prompt_tokens) for one in verdicts]
+        frame[f"{column}_tokens"] = pd.array(tokens, "Int64")
+        frame[f"{column}_logits"] = [option_logprobs(one, true) + option_logprobs(one, false) for one in verdicts]
+        frame[f"{column}_logz"] = 0.0
+    return frame if len(frame) else stored_columns.empty_frame("verification")
 
 
-def option_logprobs(verdict: Response | None, sides: Sequence[list[str]]) -> list[float]:
-    """Return the log-probability of each spelling of both options; NaN without a verdict.
+def option_logprobs(verdict: Response | None, spellings: list[str]) -> list[float]:
+    """Return the log-probability of each spelling of an option; NaN without a verdict.
 
-    One that is not listed is impossible. If all of an option are not, the first has the least that is listed.
+    One that is not listed is impossible. If none is, the first has the least that is listed.
     """
-    values = []
-    for side in sides:
-        told = [verdict.listed.get(spelling, IMPOSSIBLE) if verdict else np.nan for spelling in side]
-        if verdict and not verdict.listed.keys() & set(side):
-            told[0] = min(verdict.listed.values())
-        values += told
-    return values
+    if verdict is None:
+        return [np.nan] * len(spellings)
+    least = IMPOSSIBLE if verdict.listed.keys() & set(spellings) else min(verdict.listed.values())
+    return [verdict.listed.get(spelling, IMPOSSIBLE if place else least) for place, spelling in enumerate(spellings)]

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
 from lib.paper import calibration_claims, multi_pass_claims, single_pass_claims
 from lib.paper.booktabs import ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
@@ -115,6 +115,7 @@ CHOICES = {  # that move results and need no model, and what each decides
     "grader": "what counts as right",
     "bins": "the bins of ECE and MCE",
 }
+OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
 
 
@@ -129,6 +130,8 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     """Return the signals under another choice. Raise UserError if no response is left."""
     choices = signals.choices.model_copy(update={name: value})
+    if name in OF_SCORES:
+        return score_signals(replace(signals, choices=choices))
     return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
 
 

@@ -202,7 +202,9 @@ def write_lines(path, lines):
 
 
 BOTH = {"A": -0.4, " A": -3.0, "B": -1.5, " B": -4.0, "the": -5.0}
-PROBES = [verdict_line(name, BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)]
+PROBES = [
+    verdict_line(f"{name}#in_situ", BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)
+]
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered):

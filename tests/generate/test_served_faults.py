@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from clone import copy_of_project
@@ -34,7 +35,7 @@ def files(tmp_path):
 def send(files, answer, concurrent=4):
     """Ask a server that answers in this way, and return it."""
     with faulty(answer) as server:
-        ask.ask_for_missing(*files, server.url, concurrent)
+        ask.ask_for_missing(*files, "d", SimpleNamespace(url=server.url, concurrent=concurrent))
     return server
 
 
