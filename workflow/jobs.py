@@ -71,15 +71,12 @@ class Schedule:
 
     def start_jobs(self) -> None:
         """Start the most urgent jobs for which there is room."""
-        self.ready = sorted([*self.ready, *self.order.get_ready()], key=lambda job: -self.run.urgency[job.name])
+        self.ready = sorted([*self.ready, *self.order.get_ready()], key=lambda job: -job.urgency)
         for job in list(self.ready):
-            if self.has_room(job):
+            threads = job.threads + sum(other.threads for other, *_ in self.running.values())
+            if not self.running or threads <= self.run.cores and job.gpus <= len(self.free_gpus):
                 self.ready.remove(job)
                 self.start(job)
-
-    def has_room(self, job: Job) -> bool:
-        used = sum(other.threads for other, *_ in self.running.values())
-        return not self.running or used + job.threads <= self.run.cores and job.gpus <= len(self.free_gpus)
 
     def start(self, job: Job) -> None:
         taken, self.free_gpus = self.free_gpus[: job.gpus], self.free_gpus[job.gpus :]

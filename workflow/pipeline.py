@@ -88,17 +88,6 @@ class Run:
             jobs += [Job(self, row, *pair) for pair in pairs] if row.per_pair else [Job(self, row)]
         return tuple(jobs)
 
-    @cached_property
-    def urgency(self) -> dict[str, int]:
-        """Estimated seconds, by job, of the job and its longest downstream chain."""
-        chains = dict.fromkeys((job.name for job in self.jobs), 0)
-        for job in reversed(self.jobs):
-            long = LONGER if job.model and self.specs[job.model].thinking else 1
-            chains[job.name] += round(60 * job.notebook.minutes * long)
-            for above in job.upstream:
-                chains[above.name] = max(chains[above.name], chains[job.name])
-        return chains
-
     def save(self) -> None:
         """Write the run for its jobs on other machines."""
         write_json(ROOT / self.folder / "run.json", asdict(self))
@@ -171,7 +160,14 @@ class Job:
             return 0
         return self.run.gpus if self.run.specs[self.model].gpus == "all" else min(1, self.run.gpus)
 
-    @property
+    @cached_property
+    def urgency(self) -> float:
+        """Estimated minutes of it and of the longest chain of jobs downstream."""
+        longer = LONGER if self.model and self.run.specs[self.model].thinking else 1
+        chains = [job.urgency for job in self.run.jobs if self in job.upstream]
+        return longer * self.notebook.minutes + max(chains, default=0)
+
+    @cached_property
     def upstream(self) -> list["Job"]:
         """Jobs whose outputs this one reads; only those of the same pair if it has one."""
         read = [job for job in self.run.jobs if self.notebook.read_of(job.notebook)]

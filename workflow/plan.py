@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib import params
-from lib.files import sha256
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
 from workflow import finding, machine, slurm
+from workflow.fingerprint import checksum
 from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run
 
 
@@ -80,13 +80,11 @@ def check_signals(profile: str, values: dict) -> None:
 
 def check_shipped_files(profile: str) -> None:
     """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
-    where = f"{SHIPPED}/{profile}"
-    folder = ROOT / where
-    if not (folder / LIST).is_file():
+    folder = f"{SHIPPED}/{profile}"
+    if not (ROOT / folder / LIST).is_file():
         return
-    listed = (folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines()
-    files = [path for path in folder.rglob("*") if path.is_file() and path != folder / LIST]
-    there = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}" for path in files]
-    if differing := sorted(line.partition("  ")[2] for line in {*listed} ^ {*there}):
-        remedy = f"`git checkout -- {where}` restores what is shipped; move a file of your own away"
-        raise UserError(f"{where}/{differing[0]} is not as {LIST} lists it: {remedy}")
+    for line in (ROOT / folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines():
+        expected, _, name = line.partition("  ")
+        if checksum(f"{folder}/{name}") != expected:
+            remedy = f"`git checkout -- {folder}` restores what is shipped"
+            raise UserError(f"{folder}/{name} is not as {LIST} lists it: {remedy}")
