@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from lib import params
 from lib.files import parse_json, read_bytes
-from lib.generate import batch_requests
-from lib.generate.batch_requests import VERIFICATIONS, BatchRequest, served_files
+from lib.generate import served
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.response_files import parse_response, read_response_file
 from lib.paths import ROOT, UserError, first_line, relative_path
@@ -46,15 +45,15 @@ def main(run: Run, args: Namespace) -> int:
     """Write the requests of every pair, or send them, and return the exit code."""
     if args.verb == "ask":
         for model, dataset in run.pairs:
-            for form in ("", *VERIFICATIONS):
-                requests, answers = served_files(run.specs[model], dataset, form)
+            for form in ("", *served.VERIFICATIONS):
+                requests, answers = served.exchange_files(run.specs[model], dataset, form)
                 if requests.exists() or not form:
                     ask_for_missing(requests, answers, dataset, args)
         return 0
     check_folders(run)
     for model, dataset in run.pairs:
         write_requests(run, model, dataset, args.model_name or model)
-    requests, answers = map(relative_path, served_files(run.specs[model], dataset))
+    requests, answers = map(relative_path, served.exchange_files(run.specs[model], dataset))
     ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
     ask += f" --datasets {' '.join(run.values['datasets'])}" if args.datasets else ""
     batch = f"vllm run-batch -i {requests} -o {answers} --model NAME"
@@ -69,7 +68,7 @@ def check_folders(run: Run) -> None:
     """Raise UserError for the folder of two models, and for one in which git would take the questions of others."""
     taken: dict[Path, str] = {}
     for model, dataset in run.pairs:
-        path, data = served_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
+        path, data = served.exchange_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
         if (other := taken.setdefault(path, model)) != model:
             raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
         if path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source)):
@@ -84,15 +83,15 @@ def check_folders(run: Run) -> None:
 def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
     """Write the questions, and both forms of P(True) if there are responses."""
     spec, examples, settings = run.specs[model], select_examples(run, dataset), params.Generation.of(run.values)
-    asked = batch_requests.question_requests(spec, model_name, (model, dataset), examples, settings)
+    asked = served.question_requests(spec, model_name, (model, dataset), examples, settings)
     written = {"": asked}
-    if served_files(spec, dataset)[1].exists():
+    if served.exchange_files(spec, dataset)[1].exists():
         imported = ImportedResponses.read(spec, dataset, examples)
         say("\n".join(imported.describe_coverage()))
-        written |= batch_requests.verification_requests(imported, {one["custom_id"]: one for one in asked})
+        written |= served.verification_requests(imported, {one["custom_id"]: one for one in asked})
     for form, requests in written.items():
-        path, answers = served_files(spec, dataset, form)
-        batch_requests.write_requests(path, requests, answers)
+        path, answers = served.exchange_files(spec, dataset, form)
+        served.write_requests(path, requests, answers)
         say(f"{relative_path(path)}: {len(requests)} requests")
 
 
@@ -101,7 +100,7 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
 
 def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
-    asked, name = batch_requests.read_requests(requests), relative_path(answers)
+    asked, name = served.read_requests(requests), relative_path(answers)
     with answers.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +125,7 @@ def end_last_line(path: Path) -> None:
         os.truncate(path, path.stat().st_size - len(rest))
 
 
-async def send(requests: list[BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
+async def send(requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
     """Send requests, append each answer to a file, and return why others can't be used.
 
     Raise the last problem where as many in a row have one as are sent at once: then it concerns all.
@@ -151,11 +150,11 @@ async def send(requests: list[BatchRequest], file: BinaryIO, url: str, concurren
     return unusable
 
 
-async def fetch_line(api: openai.AsyncOpenAI, request: BatchRequest) -> bytes:
+async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> bytes:
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
     name, body = request["custom_id"], request["body"]
-    if template := request.get("template"):
-        body = body | {"prompt": await render(api, template, body["model"]) + body["prompt"]}
+    if "prompt" in body:
+        body = body | {"prompt": await render(api, body) + body["prompt"]}
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
     found = parse_response(line, where := f"the answer to '{name}'")
@@ -164,17 +163,18 @@ async def fetch_line(api: openai.AsyncOpenAI, request: BatchRequest) -> bytes:
     return line
 
 
-async def render(api: openai.AsyncOpenAI, template: BatchRequest, model: str) -> str:
-    """Return a conversation as the server's own template renders it: by llama.cpp, else by vLLM."""
+async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
+    """Return the messages of a request as the server's own template renders them: by llama.cpp, else by vLLM."""
+    shown = {name: body[name] for name in ("model", "messages", "chat_template_kwargs")}
     try:
-        rendered = await post(api, "/apply-template", template)
+        rendered = await post(api, "/apply-template", shown)
     except UserError:
-        tokens = await post(api, "/tokenize", template | {"model": model})
-        rendered = await post(api, "/detokenize", {"model": model, "tokens": tokens.get("tokens")})
+        tokens = await post(api, "/tokenize", shown)
+        rendered = await post(api, "/detokenize", {"model": body["model"], "tokens": tokens.get("tokens")})
     return str(rendered.get("prompt"))
 
 
-async def post(api: openai.AsyncOpenAI, path: str, body: BatchRequest) -> dict[str, Any]:
+async def post(api: openai.AsyncOpenAI, path: str, body: served.BatchRequest) -> dict[str, Any]:
     """Return the JSON object of an answer. Raise UserError with the status and what to do."""
     url = str(api.base_url).rstrip("/") + path
     try:

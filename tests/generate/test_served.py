@@ -9,10 +9,10 @@ from served import completion, faulty, llama_cpp
 
 from lib import params, store
 from lib.calibrate.calibrated import CALIBRATORS, score
-from lib.generate import batch_requests, generation, models, p_true
+from lib.generate import generation, models, p_true, served
 from lib.generate.imported_responses import ImportedResponses, response_token_ids
 from lib.generate.response_files import Response, parse_response
-from lib.generate.served_p_true import read_verification
+from lib.generate.served import read_verification
 from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame, option_log_odds
@@ -129,8 +129,8 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, commands, mod
             command("requests")
             command("ask", url=url)
     imported = ImportedResponses.read(spec, DATASET, asked)
-    served = read_verification(imported, model)
-    found, verified = imported.to_frame(model), served.frame
+    told = read_verification(imported, model)
+    found, verified = imported.to_frame(model), told.frame
     lm = models.load_language_model(model, Model(label="x", source=f"demo/models/{model}", dtype="float32",
                                                  system_prompt=False, thinking=spec.thinking))  # fmt: skip
     own = generation.generate_responses(lm, DATASET, asked, SETTINGS, TheSame(lm, imported))
@@ -145,9 +145,9 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, commands, mod
     single = ~a.estimator.isin(["p_true", "p_true_insitu"])
     np.testing.assert_allclose(a.confidence[single], b.confidence[single], atol=1e-4)
     np.testing.assert_allclose(a.confidence[~single], b.confidence[~single], atol=1e-3)
-    assert served.remarks == [] and verified.in_situ_tokens.tolist() == theirs.in_situ_tokens.tolist()
+    assert told.remarks == [] and verified.in_situ_tokens.tolist() == theirs.in_situ_tokens.tolist()
     assert verified.standard_tokens.tolist() == theirs.standard_tokens.tolist()
-    encoded = {form: told["encoded"] for form, told in served.tokens.items()}
+    encoded = {form: counts["prompt"] - counts["cached"] for form, counts in told.tokens.items()}
     assert encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
 
 
@@ -170,7 +170,7 @@ def answered(tmp_path, commands):
     command, asked = commands(spec, 10), some_examples(10)
     command("requests")
 
-    first = batch_requests.read_requests(batch_requests.served_files(spec, DATASET)[0]).values()
+    first = served.read_requests(served.exchange_files(spec, DATASET)[0]).values()
 
     def respond(text):
         bodies = [completion(one["body"], text) | {"usage": {"prompt_tokens": 40}} for one in first]
@@ -184,7 +184,7 @@ def answered(tmp_path, commands):
 
     def read(**lines):
         for form, some in lines.items():
-            write_lines(batch_requests.served_files(spec, DATASET, form)[1], some)
+            write_lines(served.exchange_files(spec, DATASET, form)[1], some)
         return read_verification(imported, "m")
 
     return SimpleNamespace(
@@ -202,9 +202,7 @@ def write_lines(path, lines):
 
 
 BOTH = {"A": -0.4, " A": -3.0, "B": -1.5, " B": -4.0, "the": -5.0}
-PROBES = [
-    verdict_line(f"{name}#in_situ", BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)
-]
+PROBES = [verdict_line(f"{name}#in_situ", BOTH, size) for name, size in zip(served.PROBES, (50, 20), strict=True)]
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered):
