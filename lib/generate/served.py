@@ -39,6 +39,7 @@ VERIFICATIONS = ("verify", "in_situ")  # the forms of P(True), as files and cust
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 PROBES = ("with the query", "without the query")  # whose prompts tell the tokens of the query
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}  # vLLM, SGLang; llama.cpp does so itself
+SIDES = [[form + word for form in prompts.FORMS] for word in "AB"]  # the spellings of both options
 MOST_DIFFERING = 0.1  # share of in-situ prompts of another length, above which the server did something else
 BatchRequest = dict[str, Any]
 Verdicts = Mapping[str, Response]  # by example_id
@@ -196,7 +197,7 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
 def count_options(verdict: Response) -> int:
     """Return how many of the two options are listed; 0 where the model thinks."""
     thinks = verdict.thought or "<think>" in verdict.text
-    return 0 if thinks else sum(any(form + word in verdict.listed for form in prompts.FORMS) for word in "AB")
+    return 0 if thinks else sum(bool(verdict.listed.keys() & set(side)) for side in SIDES)
 
 
 def count_query(found: Mapping[str, Verdicts]) -> int:
@@ -222,17 +223,15 @@ def count_tokens(verdicts: Sequence[Response]) -> dict[str, int | None]:
 def verification_frame(
     imported: ImportedResponses, model: str, kept: Mapping[str, Verdicts], query: int
 ) -> pd.DataFrame:
-    """Return a row per response with a verdict, and the forms of the options that are listed for both."""
-    listed = {text for verdicts in kept.values() for one in verdicts.values() for text in one.listed}
-    true, false = prompts.balance_spellings(listed | set("AB"))
+    """Return a row per response with a verdict in either form."""
     told = set().union(*kept.values())
     keys = [(model, imported.dataset, one.split, one.example_id) for one in imported.examples if one.example_id in told]
-    frame = pd.DataFrame(keys, columns=KEYS).assign(spellings=[true + false] * len(keys), standard_prompt=None)
+    frame = pd.DataFrame(keys, columns=KEYS).assign(spellings=[sum(SIDES, [])] * len(keys), standard_prompt=None)
     for column, form in zip(("standard", "in_situ"), VERIFICATIONS, strict=True):
         verdicts = [kept[form].get(name) for name in frame.example_id]
         tokens = [one and (query if form == "in_situ" else one.prompt_tokens) for one in verdicts]
         frame[f"{column}_tokens"] = pd.array(tokens, "Int64")
-        frame[f"{column}_logits"] = [option_logprobs(one, true) + option_logprobs(one, false) for one in verdicts]
+        frame[f"{column}_logits"] = [sum((option_logprobs(one, side) for side in SIDES), []) for one in verdicts]
         frame[f"{column}_logz"] = 0.0
     return frame if len(frame) else stored_columns.empty_frame("verification")
 
@@ -244,5 +243,5 @@ def option_logprobs(verdict: Response | None, spellings: list[str]) -> list[floa
     """
     if verdict is None:
         return [np.nan] * len(spellings)
-    least = IMPOSSIBLE if verdict.listed.keys() & set(spellings) else min(verdict.listed.values())
-    return [verdict.listed.get(spelling, IMPOSSIBLE if place else least) for place, spelling in enumerate(spellings)]
+    first = IMPOSSIBLE if verdict.listed.keys() & set(spellings) else min(verdict.listed.values())
+    return [verdict.listed.get(spelling, IMPOSSIBLE if place else first) for place, spelling in enumerate(spellings)]

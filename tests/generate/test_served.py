@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from served import completion, faulty, llama_cpp
+from served import completion, faulty, like_vllm, llama_cpp
 
 from lib import params, store
 from lib.calibrate.calibrated import CALIBRATORS, score
 from lib.generate import generation, models, p_true, served
 from lib.generate.imported_responses import ImportedResponses, response_token_ids
-from lib.generate.response_files import Response, parse_response
+from lib.generate.response_files import Response
 from lib.generate.served import read_verification
 from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError
@@ -248,13 +248,24 @@ def test_a_model_that_thinks_first_has_no_verdict(answered):
     assert found.remarks[0] == "verify: 20 of 20 list no option, or think" and found.frame.empty
 
 
-def test_arrays_of_completions_are_read():
-    arrays = {"tokens": [" A"], "token_logprobs": [-0.2], "top_logprobs": [{" A": -0.2, "B": -2.0}]}
-    body = {"choices": [{"logprobs": arrays, "text": " A"}], "usage": {"prompt_tokens": 7}}
-    line = {"custom_id": "x#in_situ", "response": {"status_code": 200, "body": body}}
-    verdict = parse_response(json.dumps(line).encode(), "f")
-    assert (verdict.example_id, verdict.prompt_tokens, verdict.cached_tokens) == ("x#in_situ", 7, None)
-    assert verdict.listed == {" A": -0.2, "B": -2.0} and verdict.pieces == [" A"]
+def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_path, commands):
+    """As vLLM renders it, and answers in arrays: question, response with its thinking, and query, nothing else."""
+    spec = Model(label="S", responses=f"{tmp_path}/", system_prompt=False, thinking=True)
+    command, asked = commands(spec, 2), some_examples(2)
+    with faulty(like_vllm) as server:
+        for _ in "questions", "verification":
+            command("requests")
+            command("ask", url=server.url)
+        sent = [body["prompt"] for body in server.asked if "prompt" in body]
+    questions = [prompts.question_messages(one.question, False, "none")[0]["content"] for one in asked]
+    written = "Seven. </think> #### 7" + prompts.QUERY
+    assert sorted(sent) == sorted(f"{' '.join(question.split())} {written}" for question in questions)
+    found = read_verification(ImportedResponses.read(spec, DATASET, asked), "m")
+    assert found.remarks == [] and found.tokens["in_situ"]["cached"] is None
+    assert set(found.frame.in_situ_tokens) == {len(prompts.QUERY.split())}
+    odds = option_log_odds(found.frame)
+    assert odds.in_situ_margin.to_numpy() == pytest.approx([-0.2 + 1.8] * 4, abs=1e-6)
+    assert odds.standard_margin.to_numpy() == pytest.approx([-0.2 + 1.8] * 4, abs=1e-6)
 
 
 REFUSED = {
