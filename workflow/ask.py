@@ -13,6 +13,7 @@ import os
 import subprocess
 from argparse import Namespace
 from pathlib import Path
+from shutil import which
 from typing import Any, BinaryIO
 
 import openai
@@ -71,13 +72,12 @@ def check_folders(run: Run) -> None:
         path, data = served.exchange_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
         if (other := taken.setdefault(path, model)) != model:
             raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
-        if path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source)):
+        of_others = path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source))
+        if of_others and which("git"):
             ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
-            if ignored.returncode == 1:  # 128 without git
-                of_others = (
-                    f"git does not ignore {relative_path(path)}, and the questions of '{dataset}' belong to others"
-                )
-                raise UserError(f"{of_others}: set `responses` to a folder such as artifacts/served/")
+            if ignored.returncode == 1:  # 128 outside a clone
+                where = f"git does not ignore {relative_path(path.parent)}, and the questions of '{dataset}'"
+                raise UserError(f"{where} belong to others: set `responses` to a folder such as artifacts/served/")
 
 
 def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:

@@ -55,7 +55,7 @@ def exchange_files(spec: Model, dataset: str, form: str = "") -> tuple[Path, Pat
 
 
 def make_request(custom_id: str, body: BatchRequest) -> BatchRequest:
-    return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": body}
+    return {"custom_id": custom_id, "method": "POST", "url": COMPLETION if "prompt" in body else CHAT, "body": body}
 
 
 def question_requests(
@@ -98,8 +98,8 @@ def verification_requests(
             at_once = template | {"enable_thinking": False}
             standard.append(one_token(f"{name}#verify", first, messages=verifying, chat_template_kwargs=at_once))
             before, answered = asked[name]["body"]["messages"], response.text + prompts.QUERY
-            own = [*before, {"role": "assistant", "content": answered}]
-            shown = {"prompt": answered, "messages": before} if spec.thinking else {"messages": own, **CONTINUE}
+            own = CONTINUE | {"messages": [*before, {"role": "assistant", "content": answered}]}
+            shown = {"prompt": answered, "messages": before, "logprobs": LISTED} if spec.thinking else own
             in_situ.append(one_token(f"{name}#in_situ", first, chat_template_kwargs=template, **shown))
     for name, query in zip(PROBES, (prompts.QUERY, ""), strict=True):
         probe = prompts.chat_messages(f"#### 7{query}", system=False)
@@ -110,8 +110,6 @@ def verification_requests(
 def one_token(custom_id: str, first: BatchRequest, **asked: Any) -> BatchRequest:
     """Return the request for the next token alone. `first`: the request for a question; `asked`: what comes before."""
     body = {"model": first["model"], "max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": LISTED}
-    if "prompt" in asked:
-        return make_request(custom_id, body | {"logprobs": LISTED} | asked) | {"url": COMPLETION}
     return make_request(custom_id, body | asked)
 
 

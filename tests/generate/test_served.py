@@ -80,7 +80,7 @@ def test_a_folder_of_git_does_not_take_the_questions_of_others(monkeypatch):
     of_others = Run("demo", params.load_profile("demo").model_dump() | {"models": ["served"], "datasets": ["gsm8k"]})
     with pytest.raises(
         UserError,
-        match="git does not ignore docs/served/gsm8k.requests.jsonl, and the questions of 'gsm8k' belong to others",
+        match="git does not ignore docs/served, and the questions of 'gsm8k' belong to others",
     ):
         ask.main(of_others, SimpleNamespace(verb="requests", model_name="", datasets=[]))
     assert not (ROOT / "docs" / "served").exists()
