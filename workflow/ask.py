@@ -34,7 +34,6 @@ RETRIES = 5  # after a broken connection, 408, 409, 429 and 5xx; openai waits lo
 MOST_BYTES = 2**26  # of an answer
 KEY = os.environ.get("OPENAI_API_KEY", "")
 REMEDIES = {
-    None: "does it run there?",
     **dict.fromkeys((301, 302, 307, 308), "--url must be where it redirects to"),
     401: "set OPENAI_API_KEY to its key",
     404: "check --url, and give `requests` the model's name there as --model-name",
@@ -106,7 +105,7 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{name} is being written by another `ask`") from None
-        end_last_line(answers)
+        end_last_line(file, answers)
         found = read_response_file(answers, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
         unusable = asyncio.run(send(left, file, args.url, args.concurrent))
@@ -115,14 +114,13 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
         say(f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}")
 
 
-def end_last_line(path: Path) -> None:
+def end_last_line(file: BinaryIO, path: Path) -> None:
     """Remove half a line, which a killed run left at the end, or end a whole one."""
     rest = read_bytes(path).rpartition(b"\n")[2]
     try:
-        with path.open("ab") as file:
-            file.write(b"\n" if rest and parse_json(rest, path) else b"")
+        file.write(b"\n" if rest and parse_json(rest, path) else b"")
     except UserError:
-        os.truncate(path, path.stat().st_size - len(rest))
+        file.truncate(path.stat().st_size - len(rest))
 
 
 async def send(requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
@@ -181,7 +179,7 @@ async def post(api: openai.AsyncOpenAI, path: str, body: served.BatchRequest) ->
         answer = parse_json(await api.post(path, body=body, cast_to=bytes), url)
     except openai.APIError as error:
         said = first_line(error.__cause__ or error).replace(KEY or "\0", "***")
-        remedy = REMEDIES.get(getattr(error, "status_code", None), "see the server's log")
+        remedy = REMEDIES.get(getattr(error, "status_code", None), "does it run there? see its log")
         raise UserError(f"{url}: {said}: {remedy}") from None
     if not isinstance(answer, dict):
         raise UserError(f"{url} answers no JSON object: is it an OpenAI-compatible server?")

@@ -182,13 +182,12 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
 
 def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
     """Return the answers in one form. Raise UserError if they are about other responses than these."""
-    spec, dataset = imported.spec, imported.dataset
-    requests, path = exchange_files(spec, dataset, form)
+    requests, path = exchange_files(imported.spec, imported.dataset, form)
     if not path.exists():
         return {}
-    asked = read_requests(exchange_files(spec, dataset)[0])
+    asked = read_requests(exchange_files(imported.spec, imported.dataset)[0])
     check_answered(verification_requests(imported, asked)[form], requests, path)
-    answers = read_response_file(path, dataset)
+    answers = read_response_file(path, imported.dataset)
     return {name.removesuffix(f"#{form}"): one for name, one in answers.items() if not one.empty}
 
 
