@@ -1,32 +1,21 @@
 """The key of a job: everything that its outputs depend on, and nothing else; and its record: the key, and checksums of
 what it has made.
 
-The key covers declared parameters, model and dataset files, checksums of inputs, and code without comments and
-docstrings. File times and revisions do not count. The executed notebook is among what a job has made, because people
-read it; nothing else does, so they may save it.
+The key covers declared parameters, model and dataset files, checksums of inputs, code without comments and docstrings,
+and how often `--force` asked for the job. File times and revisions do not count. The executed notebook is among what a
+job has made, because people read it; nothing else does, so they may save it.
 """
 
 import ast
-import json
 import os
-import secrets
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, local_path, public_path
-from workflow import hub
-from workflow.fingerprint import (
-    checksum,
-    code_cells,
-    digest,
-    import_closure,
-    normalize_source,
-    read_json,
-    semantic_checksum,
-    write_json,
-)
+from workflow import fingerprint
+from workflow.fingerprint import checksum, digest, normalize_source
 from workflow.pipeline import Job
 
 # code that scores and presents: outputs of notebooks that run a model do not depend on it, except for `decided_by`
@@ -39,12 +28,14 @@ def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({}))
     Memory budgets do not count. `current_paths`: current paths of inputs that are yet to be restored."""
     values = job.parameters
     parts = {f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS}
-    parts |= {f"input {path}": semantic_checksum(current_paths.get(path, path)) for path in job.inputs}
+    parts |= {f"input {path}": fingerprint.semantic_checksum(current_paths.get(path, path)) for path in job.inputs}
     for kind, name in params.names_mentioned(values):
         spec = params.LOADERS[kind](name)
         parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
         if job.notebook.per_pair:
             parts |= {f"file {path}": value for path, value in local_checksums(spec, job.dataset).items()}
+    if times := job.run.forced.get(job.name):
+        parts["forced"] = times
     return parts | {f"code {path}": value for path, value in code_digests(job).items()}
 
 
@@ -82,11 +73,11 @@ def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[s
 
 def code_digests(job: Job) -> dict[str, str]:
     """Return the digests of the notebook's code cells, of what its rule names, and of the modules that they import."""
-    cells, named = code_cells(job.notebook.path), job.notebook.decided_by
+    cells, named = fingerprint.code_cells(job.notebook.path), job.notebook.decided_by
     sources = [source_of(place) for place in named if not place.endswith(".jinja")]
-    modules = import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ())
+    modules = fingerprint.import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ())
     digests = {place: digest(normalize_source(source_of(place))) for place in modules.union(named)}
-    return digests | {job.notebook.path: digest(*(normalize_source(cell, cell=True) for cell in cells))}
+    return digests | {job.notebook.path: digest([normalize_source(cell, cell=True) for cell in cells])}
 
 
 def source_of(place: str) -> str:
@@ -102,69 +93,43 @@ def read_source(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def code_key(job: Job, content: Parts) -> str:
-    """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
-    if not job.notebook.runs_model or tolerates_code_change(job):
-        return ""
-    return record_key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
+def key_of_rows(job: Job, content: Parts) -> str:
+    """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): `--force`, and the code
+    unless rows survive its changes. It is empty if that is nothing."""
+    counted = {name: value for name, value in content.items() if name.startswith(("code ", "forced"))}
+    counted = {name: value for name, value in counted.items() if not tolerates_changes(job, [name])}
+    return digest(counted)[:16] if counted else ""
 
 
-def is_local(job: Job) -> bool:
-    """Whether model and dataset of a job are local files, so that the job does not need the Hub."""
-    return not any(hub.is_on_hub(params.LOADERS[kind](name)) for kind, name in params.names_mentioned(job.parameters))
-
-
-def tolerates_code_change(job: Job) -> bool:
-    """Whether the outputs of a job survive a change of code."""
-    return job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+def tolerates_changes(job: Job, changed: list[str]) -> bool:
+    """Whether the outputs of a job survive the change of these parts of its key, which is of code alone."""
+    keeps = job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+    return keeps and all(name.startswith("code ") for name in changed)
 
 
 # ---- records ---------------------------------------------------------------------------------------------------
 
 
-def record_key(content: Parts) -> str:
-    """Return the key of everything that a job's outputs depend on."""
-    return digest(json.dumps(content, sort_keys=True, allow_nan=False))
-
-
 def read_record(path: Path, job: Job) -> dict | None:
     """Return the record of a job; None if there is none, if it is damaged, or another job's, whose files must stay."""
-    record = read_json(path)
-    try:
-        is_whole = record["key"] == record_key(record["parts"])
-        return record if is_whole and is_record_of(record, job) else None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+    record = fingerprint.read_json(path)
+    is_whole = isinstance(record, dict) and record.pop("digest", "") == digest(record)
+    return record if is_whole and record["job"] == job.record else None
 
 
-def is_record_of(record: dict, job: Job) -> bool:
-    """Whether a record belongs to this job and names only files of its run."""
-    parts, folders = record["parts"], (f"{job.run.folder}/", f"{job.run.figures}/")
-    pair = (parts.get("parameter model", job.model), parts.get("parameter dataset", job.dataset))
-    inside = all(path.startswith(folders) and ".." not in PurePosixPath(path).parts for path in record["outputs"])
-    texts = all(isinstance(text, str) for text in (record["id"], *record["outputs"].values()))
-    return f"code {job.notebook.path}" in parts and pair == (job.model, job.dataset) and inside and texts
-
-
-def with_manifests(paths: list[str]) -> list[str]:
-    """Return the paths, with the manifests of parquet files."""
-    return [*paths, *(path.removesuffix(".parquet") + ".json" for path in paths if path.endswith(".parquet"))]
-
-
-def write_record(job: Job, content: Parts, outputs: list[str], seconds: float) -> None:
-    """Write the record of a finished job: its key, the content of the key, checksums of all outputs, and an id of this
-    result."""
-    sums = {path: checksum(path) for path in [*with_manifests(outputs), job.executed]}
+def write_record(job: Job, content: Parts, outputs: list[str]) -> None:
+    """Write the record of a finished job: its key, the content of the key, and checksums of all outputs."""
+    sums = {path: checksum(path) for path in [*outputs, job.executed]}
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
-    record = {"key": record_key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
-    write_json(ROOT / job.record, record | {"id": secrets.token_hex(8)})
+    record = {"job": job.record, "key": digest(content), "parts": content, "outputs": sums}
+    fingerprint.write_json(ROOT / job.record, record | {"digest": digest(record)})
 
 
 def changed_parts(record: dict, content: Parts) -> list[str]:
     """Return the names of the parts that changed."""
-    old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
+    old, new, nothing = record["parts"], content, object()
     return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 

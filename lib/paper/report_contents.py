@@ -20,10 +20,9 @@ from lib.paper import cells, tables
 from lib.paper.booktabs import OF_PAPER, ReportRecords, Table
 from lib.paper.cells import HEADLINE, label_rows, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
-from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ESTIMATORS
+from lib.score.evaluation import BASE, RESULT_KEYS
 from lib.score.interpretation import answer_coverage
-from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",

@@ -20,7 +20,7 @@ def test_a_wrong_word_installs_nothing(project):
 
 
 def test_right_words(inside):
-    line = "verify demo --models tiny --add-models other --datasets easy --force 1 02_single_pass --cores=3"
+    line = "verify demo --models tiny --add-models other --datasets easy --force 01 02_single_pass --cores=3"
     found = cli.parse_and_check(line.split())
     assert (found.verb, found.profile, found.run) == ("verify", "demo", "demo")
     assert (found.models, found.add_models, found.datasets) == (["tiny"], ["other"], ["easy"])
@@ -39,8 +39,8 @@ def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
     for name in ("sitecustomize", "random", "json"):
         write(tmp_path / f"{name}.py", "raise SystemExit('ran')")
     given = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "abc"}
-    said = "run_all.sh: no signals of tiny are shipped in artifacts/shipped/demo/: ./run_all.sh demo computes them\n"
-    assert project.shell("replay", cwd=tmp_path, **given) == (2, said)
+    said = "artifacts/shipped/demo/generations/tiny__easy.parquet is not shipped: ./run_all.sh demo computes it"
+    assert project.shell("replay", cwd=tmp_path, **given) == (2, f"run_all.sh: {said}\n")
 
 
 def test_a_symbolic_link_to_the_script_itself(inside, tmp_path):
