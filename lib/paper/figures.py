@@ -34,7 +34,7 @@ def draw_running_means(ax: Axes, curves: pd.DataFrame) -> None:
     for correct, (label, look) in style.RESPONSE_LOOKS.items():
         part = curves[curves["correct"] == correct]
         if len(part):
-            style.draw_band(ax, part, "position", look, 0.25, label=f"{label} (n = {part['n'].iloc[0]})")
+            style.draw_band(ax, part, "position", look, alpha=0.25, label=f"{label} (n = {part['n'].iloc[0]})")
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
@@ -53,7 +53,7 @@ def draw_entropies(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, look in zip(("predictive", "conditional"), style.LOOKS, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        style.draw_band(ax, part, "passes", look, 0.25, marker=look.marker, markersize=3, label=term)
+        style.draw_band(ax, part, "passes", look, alpha=0.25, marker=look.marker, markersize=3, label=term)
     passes = int(frame["passes"].max())
     ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
