@@ -20,9 +20,8 @@ from latex2mathml.converter import convert
 
 from lib.paths import show_hidden
 
-OF_PAPER, BEYOND, CHOICES = yaml.safe_load(
-    Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")
-).values()
+CAPTIONS_FILE = Path(__file__).with_name("captions.yaml")
+OF_PAPER, BEYOND, CHOICES = yaml.safe_load(CAPTIONS_FILE.read_text(encoding="utf-8")).values()
 CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
 
 # ---- LaTeX
