@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+import jinja2
 import pandas as pd
 import yaml
 from latex2mathml.converter import convert
@@ -90,7 +91,9 @@ def _formula_as_html(formula: str) -> str:
 
 # ---- tables
 
-CLASS = "mathjax_ignore"  # of a table on a page: its formulas are MathML already
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+)
 
 
 @dataclass(frozen=True)
@@ -138,29 +141,14 @@ class Table:
         for one in self.numbers.drop_duplicates(["row", "column"]).itertuples():
             text = page.iat[one.row, one.column]
             page.iat[one.row, one.column] = f'<span data-key="{html.escape(one.key)}">{text}</span>'
-        page = page.rename(index=as_html, columns=as_html)
-        page = page.rename_axis([name and as_html(name) for name in page.index.names])
-        text = ""
-        with pd.option_context("display.max_colwidth", None):
-            for caption, part in self.parts(page):
-                text += f"<p><b>{html.escape(caption)}</b></p>\n" if caption else ""
-                text += _grouped_html(part)
-        return text
-
-
-def _grouped_html(page: pd.DataFrame) -> str:
-    """Return a table with one column of row labels, which can stay in view; the label of a block is a row above it."""
-    outer = [*range(page.index.nlevels - 1)]
-    blocks = [", ".join(label[:-1]) for label in page.index] if outer else [""] * len(page)
-    heads = [page.index.names[-1], *[None] * (page.columns.nlevels - 1)]
-    text = page.droplevel(outer).rename_axis(index=None, columns=heads).to_html(escape=False, border=0, classes=CLASS)
-    head, body = text.split("<tbody>\n", 1)
-    rows = re.split("(?=    <tr>)", body)
-    for place, (block, before) in enumerate(zip(blocks, ["", *blocks], strict=False), 1):
-        if block != before:
-            head_of_block = f'<th colspan="{page.shape[1] + 1}"{ALIGN_LEFT}>{block}</th>'
-            rows[place] = f'    <tr class="block">{head_of_block}</tr>\n{rows[place]}'
-    return "".join([head, "<tbody>\n", *rows])
+        page, parts = page.rename(index=as_html, columns=as_html), []
+        for caption, part in self.parts(page):
+            labels = [tuple(label) for label in part.columns.to_frame().to_numpy()]
+            spans = [Counter(label[:end] for label in labels) for end in range(1, part.columns.nlevels + 1)]
+            parts.append((caption, spans, part.to_numpy()))
+        rows, name = page.index.to_frame().to_numpy(), as_html(page.index.names[-1])
+        template = TEMPLATES.get_template("tables.html.jinja")
+        return template.render(parts=parts, rows=rows, name=name, of_words=self.numbers.empty)
 
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 from huggingface_hub import try_to_load_from_cache
@@ -21,7 +20,7 @@ from tokenizers import Tokenizer
 from lib import params, store
 from lib.analysis.run_results import Signals
 from lib.analysis.running_example import rows_of_example
-from lib.paper.booktabs import escape
+from lib.paper.booktabs import TEMPLATES, escape
 from lib.paths import show_hidden
 from lib.store import PAIR
 from lib.tasks.prompts import QUERY
@@ -30,9 +29,6 @@ NOT_KEPT = "(not kept)"
 NOT_ASKED = "(not known: the model is not at hand)"
 LISTING = Path(__file__).with_name("listing.tex").read_text(encoding="utf-8").strip()
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
-)
 SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
 TOKENS_LISTED = 5  # most probable tokens to list
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 100 bytes each; longer responses lose their beginning
