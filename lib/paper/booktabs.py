@@ -117,24 +117,22 @@ class Table:
     def _repr_latex_(self) -> str:
         """Return the tabular, below the packages, macros and commands that it needs."""
         *_, last = self.specs
-        tabulars = {
-            caption: tabular(cells, self.specs[caption], self.title * (caption == last))
-            for caption, cells in self.parts(self.cells)
-        }
-        text = tabulars[last]
+        parts = self.parts(self.cells)
+        texts = [tabular(cells, spec, self.title * (caption == last)) for caption, spec, cells in parts]
         if last:
-            stacked = [f"{one}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for caption, one in tabulars.items()]
-            text = "\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"
-        return preamble(text) + text
+            named = zip(texts, self.specs, strict=True)
+            stacked = [f"{text}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for text, caption in named]
+            texts = ["\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"]
+        return preamble(texts[0]) + texts[0]
 
     latex = property(_repr_latex_)
 
-    def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Yield the caption and the columns of each part."""
+    def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+        """Yield the caption, LaTeX's column specification and the columns of each part."""
         end = 0
         for caption, spec in self.specs.items():
             start, end = end, end + len(re.findall("[lcr]", spec)) - len(_shown_levels(cells))
-            yield caption, cells.iloc[:, start:end]
+            yield caption, spec, cells.iloc[:, start:end]
 
     def _repr_html_(self) -> str:
         page = self.cells.map(as_html)
@@ -142,7 +140,7 @@ class Table:
             text = page.iat[one.row, one.column]
             page.iat[one.row, one.column] = f'<span data-key="{html.escape(one.key)}">{text}</span>'
         page, parts = page.rename(index=as_html, columns=as_html), []
-        for caption, part in self.parts(page):
+        for caption, _, part in self.parts(page):
             labels = [tuple(label) for label in part.columns.to_frame().to_numpy()]
             spans = [Counter(label[:end] for label in labels) for end in range(1, part.columns.nlevels + 1)]
             parts.append((caption, spans, part.to_numpy()))
