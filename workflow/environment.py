@@ -15,6 +15,7 @@ import ast
 import fcntl
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -35,16 +36,6 @@ SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
-OF_PIP = {  # uv's variables by pip's options
-    "index-url": ("UV_DEFAULT_INDEX",),
-    "extra-index-url": ("UV_INDEX",),
-    "find-links": ("UV_FIND_LINKS",),
-    "trusted-host": ("UV_INSECURE_HOST",),
-    "constraint": ("UV_CONSTRAINT",),
-    "cert": ("SSL_CERT_FILE",),
-    "client-cert": ("SSL_CLIENT_CERT",),
-    "proxy": ("HTTPS_PROXY", "HTTP_PROXY"),
-}
 
 
 class SetupError(Exception):
@@ -201,7 +192,7 @@ def read_pip_settings(python: str) -> dict[str, str]:
 def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     """Return the variables that tell uv what pip is told. What is set for uv already stays."""
     told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # all indexes are equal, as for pip; hashes tell what is meant
-    for option, variables in OF_PIP.items():
+    for option, variables in json.loads(Path(__file__).with_name("uv_of_pip.json").read_text()).items():
         separator = "," if option == "find-links" else " "
         if words := settings.get(option, "").split():
             told.update(dict.fromkeys(variables, separator.join(words)))

@@ -26,7 +26,8 @@ from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
 from lib.paths import show_hidden
 from workflow.pipeline import command_of
 
-EXHIBITS: dict[str, list[str]] = read_yaml(Path(__file__).with_name("exhibits.yaml"))
+FOLDER = Path(__file__).parent
+EXHIBITS = {name: finding["exhibits"] for name, finding in read_yaml(FOLDER / "findings.yaml").items()}
 LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")  # rep_... of the outputs
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
@@ -38,10 +39,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     shown["numbers"] = [row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]]
     claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    env = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, loader=folder
-    )
+    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    env = jinja2.Environment(autoescape=True, loader=jinja2.FileSystemLoader(FOLDER), **options)
     env.filters |= {"decimals": format_3dp, "link_numbers": link_numbers}
     page = env.get_template("report.html.jinja").render(
         shown,
