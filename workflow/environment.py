@@ -42,10 +42,6 @@ class SetupError(Exception):
     """An environment that cannot be created here: one line with the reason and the remedy."""
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def read_pins(root: Path, test: bool) -> dict[str, str]:
     """Return the direct dependencies and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -69,7 +65,7 @@ def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
         if not problem:
             return str(venv / "bin" / "python")
         if not own.exists():
-            say(f"{venv} is not used: {problem}")
+            print(f"{venv} is not used: {problem}", file=sys.stderr)
     if own.exists() and not (own / MADE_BY_US).exists():
         raise SetupError(f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})")
     make_once(root, own, locks, pins)
@@ -126,7 +122,7 @@ def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
     (site,) = venv.glob("lib/python3*/site-packages")
     (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")  # `import lib` works from any folder
     (venv / MADE_BY_US).write_text(lock_stamp(root, locks))
-    say(f"{venv.name} is ready")
+    print(f"{venv.name} is ready", file=sys.stderr)
 
 
 def venv_command(venv: Path) -> list[str]:
@@ -154,7 +150,7 @@ def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
     locked = [word for name in locks for word in ("-r", str(root / name))]
     exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, which has no hashes
     for how, installer, option in [*ways, ("pip, once, in minutes", [python, *PIP], "--index-url")]:
-        say(f"installing into {venv.name} with {how} ...")
+        print(f"installing into {venv.name} with {how} ...", file=sys.stderr)
         then = [*installer, *([option, index] if index else []), f"torch=={torch}"]
         if run([*installer, *exactly, *locked]) and (not torch or run(then)):
             return True
