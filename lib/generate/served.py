@@ -227,7 +227,7 @@ def verification_frame(
     for column, form in zip(("standard", "in_situ"), VERIFICATIONS, strict=True):
         verdicts = [kept[form].get(name) for name in frame.example_id]
         tokens = [one and (query if form == "in_situ" else one.prompt_tokens) for one in verdicts]
-        frame[f"{column}_tokens"] = pd.array(tokens, "Int64")
+        frame[f"{column}_tokens"] = pd.array([count or None for count in tokens], "Int64")
         frame[f"{column}_logits"] = [sum((option_logprobs(one, side) for side in SIDES), []) for one in verdicts]
         frame[f"{column}_logz"] = 0.0
     return frame if len(frame) else stored_columns.empty_frame("verification")
