@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
+from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.calibrate.experiments import SOURCE
 from lib.paper import beyond_tables, tables
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
@@ -144,11 +144,11 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 
 
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
-    """Return the signals under another choice. Raise UserError if no response is left."""
-    choices = signals.choices.model_copy(update={name: value})
+    """Return the signals under another choice."""
+    changed = replace(signals, choices=signals.choices.model_copy(update={name: value}))
     if name in OF_SCORES:
-        return score_signals(replace(signals, choices=choices))
-    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
+        changed.responses, changed.sets = signals.responses, signals.sets
+    return changed
 
 
 def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:

@@ -144,7 +144,7 @@ def heads(shipped, count, passes, answers):
     first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
     verification = shipped.verification.merge(first[store.KEYS], on=store.KEYS)
     dropout = shipped.dropout[shipped.dropout.model.isin(passes)].merge(first[store.KEYS], on=store.KEYS)
-    return run_results.interpret_signals(first, verification, dropout, params.EvaluationChoices())
+    return run_results.Signals(first, verification, dropout, params.EvaluationChoices())
 
 
 @pytest.mark.parametrize("models", [[], ["tiny-llama"]])
