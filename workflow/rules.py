@@ -64,9 +64,11 @@ class Notebook:
 
 
 RATE = (  # the code of lib/score that chooses the dropout rate
-    "lib/score/interpretation.py",
+    "lib/score/interpretation.py:interpret_responses",
+    "lib/score/interpretation.py:interpret_row",
+    "lib/score/interpretation.py:select_sequence_tokens",
     "lib/score/confidence.py",
-    "lib/score/evaluation.py",
+    "lib/score/evaluation.py:evaluate",
     "lib/score/metrics.py",
     "lib/score/estimators.py:c_bald",
 )
@@ -95,7 +97,8 @@ NOTEBOOKS = (
                          "dropout_top_k", "dropout_top_p", "rows_per_shard")),
     Notebook("04b_ablation", runs_model=True, reads=("01_generate/generations",), optional=True,
              writes=(f"ablation/{PAIR}",),
-             decided_by=("lib/score/prompt_ablation.py", "lib/score/estimators.py:seq_avg")),
+             decided_by=("lib/score/interpretation.py:choose_ablation_rows",
+                         "lib/score/interpretation.py:combine_arms", "lib/score/estimators.py:seq_avg")),
     Notebook("05_calibration", minutes=0.2, reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed", "resamples"),
              writes=("calibration/confidence.parquet", "calibration/results.parquet")),
     Notebook("06_sample_efficiency", minutes=0.1, reads=RESPONSES, data=PAPER, undeclared=(*READ, "logprobs_from"),

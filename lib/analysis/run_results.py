@@ -19,8 +19,7 @@ from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
-from lib.score.interpretation import interpret_responses
-from lib.score.prompt_ablation import summarize_arms
+from lib.score.interpretation import interpret_responses, summarize_arms
 from lib.store import KEYS, PAIR
 
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
