@@ -123,13 +123,13 @@ def with_small(run: Run, names: list[str]) -> Run:
 
 
 def is_small(name: str) -> bool:
-    from lib.generate import models  # imports torch, which is slow
+    from lib.generate import checkpoints, models  # these import torch, which is slow
 
     spec = params.load_model_config(name)
     if not spec.at_hand:
         return False
     folder, named = downloads.find_config(spec)
-    return models.is_small(models.outline_network(models.read_config(folder, **named)))
+    return models.is_small(checkpoints.outline_network(checkpoints.read_config(folder, **named)))
 
 
 def select_examples(run: Run, name: str) -> list[Any]:

@@ -56,14 +56,14 @@ def find_config(spec: Model) -> tuple[str, dict[str, str]]:
 
     From the hub only these are downloaded; a GGUF file must be here.
     """
-    from lib.generate import models
+    from lib.generate import checkpoints
 
     if spec.gguf:
         file = verified_gguf(spec)
         return str(file.parent), {"gguf_file": file.name}
     if hub.is_on_hub(spec):
         return hub.download(spec, TEXTS), {}
-    folder = models.find_source(spec)
+    folder = checkpoints.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
         raise UserError(f"{spec.source} has no *.safetensors, the only weights that are loaded")
     return folder, {}

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, logging
 
-from lib.generate import generation, models, p_true, seeded_dropout
+from lib.generate import checkpoints, generation, models, p_true, seeded_dropout
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
 from lib.params import Model
@@ -58,10 +58,10 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
         The files can't be read, or do not match each other.
     """
     logging.set_verbosity_error()
-    with models.loading_errors():
-        config, tokenizer = models.read_config(folder, **named), models.read_tokenizer(folder, **named)
-        network = models.load_network(folder, device_map="meta") if whole else models.outline_network(config)
-        ends, own = models.read_end_tokens(network, tokenizer, Path(folder))
+    with checkpoints.loading_errors():
+        config, tokenizer = checkpoints.read_config(folder, **named), checkpoints.read_tokenizer(folder, **named)
+        network = checkpoints.load_network(folder, device_map="meta") if whole else checkpoints.outline_network(config)
+        ends, own = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
     return LanguageModel(name, spec, network, tokenizer, ends, own.to_diff_dict())
 
 

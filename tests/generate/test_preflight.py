@@ -7,7 +7,7 @@ import torch
 from architectures import CONFIGS, REFUSED, STATEFUL, random
 
 from lib import params
-from lib.generate import models, preflight, sampling
+from lib.generate import checkpoints, preflight, sampling
 
 
 def lines(name):
@@ -39,7 +39,7 @@ def test_a_large_network_is_tried_with_every_type_of_layer():
     large = type(lm.model.config)(**lm.model.config.to_dict() | {
         "num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000, "intermediate_size": 5000,
         "layer_types": None})  # fmt: skip
-    few = preflight.random_twin(dataclasses.replace(lm, model=models.outline_network(large))).model.config
+    few = preflight.random_twin(dataclasses.replace(lm, model=checkpoints.outline_network(large))).model.config
     assert few.layer_types == [*["linear_attention"] * 3, "full_attention"] and few.num_hidden_layers == 4
     assert (few.num_experts, few.vocab_size, few.intermediate_size, large.num_experts) == (4, 512, 64, 512)
 
