@@ -140,16 +140,12 @@ def _to_decimal(text: str) -> Decimal:
 
 def _value(number: re.Match[str]) -> Decimal | None:
     """Return the value of a number; None for a superscript, a division by zero, `1 3/2` or `\\frac{x}{2}`."""
-    exponent = number["power"] or number["e"]
-    parts = [part for part in number.group("over", "under", "top", "bottom") if part]
-    parts = parts or unicodedata.normalize("NFKC", number["vulgar"] or "").split("\u2044")
-    if number["decimal"] or exponent:
-        value = _to_decimal(number["decimal"] or number["factor"] or "1")
-        value = CONTEXT.scaleb(value, _to_decimal(exponent or "0"))
-    elif len(parts) == 2 and _to_decimal(parts[1]):
-        value = CONTEXT.divide(*map(_to_decimal, parts))
-    else:
+    above, _, below = unicodedata.normalize("NFKC", number["vulgar"] or "").partition("\u2044")
+    top = above or number["over"] or number["top"] or number["decimal"] or number["factor"] or (number["power"] and "1")
+    bottom = _to_decimal(below or number["under"] or number["bottom"] or "1")
+    if not top or not bottom:
         return None
+    value = CONTEXT.scaleb(CONTEXT.divide(_to_decimal(top), bottom), _to_decimal(number["power"] or number["e"] or "0"))
     if number["whole"] and not 0 <= value < 1:
         return None
     value = CONTEXT.add(value, _to_decimal(number["whole"] or "0"))
