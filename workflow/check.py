@@ -155,18 +155,18 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
         return
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
-    from lib.generate.preflight import Preflight, load_outline
+    from lib.generate import preflight
 
     folder, named = downloads.find_config(spec)
     # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
     whole = not (hub.is_on_hub(spec) or named)
-    preflight = Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
-    yield from preflight.check()
-    yield from about_processor(run, preflight.lm.model)
-    yield from about_gpu(run, preflight.lm)
+    lm = preflight.load_outline(name, spec, folder, whole=whole, **named)
+    yield from preflight.check_model(lm, run.values, texts)
+    yield from about_processor(run, lm.model)
+    yield from about_gpu(run, lm)
     if thorough:
         yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
-        yield machine.about_memory(run, preflight)
+        yield machine.about_memory(run, lm, preflight.estimate_prompt(lm, run.values))
 
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:

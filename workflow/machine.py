@@ -116,14 +116,14 @@ def cache_numbers_per_token(network: Any) -> int:
     return 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width
 
 
-def about_memory(run: Run, preflight: Any) -> tuple[str, str]:
-    """Compare the memory that weights and decoding need with what is free where the model runs. Return a level and a
-    line."""
+def about_memory(run: Run, lm: Any, prompt: int) -> tuple[str, str]:
+    """Compare the memory that weights and decoding need with what is free where the model runs, for prompts of so many
+    tokens. Return a level and a line."""
     from lib.generate import models
 
-    lm, batch_tokens = preflight.lm, run.values["max_batch_tokens"]
+    batch_tokens = run.values["max_batch_tokens"]
     config, number_bytes = lm.model.config.get_text_config(), models.loading_dtype(lm.spec, lm.model).itemsize
-    longest = preflight.estimate_prompt() + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
+    longest = prompt + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
     # per token: its cache, one layer's copy while the cache grows, its share of sampling
     cache = cache_numbers_per_token(lm.model) * number_bytes
     token = cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest

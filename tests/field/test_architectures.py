@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from architectures import plain_logits, respond
 
-from lib import params
 from lib.generate import models, p_true, preflight, sampling
 
 pytestmark = pytest.mark.slow
@@ -36,5 +35,5 @@ def test_rows_of_a_batch_are_those_drawn_alone(lm):
 
 
 def test_check_says_that_it_can_run_and_dropout_acts(lm):
-    ((level, _),) = preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check_kind()
+    ((level, _),) = preflight.check_kind(lm)
     assert level == "ok"

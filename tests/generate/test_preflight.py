@@ -6,13 +6,12 @@ import pytest
 import torch
 from architectures import CONFIGS, REFUSED, STATEFUL, random
 
-from lib import params
 from lib.generate import checkpoints, preflight, sampling
 
 
 def lines(name):
     lm = random(name)
-    return list(preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check_kind())
+    return list(preflight.check_kind(lm))
 
 
 @pytest.mark.parametrize("name", [*CONFIGS, *STATEFUL])

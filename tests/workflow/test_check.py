@@ -31,8 +31,9 @@ def test_memory(outline, monkeypatch):
 
     def lines(free, **values):
         monkeypatch.setattr(machine, "find_place", lambda *words: ("CPU", free))
-        asked = preflight.Preflight(outline, run_of(**values).values, {})
-        return " ".join(machine.about_memory(run_of(**values), asked))
+        run = run_of(**values)
+        prompt = preflight.estimate_prompt(outline, run.values)
+        return " ".join(machine.about_memory(run, outline, prompt))
 
     assert lines(8e9).startswith("ok 0.00096 billion")
     assert "too little for the weights alone" in lines(4 * weights)
@@ -69,7 +70,7 @@ def test_the_context(outline):
     """The longest prompt, rendered and counted; a response of the most tokens and the query after it."""
 
     def line() -> str:
-        ((level, text),) = preflight.Preflight(outline, run_of(max_new_tokens=256).values, QUESTIONS).check_context()
+        ((level, text),) = preflight.check_context(outline, run_of(max_new_tokens=256).values, QUESTIONS)
         return f"{level} {text}"
 
     rendered = generation.solving_prompt(outline, QUESTIONS["long"][1], "none"), prompts.QUERY

@@ -38,7 +38,7 @@ def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
         monkeypatch.setattr(models, "SMALL", smallest)
         lm = outline(dtype="auto", **changed)
-        lines.append(machine.about_memory(run, preflight.Preflight(lm, run.values, {})))
+        lines.append(machine.about_memory(run, lm, preflight.estimate_prompt(lm, run.values)))
     assert [name for name, _ in asked] == ["CPU", "a GPU", "all 2 GPUs"] and asked[2][1] == 16e9
     need = [float(text.split("up to ")[1].split(" GB")[0]) for _, text in lines]
     assert need[1] == need[2] < need[0]
