@@ -66,7 +66,7 @@ def go_offline_if_silent(run: Run) -> bool:
 def read_resolved(run: Run) -> dict:
     """Return the commits that an earlier start of the run resolved, by source."""
     name = f"{run.folder}/resolved.yaml"
-    found = read_yaml(ROOT / name, name) if (ROOT / name).exists() else {}
+    found = read_yaml(ROOT / name) if (ROOT / name).exists() else {}
     return found if isinstance(found, dict) else {}
 
 

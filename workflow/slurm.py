@@ -39,7 +39,7 @@ ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL
 
 def read_options(path: Path) -> dict[str, dict]:
     """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
-    content, names = read_yaml(path, path.name), ["all", *(row.name for row in ROWS)]
+    content, names = read_yaml(path), ["all", *(row.name for row in ROWS)]
     content = content if isinstance(content, dict) else {"all": content}
     for name, options in content.items():
         if name not in names:

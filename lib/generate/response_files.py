@@ -69,7 +69,7 @@ def read_response_file(path: Path, dataset: str, parse: Callable[..., Any] | Non
     """
     found: dict[str, Any] = {}
     name = relative_path(path)
-    for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
+    for number, data in enumerate(read_bytes(path).split(b"\n"), 1):
         response = (parse or parse_response)(data, name, number, dataset) if data.strip() else None
         if response and (response.example_id not in found or found[response.example_id].empty):
             found[response.example_id] = response

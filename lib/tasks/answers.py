@@ -91,10 +91,8 @@ def token_span(spans: Sequence[Span], span: Span | None) -> Span:
 
 def answer_start_char(text: str, thinking: bool) -> int:
     """Return the start of the text after the thinking: 0 without thinking, the text's end if never closed."""
-    if not thinking:
-        return 0
-    tag = text.find(CLOSING_TAG)
-    return len(text) if tag < 0 else tag + len(CLOSING_TAG)
+    before, tag, _ = text.partition(CLOSING_TAG)
+    return len(before + tag) if thinking else 0
 
 
 def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
