@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from lib import params, store
 from lib.analysis.run_results import Signals
-from lib.analysis.running_example import rows_of_example
+from lib.analysis.token_statistics import rows_of_example
 from lib.paper.booktabs import TEMPLATES, escape
 from lib.paths import show_hidden
 from lib.store import PAIR

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
+from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
@@ -117,11 +117,11 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 
 
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
-    """Return the signals under another choice. Raise UserError if no response is left."""
-    choices = signals.choices.model_copy(update={name: value})
+    """Return the signals under another choice."""
+    changed = replace(signals, choices=signals.choices.model_copy(update={name: value}))
     if name in OF_SCORES:
-        return score_signals(replace(signals, choices=choices))
-    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
+        changed.responses, changed.sets = signals.responses, signals.sets
+    return changed
 
 
 def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
