@@ -14,22 +14,22 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-import jinja2
 import pandas as pd
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 
 from lib.paths import show_hidden
 
-CAPTIONS_FILE = Path(__file__).with_name("captions.yaml")
-OF_PAPER, BEYOND, CHOICES = yaml.safe_load(CAPTIONS_FILE.read_text(encoding="utf-8")).values()
+FOLDER = Path(__file__).parent
+OF_PAPER, BEYOND, CHOICES = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8")).values()
 CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
 
 # ---- LaTeX
 
 # Name, number of arguments and meaning of the paper's macros, and of its commands for scores with intervals
 DEFINITION = re.compile(r"\\providecommand{(\\\w+)}(?:\[(\d)\])?{(.*)}%")
-DEFINITIONS = [*DEFINITION.finditer(Path(__file__).with_name("commands.tex").read_text(encoding="utf-8"))]
+DEFINITIONS = [*DEFINITION.finditer((FOLDER / "commands.tex").read_text(encoding="utf-8"))]
 MACROS = {name: meaning for name, count, meaning in (one.groups() for one in DEFINITIONS) if count is None}
 BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
@@ -91,9 +91,7 @@ def _formula_as_html(formula: str) -> str:
 
 # ---- tables
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
-)
+TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
 
 
 @dataclass(frozen=True)
