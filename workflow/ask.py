@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import json
 import os
+import random
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -108,6 +109,7 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
         end_last_line(file, answers)
         found = read_response_file(answers, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
+        random.shuffle(left)  # so that what fails each time does not come first each time
         unusable = asyncio.run(send(left, file, args.url, args.concurrent))
     say(f"{name}: {len(asked) - len(unusable)} of {len(asked)} answered")
     if unusable:
