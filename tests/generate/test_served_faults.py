@@ -100,7 +100,7 @@ def refuse(status, message):
 LASTING = {
     "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
     "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
-    "400": (refuse(400, "top_k is unknown"), "400.*top_k is unknown"),
+    "400": (refuse(400, "top_k is unknown"), "400.*top_k is unknown.*docs/extending.md"),
     "429 for ever": (refuse(429, "busy"), "429.*: the same command goes on later"),
     "another host": (
         lambda *_: (302, {"location": "http://127.0.0.1:9/"}, b""),
