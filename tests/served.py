@@ -16,15 +16,6 @@ from safetensors.numpy import load_file
 
 from lib.paths import ROOT
 
-PARTS = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
-OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-
-
 # ---- llama.cpp
 
 
@@ -55,8 +46,9 @@ def write_gguf(model: str, path: Path) -> Path:
     writer.add_token_list(tokens)
     writer.add_token_types([gguf.TokenType.CONTROL if one in special else gguf.TokenType.NORMAL for one in tokens])
     writer.add_token_merges([" ".join(one) if isinstance(one, list) else one for one in tokenizer["model"]["merges"]])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[config["model_type"].upper()], config["num_hidden_layers"])
     for name, weight in load_file(folder / "model.safetensors").items():
-        writer.add_tensor(*named_as_llama_cpp(name.removesuffix(".weight"), weight.astype(np.float32), config))
+        writer.add_tensor(names.get_name(name, [".weight"]), order_there(name, weight.astype(np.float32), config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -64,15 +56,12 @@ def write_gguf(model: str, path: Path) -> Path:
     return path
 
 
-def named_as_llama_cpp(name: str, weight: np.ndarray, config: dict) -> tuple[str, np.ndarray]:
-    if name in OUTER:
-        return f"{OUTER[name]}.weight", weight
-    _, _, layer, part = name.split(".", 3)
-    if config["model_type"] == "llama" and part.endswith(("q_proj", "k_proj")):  # pairs beside each other, not halves
-        heads = config["num_attention_heads" if "q_proj" in part else "num_key_value_heads"]
-        halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1)
-        weight = halves.swapaxes(1, 2).reshape(weight.shape)
-    return f"blk.{layer}.{PARTS[part]}.weight", weight
+def order_there(name: str, weight: np.ndarray, config: dict) -> np.ndarray:
+    """The rows of a Llama's queries and keys as llama.cpp rotates them: the two halves of a head interleaved."""
+    if config["model_type"] != "llama" or not any(part in name for part in ("q_proj", "k_proj")):
+        return weight
+    heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
 def serve_gguf(path: str, port: str) -> None:

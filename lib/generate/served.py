@@ -79,9 +79,7 @@ def question_requests(
     return requests
 
 
-def verification_requests(
-    imported: ImportedResponses, asked: Mapping[str, BatchRequest]
-) -> dict[str, list[BatchRequest]]:
+def verification_requests(imported: ImportedResponses, asked: dict[str, BatchRequest]) -> dict[str, list[BatchRequest]]:
     """Return the requests for both forms of P(True) of every response; `asked`: those for the questions, by example_id.
 
     The standard prompt asks a model that thinks to answer at once. In situ, templates drop the thinking from an
@@ -162,7 +160,7 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
     """Read the answers in both forms. Raise UserError for a line that can't be read, or about another response."""
     found = {form: read_verdicts(imported, form) for form in VERIFICATIONS}
     asked = [name for name, response in imported.responses.items() if not response.empty]
-    kept, remarks = {}, list[str]()
+    kept, remarks = dict[str, Verdicts](), list[str]()
     for form, verdicts in found.items():
         told = {name: verdicts[name] for name in asked if name in verdicts}
         listing = {name: one for name, one in told.items() if count_options(one)}
@@ -217,9 +215,7 @@ def count_tokens(verdicts: Sequence[Response]) -> dict[str, int | None]:
     return {"rows": len(cached), "prompt": prompt, "cached": None if None in cached else sum(filter(None, cached))}
 
 
-def verification_frame(
-    imported: ImportedResponses, model: str, kept: Mapping[str, Verdicts], query: int
-) -> pd.DataFrame:
+def verification_frame(imported: ImportedResponses, model: str, kept: dict[str, Verdicts], query: int) -> pd.DataFrame:
     """Return a row per response with a verdict in either form."""
     told = set().union(*kept.values())
     keys = [(model, imported.dataset, one.split, one.example_id) for one in imported.examples if one.example_id in told]
