@@ -99,16 +99,11 @@ def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
     return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
 
 
-def mark_learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int) -> pd.Series:
-    """Mark the calibration rows of one estimator that propose thresholds, bool by row.
-
-    They are the first third of the dataset's fixed random order. Rows on which the estimator was tuned (KEYS by its
-    name) are added.
-    """
-    keys = pd.MultiIndex.from_frame(calibration[KEYS])
-    chosen = [first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS]]
-    chosen += [tuned[name][KEYS] for name in calibration.estimator.unique() if name in tuned]
-    return pd.Series(keys.isin(pd.MultiIndex.from_frame(pd.concat(chosen))), calibration.index)
+def mark_learning_rows(calibration: pd.DataFrame, tuned: pd.DataFrame, seed: int) -> np.ndarray:
+    """Mark the calibration rows of one estimator that propose thresholds, (n,): the first third of the dataset's fixed
+    random order, and those on which the estimator was tuned (KEYS)."""
+    chosen = pd.concat([first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS], tuned])
+    return pd.MultiIndex.from_frame(calibration[KEYS]).isin(pd.MultiIndex.from_frame(chosen))
 
 
 def selective_thresholds(
@@ -129,7 +124,7 @@ def selective_thresholds(
         calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))
         if evaluation.empty:
             continue
-        learns = mark_learning_rows(calibration, tuned or {}, seed)
+        learns = mark_learning_rows(calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed)
         learning, testing = ((side.confidence, side.correct) for side in (calibration[learns], calibration[~learns]))
         tested = len(testing[0])
         for target in targets:
