@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
-from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds, scale_bald
+from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds
 from lib.score.estimators import c_bald, p_true
 from lib.score.evaluation import evaluate
 from lib.score.metrics import auroc
@@ -182,18 +182,3 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
     return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
-
-
-def bald_by_token(passes: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
-    """Return BALD by answer token from a dropout frame of one row; the mean of column phi is c_BALD.
-
-    Columns: both terms of `eq:bald` after all passes, BALD (nats) and its phi (`top_k` and `top_p` divide BALD first).
-    """
-    row: Any = passes.iloc[0]
-    columns = {
-        "predictive": row.predictive[-1],
-        "conditional": row.conditional[-1],
-        "BALD": compute_bald(row),
-        "phi": [c_bald([value]) for value in scale_bald(passes, choices.phi)[0]],
-    }
-    return pd.DataFrame(columns).rename_axis("answer token")

@@ -126,12 +126,10 @@ def selective_thresholds(
             continue
         learns = mark_learning_rows(calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed)
         learning, testing = ((side.confidence, side.correct) for side in (calibration[learns], calibration[~learns]))
-        tested = len(testing[0])
         for target in targets:
-            threshold = find_threshold(learning, testing, target, certainty)
-            reason = "" if threshold is not None else NO_GUARANTEE
-            if reason and tested < min_rows_for_guarantee(target, certainty):
-                reason = TOO_FEW_ROWS
+            threshold, tested = find_threshold(learning, testing, target, certainty), len(testing[0])
+            lacking = TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
+            reason = lacking if threshold is None else ""
             outcome = apply_threshold(evaluation, threshold, target)
             rows.append((*key, float(target), threshold, *outcome, len(evaluation), tested, reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
