@@ -203,7 +203,7 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
 def read_calibrator_record(path: Path) -> dict[str, Any]:
     """Return the contents of a file, which `calibrator_record` made. Raise UserError as `load_calibrator`."""
     where = relative_path(path)
-    record = parse_json(read_bytes(path, where), where)
+    record = parse_json(read_bytes(path), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
     return record
