@@ -33,11 +33,9 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
     Columns: `threshold`, `answered` (share of rows at or above it) and their `accuracy`.
     """
     c, y = metrics.validate_scores(confidence, correct)
-    rows = pd.DataFrame({"correct": y}).groupby(c).correct.agg(["size", "sum"])[::-1].cumsum()
-    accuracy = rows["sum"] / rows["size"]
-    return pd.DataFrame({"threshold": rows.index, "answered": rows["size"] / c.size, "accuracy": accuracy}).reset_index(
-        drop=True
-    )
+    rows = pd.DataFrame({"threshold": c, "correct": y}).groupby("threshold").correct.agg(["size", "sum"])[::-1].cumsum()
+    rows = rows.assign(answered=rows["size"] / c.size, accuracy=rows["sum"] / rows["size"]).reset_index()
+    return rows[["threshold", "answered", "accuracy"]]
 
 
 def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
@@ -45,13 +43,12 @@ def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame
 
     Columns: PAIR, estimator, method, answered, accuracy.
     """
-    by = [*PAIR, "estimator", "method"]
-    parts = [pd.DataFrame(columns=[*by, "answered", "accuracy"])]
+    by, parts = [*PAIR, "estimator", "method"], []
     for key, part in frame[frame.split == "evaluation"].groupby(by, sort=False):
         curve = risk_coverage(part.confidence, part.correct)
         kept = curve[~np.ceil(curve.answered * points - 1e-9).duplicated(keep="last")]
-        parts.append(kept.assign(**dict(zip(by, key, strict=True)))[parts[0].columns])
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+        parts.append(kept.assign(**dict(zip(by, key, strict=True))))
+    return pd.concat(parts, ignore_index=True)[[*by, "answered", "accuracy"]]
 
 
 # ---- thresholds
