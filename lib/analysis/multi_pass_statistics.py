@@ -82,19 +82,14 @@ def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFram
 
 
 def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
-    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over examples.
+    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over one pair's examples.
 
-    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n; empty without
-    passes.
+    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n.
     """
-    part = dropout[dropout.split == "evaluation"]
-    if part.empty:
-        return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
-    curves = {term: np.stack([mean_over_tokens(entropies) for entropies in part[term]]) for term in BALD_TERMS}
-    parts = [
-        mean_with_interval(curve).assign(term=term, passes=np.arange(1, curve.shape[1] + 1))
-        for term, curve in curves.items()
-    ]
+    parts = []
+    for term in BALD_TERMS:
+        curves = np.stack([mean_over_tokens(entropies) for entropies in dropout[term]])  # (examples, T)
+        parts.append(mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1)))
     return pd.concat(parts, ignore_index=True)
 
 
