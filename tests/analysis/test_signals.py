@@ -1,5 +1,7 @@
 """What tables and claims rest on beyond errors, by hand: positions, passes, costs, calibration rows."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +31,8 @@ def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():
 def test_right_less_wrong_with_the_interval_of_a_difference():
     """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
     rows = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
-    each = token_statistics.running_mean_curves(pd.concat([rows, rows.head(1).assign(split="calibration")]), 2)
+    both = pd.concat([rows, rows.head(1).assign(split="calibration")])
+    each = token_statistics.apply_by_pair(partial(token_statistics.running_mean_curves, points=2), both)
     assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False} and each.n.tolist() == [2] * 4
     found = token_statistics.right_minus_wrong(each)
     assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)

@@ -6,10 +6,9 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import keyed, passed
+from synthetic import keyed
 
 from lib.analysis import multi_pass_statistics, token_statistics
-from lib.params import EvaluationChoices
 from lib.paths import ROOT, UserError
 
 
@@ -40,12 +39,6 @@ def test_options_by_hand():
     table = multi_pass_statistics.option_probabilities(pd.Series(verified))
     assert table.loc["standard", ["A", "B", "P(True)"]].tolist() == pytest.approx([0.2, 0.6, 0.25])
     assert table.tokens.to_dict() == {"standard": 9, "in situ": 3}
-
-
-def test_disagreement_by_hand():
-    table = multi_pass_statistics.bald_by_token(passed(), EvaluationChoices())
-    assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
-    assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
 
 
 def test_links_of_a_notebook_lead_to_files():
