@@ -36,6 +36,7 @@ LARGEST = {  # sizes of the network that is tried, by their names in configurati
     "vocab_size": 512,
 }
 ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12  # of the batch that is tried: tokens of a prompt, and those that all share
+SPREAD = 0.08  # standard deviation of random weights, four times the usual
 FAR = 1e-3  # difference of logits that is no rounding, in multiples of the largest
 
 
@@ -176,14 +177,11 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     few = min(layers, max(2, 1 + max(map(types.index, types))))
     own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
     own.update({name: min(own[name], most) for name, most in LARGEST.items() if isinstance(own.get(name), int)})
-    config.num_hidden_layers = few
+    config.num_hidden_layers, config.initializer_range = few, SPREAD
     config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    layers = [layer for layer in network.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding))]
-    for weight in {layer.weight for layer in layers}:  # once if it is tied
-        weight.data.mul_(4)
     network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
     return replace(lm, model=network)
 

@@ -198,12 +198,9 @@ def has_answer(row: Any) -> bool:
 
 def answer_span(row: Any) -> Span:
     """Return the answer's token range in a generations row, else that of the last number, else the last token."""
-    if has_answer(row):
-        return int(row.answer_start), int(row.answer_end)
-    if 0 <= row.last_number_start < row.last_number_end:
-        return int(row.last_number_start), int(row.last_number_end)
     last = max(len(row.token_logprobs) - int(row.eos), 1)
-    return last - 1, last
+    spans = (row.answer_start, row.answer_end), (row.last_number_start, row.last_number_end), (last - 1, last)
+    return next((int(start), int(end)) for start, end in spans if 0 <= start < end)
 
 
 # ---- grades
