@@ -97,7 +97,6 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
     return {
         "source": public_path(spec.source),
         "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
-        **spec.model_dump(include={"gguf", "sha256"}, exclude_none=True),
         "architecture": type(model).__name__,
         "parameters": model.num_parameters(),
         "device": torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu",

@@ -48,7 +48,7 @@ def test_it_is_a_model_like_any_other(tmp_path, spec):
         models.load_language_model("tiny", spec())
     reference = tiny_gguf.network(tied=False)
     lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", tiny_gguf.weights_of(reference))))
-    facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64, "dtype": "float32"}
+    facts = {"source": "someone/tiny", "revision": "abc", "dtype": "float32"}
     assert {name: lm.facts[name] for name in facts} == facts
     text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
     ids = models.encode(lm, text)
