@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import TemplateError
 
 from lib.generate import p_true
 from lib.generate.imported_responses import FileEngine
@@ -67,14 +66,6 @@ def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example],
         seed = stream_seed(settings.seed, lm.name, dataset, example.example_id)
         requests.append(Request(example, text, prompt, seed, min(settings.max_new_tokens, room), shared))
     return requests
-
-
-def can_ask(lm: LanguageModel, examples: Sequence[Example], settings: Generation) -> bool:
-    """Whether the model's template can render the prompts, and its context holds them with a response."""
-    try:
-        return bool(build_requests(lm, "", examples, settings))
-    except (UserError, TemplateError):  # a template may not support assistant turns
-        return False
 
 
 # ---- responses
