@@ -58,8 +58,10 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
     manifest = {
+        "file": path.name,
         "sha256": sha256(path),
         "rows": len(frame),
+        "columns": table.column_names,
         "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
         "python": platform.python_version(),
         **facts,
