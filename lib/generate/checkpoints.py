@@ -108,11 +108,12 @@ def outline_network(config: Any) -> Any:
         return AutoModelForCausalLM.from_config(config)
 
 
-def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[list[int], GenerationConfig]:
-    """Return the ids of all end tokens, and the model's generation settings.
+def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[int]:
+    """Return the ids of all end tokens.
 
-    They are those of these settings, the tokenizer's, and the one that closes an assistant's turn in the chat template:
-    settings often name the end of a document alone, beyond which a response would go on into further turns.
+    They are those of the model's generation settings, the tokenizer's, and the one that closes an assistant's turn in
+    the chat template: settings often name the end of a document alone, beyond which a response would go on into further
+    turns.
 
     Raises
     ------
@@ -134,7 +135,7 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[
     size = network.get_input_embeddings().weight.shape[0]
     if (last := max([*ends, *vocabulary.values()])) >= size:
         raise UserError(f"its token {last} is none of the network's {size} tokens")
-    return ends, own
+    return ends
 
 
 def closing_token(tokenizer: Any) -> int | None:

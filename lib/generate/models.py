@@ -81,7 +81,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         model = load_network(source, **named, **options).eval()
         if not on_gpu and dtype == torch.float32:
             multiply_with_onednn(model)
-        eos, _ = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
+        eos = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
     facts = describe_model(model, tokenizer, spec, dtype)
     if on_gpu:
         # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step

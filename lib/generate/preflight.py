@@ -41,7 +41,7 @@ FAR = 1e-3  # difference of logits that is no rounding, in multiples of the larg
 
 
 def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: Any) -> LanguageModel:
-    """Load a model without weights: its network is on torch's meta device, `facts` has its own generation settings.
+    """Load a model without weights: its network is on torch's meta device.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
     with checkpoints.loading_errors():
         config, tokenizer = checkpoints.read_config(folder, **named), checkpoints.read_tokenizer(folder, **named)
         network = checkpoints.load_network(folder, device_map="meta") if whole else checkpoints.outline_network(config)
-        ends, own = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
-    return LanguageModel(name, spec, network, tokenizer, ends, own.to_diff_dict())
+        ends = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
+    return LanguageModel(name, spec, network, tokenizer, ends, facts={})
 
 
 def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> Iterator[Line]:
