@@ -49,10 +49,8 @@ def find_source(spec: Model) -> str:
     if path := local_folder(spec):
         return str(path)
     if spec.gguf:
-        raise UserError(
-            f"{spec.gguf} of {spec.source} is not fetched and checked yet: `./run_all.sh PROFILE` with a profile (or "
-            "`--add-models`) that names this model does so, once"
-        )
+        remedy = "a run of a profile (or `--add-models`) that names this model does so"
+        raise UserError(f"{spec.gguf} of {spec.source} is not fetched and checked yet: {remedy}")
     if is_path(spec.source) or "/" not in spec.source:
         parent = spec.place.parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
@@ -128,9 +126,7 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[i
     named = [*named, tokenizer.eos_token_id, closing_token(tokenizer)]
     ends = list(dict.fromkeys(token for token in named if token is not None))
     if not ends:
-        raise UserError(
-            "it has no end token: its responses would never end; name `eos_token_id` in its generation_config.json"
-        )
+        raise UserError("it has no end token, so responses never end: name one in its generation_config.json")
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     size = network.get_input_embeddings().weight.shape[0]
     if (last := max([*ends, *vocabulary.values()])) >= size:

@@ -164,9 +164,7 @@ def restore_texts(
     the texts from the token ids. Raise UserError if the dataset lacks a row, or 01b imported the responses.
     """
     if "demonstration" not in parameters:
-        raise UserError(
-            f"responses to '{dataset}' were imported, without prompts: run 01_generate for model '{lm.name}'"
-        )
+        raise UserError(f"responses of '{lm.name}' to '{dataset}' were imported, without prompts: run 01_generate")
     if parameters.get("save_texts", True):
         return generations
     known = {example.example_id: example.question for example in datasets.load_examples(load_dataset_config(dataset))}

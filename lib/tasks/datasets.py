@@ -234,10 +234,8 @@ def find_files(dataset: Dataset) -> dict[str, list[str]]:
         return {part: [name] for part, name in dataset.source.items()}
     folder = paths.local_path(dataset.source)
     if not folder.is_dir():
-        raise UserError(
-            f"dataset '{dataset.label}': there is no folder {dataset.source}; a file is named by its part, as "
-            f"`source: {{all: {dataset.source}}}`"
-        )
+        remedy = f"a file is named by its part, as `source: {{all: {dataset.source}}}`"
+        raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}; {remedy}")
     files = [file for file in sorted(folder.rglob("*")) if find_ending(file.name)]
     words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in files}
     parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}

@@ -44,7 +44,7 @@ def test_what_was_written_comes_out(tmp_path, spec, kind, tied, dtype):
 
 def test_it_is_a_model_like_any_other(tmp_path, spec):
     """Against the Llama whose weights it holds."""
-    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: `./run_all.sh"):
+    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile"):
         models.load_language_model("tiny", spec())
     reference = tiny_gguf.network(tied=False)
     lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", tiny_gguf.weights_of(reference))))
