@@ -89,10 +89,8 @@ def load_network(source: str, **options: Any) -> Any:
     """
     if "gguf_file" in options:
         options["quantization_config"] = GgufConfig(dequantize=True)
-    found: Any = AutoModelForCausalLM.from_pretrained(
-        source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
-    )
-    network, info = found
+    load: Any = AutoModelForCausalLM.from_pretrained
+    network, info = load(source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options)
     if differing := sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]})):
         raise UserError(f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}")
     if {"cpu", "disk"} & set(map(str, getattr(network, "hf_device_map", {}).values())):
