@@ -66,8 +66,7 @@ def compile_table(table: str) -> dict[str, re.Pattern[str]]:
 # ---- one spelling for many, of the same length
 
 THIN, MARKUP, BOXED = "\u2009", "\0", "\u25a1"  # a space within a number; marks without a meaning; `\boxed{`
-_OTHERS = "−➖·×∗∙⋅✕✖⁄∕≈≡´ʼ‘’―\u060c\u066c\u066b—"
-_SPELLINGS = dict(zip(_OTHERS, "--*******//==''''—,,.—", strict=True))
+_SPELLINGS = {other: plain for plain, others in _GRAMMAR["spellings"].items() for other in others}
 _CATEGORIES = {"Sc": MARKUP, "Cf": MARKUP, "Zs": THIN, "Pd": "-"}  # currencies, of no width; spaces, dashes
 _LATEX = compile_table("latex")
 
