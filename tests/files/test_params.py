@@ -12,7 +12,7 @@ from lib.paths import PARAMS, UserError
 def test_every_file_of_the_repository_is_valid():
     loaders = {"": params.load_profile, "models": params.load_model_config, "datasets": params.load_dataset_config}
     for folder, load in loaders.items():
-        assert all(map(load, params.parameter_file_names(PARAMS / folder)))
+        assert all([load(path.stem) for path in (PARAMS / folder).glob("*.yaml")])
 
 
 def test_a_place_may_start_with_the_home_folder(tmp_path, monkeypatch):

@@ -44,11 +44,11 @@ def test_what_was_written_comes_out(tmp_path, spec, kind, tied, dtype):
 
 def test_it_is_a_model_like_any_other(tmp_path, spec):
     """Against the Llama whose weights it holds."""
-    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: `./run_all.sh"):
+    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile"):
         models.load_language_model("tiny", spec())
     reference = tiny_gguf.network(tied=False)
     lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", tiny_gguf.weights_of(reference))))
-    facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64, "dtype": "float32"}
+    facts = {"source": "someone/tiny", "revision": "abc", "dtype": "float32"}
     assert {name: lm.facts[name] for name in facts} == facts
     text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
     ids = models.encode(lm, text)
