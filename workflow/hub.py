@@ -42,6 +42,10 @@ def is_on_hub(spec: params.Model | params.Dataset) -> bool:
     return names_repository(spec.source) and not (getattr(spec, "gguf", None) or getattr(spec, "folder", None))
 
 
+def is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE") == "1"
+
+
 def specs_of(run: Run) -> list[tuple[str, Any]]:
     """Return each model and dataset of a run, with its kind; none for a replay, which uses no hub."""
     kinds = () if run.replayed else params.LOADERS.items()
@@ -53,8 +57,7 @@ def go_offline_if_silent(run: Run) -> bool:
     Return whether. The client would retry for minutes per name, or wait for ever."""
     import httpx2  # the library of the hub's client
 
-    may_need = any(names_repository(spec.source) for _, spec in specs_of(run))
-    if os.environ.get("HF_HUB_OFFLINE") == "1" or not may_need:
+    if is_offline() or not any(names_repository(spec.source) for _, spec in specs_of(run)):
         return False
     try:
         httpx2.head(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", timeout=ANSWER_SECONDS)
@@ -79,7 +82,7 @@ def pin_revisions(run: Run, anew: bool = False) -> None:
 
     Raise UserError if a revision cannot be resolved.
     """
-    known = {} if anew and os.environ.get("HF_HUB_OFFLINE") != "1" else read_resolved(run)
+    known = {} if anew and not is_offline() else read_resolved(run)
     params.REVISIONS.clear()
     for kind, spec in specs_of(run):
         if is_on_hub(spec) and not spec.revision:
@@ -101,26 +104,14 @@ def resolve_revision(kind: str, source: str, revision: str | None = None) -> str
         return HfApi().repo_info(source, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS).sha
 
 
-FAR = "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
-FAILED = "can't be downloaded from the hub: {said}"
-REMEDIES = {  # by the class of an error
-    "GatedRepoError": "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)",
-    "RevisionNotFoundError": "has no revision '{revision}'; `revision: null` takes the newest",
-    "RepositoryNotFoundError": "is not there, or needs access: check its spelling, or `hf auth login`",
-    "HfHubHTTPError": FAILED,
-    "OSError": FAR,
-    "TransportError": FAR,
-    "Exception": FAILED,
-}
-
-
 @contextmanager
 def explain_hub_errors(source: str, revision: str | None) -> Iterator[None]:
     """Turn any error of the hub's client, or of a library that it uses, into a UserError with its remedy."""
     try:
         yield
     except Exception as error:
-        remedy = next(REMEDIES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in REMEDIES)
+        remedies = read_yaml(Path(__file__).with_name("hub_errors.yaml"))
+        remedy = next(remedies[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in remedies)
         said = remedy.format(revision=revision, said=first_line(error))
         raise UserError(f"repository '{source}' {said}") from error
 
