@@ -158,8 +158,6 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
     preflight = Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
     yield from preflight.check()
     yield from about_place(run, preflight.lm)
-    if thorough:
-        yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
     yield from about_memory(run, preflight, thorough)
 
 

@@ -42,10 +42,6 @@ def is_on_hub(spec: params.Model | params.Dataset) -> bool:
     return names_repository(spec.source) and not (getattr(spec, "gguf", None) or getattr(spec, "folder", None))
 
 
-def is_offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE") == "1"
-
-
 def specs_of(run: Run) -> list[tuple[str, Any]]:
     """Return each model and dataset of a run, with its kind; none for a replay, which uses no hub."""
     kinds = () if run.replayed else params.LOADERS.items()
@@ -57,7 +53,8 @@ def go_offline_if_silent(run: Run) -> bool:
     Return whether. The client would retry for minutes per name, or wait for ever."""
     import httpx2  # the library of the hub's client
 
-    if is_offline() or not any(names_repository(spec.source) for _, spec in specs_of(run)):
+    may_need = any(names_repository(spec.source) for _, spec in specs_of(run))
+    if os.environ.get("HF_HUB_OFFLINE") == "1" or not may_need:
         return False
     try:
         httpx2.head(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", timeout=ANSWER_SECONDS)
@@ -82,7 +79,7 @@ def pin_revisions(run: Run, anew: bool = False) -> None:
 
     Raise UserError if a revision cannot be resolved.
     """
-    known = {} if anew and not is_offline() else read_resolved(run)
+    known = {} if anew and os.environ.get("HF_HUB_OFFLINE") != "1" else read_resolved(run)
     params.REVISIONS.clear()
     for kind, spec in specs_of(run):
         if is_on_hub(spec) and not spec.revision:
@@ -176,8 +173,8 @@ def count_missing_bytes(spec: Model) -> int:
         there = [path.name for path in local_path(spec.source).glob("*.gguf")]
         raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), there)}")
     with suppress(UserError):
-        download(spec, local_files_only=True)  # all are here
-        return 0
+        if not spec.gguf and any(Path(download(spec, local_files_only=True)).glob(WEIGHTS[0])):  # all are here
+            return 0
     resolve_revision("model", spec.source, spec.revision)
     if not (files := download(spec, dry_run=True)):
         raise UserError(f"repository '{spec.source}' has no file '{spec.gguf or WEIGHTS[0]}' on the hub")
