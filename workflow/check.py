@@ -75,7 +75,7 @@ def about_machine(run: Run) -> Iterator[Line]:
         said = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
         yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
     else:
-        yield "ok" if gpus else "note", f"{gpus} GPUs, CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32"
+        yield "ok" if gpus else "note", f"{gpus} GPU(s), CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32"
     if machine.uses_vllm(run):
         machine.check_vllm(run)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lib import params
 from lib.paths import ROOT, UserError
 from workflow import environment
 from workflow.fingerprint import digest
@@ -96,8 +95,7 @@ REMEDY = "write `engine: transformers` in the profile"
 
 
 def uses_vllm(run: Run) -> bool:
-    specs = [params.load_model_config(name) for name in run.values["models"]]
-    return run.values.get("engine") == "vllm" and any(not spec.responses for spec in specs)
+    return run.values.get("engine") == "vllm" and not all(spec.responses for spec in run.specs.values())
 
 
 def check_vllm(run: Run) -> None:
