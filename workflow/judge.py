@@ -9,7 +9,7 @@ that precedes it has made again what was damaged or edited.
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -30,6 +30,13 @@ MAX_ROWS = 6  # deciding rows that are printed per claim
 OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 
 
+def results_of(run: Run, signals: Signals, **only: Collection[str]) -> Results:
+    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 09, or some
+    `kinds` of those."""
+    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title")
+    return results_of_run(run.name, signals, **only, **{name: run.values[name] for name in names})
+
+
 # ---- one finding
 
 
@@ -41,12 +48,10 @@ def frame_kinds(number: str) -> set[str]:
 
 def summary_lines(run: Run, number: str) -> Iterator[str]:
     """Yield the lines to print: each claim with its verdicts on the paper and on this run, and the rows that decide."""
-    group, values = f"Finding {number}", run.values
+    group, values, kinds = f"Finding {number}", run.values, frame_kinds(number)
     some = [claim for claim in CLAIMS if claim.group == group]
-    shown = {name: values[name] for name in ("transfer_models", "transfer_datasets")}
-    pairs, kinds = (values["models"], values["datasets"]), frame_kinds(number)
-    signals = load_signals(run.name, *pairs, EvaluationChoices.of(values), kinds)
-    results = results_of_run(run.name, signals, *pairs, kinds=kinds, **shown)
+    signals = load_signals(run.name, values["models"], values["datasets"], EvaluationChoices.of(values), kinds)
+    results = results_of(run, signals, kinds=kinds)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):
@@ -91,12 +96,6 @@ def verify(run: Run) -> int:
     held, line = comparison_of_runs.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if held else 1
-
-
-def results_of(run: Run, signals: Signals) -> Results:
-    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 09."""
-    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title")
-    return results_of_run(run.name, signals, **{name: run.values[name] for name in names})
 
 
 def compare_runs(here: Results, matched: comparison_of_runs.MatchedRuns, bins: Sequence[int]) -> pd.DataFrame:
