@@ -12,7 +12,7 @@ from lib.analysis import comparison_of_runs
 from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
 from lib.analysis.run_results import Signals, load_signals
 from lib.paths import UserError
-from workflow import verify
+from workflow import judge
 from workflow.pipeline import Run
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
@@ -29,7 +29,7 @@ def theirs():
 def here(theirs):
     """What 08 would print of the shipped signals of one pair of the demo."""
     own = {"models": [MODEL], "transfer_models": [MODEL], "datasets": [DATASET], "transfer_datasets": [DATASET]}
-    return verify.results_of(Run("lab", params.load_profile("demo").model_dump(mode="json") | own), theirs)
+    return judge.results_of(Run("lab", params.load_profile("demo").model_dump(mode="json") | own), theirs)
 
 
 def altered(side, **columns):
@@ -39,7 +39,7 @@ def altered(side, **columns):
 
 def compared(here, ours, theirs):
     alike = match_rows(ours, theirs)
-    table = verify.compare_runs(here, alike, BINS)
+    table = judge.compare_runs(here, alike, BINS)
     return table, alike, *judge_reproduction(table, alike)
 
 
@@ -100,11 +100,11 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
 def test_a_forged_result_of_05_is_noticed(here, theirs):
     made = comparison_of_runs.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
     anew = replace(here, frames={**here.frames, **made})
-    assert verify.list_differing_results(here, anew) == []
+    assert judge.list_differing_results(here, anew) == []
     kept = here.frames["result_isotonic"]
     one = (kept["method"] == "isotonic") & (kept.metric == "ece") & (kept.model == MODEL) & (kept.dataset == DATASET)
     forged = kept.assign(value=kept.value.where(~one, 0.001))
-    lines = verify.list_differing_results(replace(here, frames={**here.frames, "result_isotonic": forged}), anew)
+    lines = judge.list_differing_results(replace(here, frames={**here.frames, "result_isotonic": forged}), anew)
     assert len(lines) == 1 and lines[0].startswith("tab_result_isotonic: ")
     none = pd.DataFrame({"within": [], "prints_differently": [], "difference": []}, dtype=bool)
     line = "NOT the same: 1 of the run's tables are not what its signals give"
@@ -125,5 +125,5 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
     assert process.returncode == 1
     assert said[-1] == "verify demo: NOT the same: 0 responses are only here, 460 only shipped"
     assert not any("what the run's" in line for line in said)
-    rows = pd.read_csv(folder / "figures/demo/verify.csv")
+    rows = pd.read_csv(folder / "figures/demo/judge.csv")
     assert len(rows) > 100 and rows.within.all()
