@@ -42,15 +42,15 @@ def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({}))
 def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> dict:
     """Return the content of a model or dataset file, with its label if the job shows it, but without the location of
     its data: the sha256 identifies a GGUF file and published questions, from the Hub or a local folder."""
-    content = spec.model_dump(mode="json")
+    unused = {"gpus"} if with_label else {"gpus", "label"}
+    if getattr(spec, "gguf", None):
+        unused |= {"source", "revision", "gguf"}
+    content = spec.model_dump(mode="json", exclude=unused)
     if files := content.get("files"):
         content["files"] = {part: file["sha256"] for part, file in files.items()}
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
-    unused = {"gpus"} if with_label else {"gpus", "label"}
-    if content.get("gguf"):
-        unused |= {"source", "revision", "gguf"}
-    return {name: value for name, value in content.items() if name not in unused}
+    return content
 
 
 def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[str, str | None]:
