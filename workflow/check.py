@@ -33,11 +33,12 @@ SILENT = "it does not answer; models and datasets must be in the local cache, or
 
 def main(run: Run) -> int:
     """Print all checks of a run and return the exit code."""
-    silent = hub.go_offline_if_silent(run)
+    if hub.go_offline_if_silent(run):
+        say(f"note   hub: {SILENT}")
     with suppress(UserError):  # reported below for each model
         hub.pin_revisions(run)
     wrong = 0
-    for subject, lines in list_checks(run, silent):
+    for subject, lines in list_checks(run):
         for level, text in explain_errors(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MAX_LENGTH))
             wrong += level == "wrong"
@@ -45,10 +46,8 @@ def main(run: Run) -> int:
     return 2 if wrong else 0
 
 
-def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterable[Line]]]:
+def list_checks(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     """Yield each subject, with its lines."""
-    if silent:
-        yield "hub", [("note", SILENT)]
     yield "machine", about_machine(run)
     yield "disk", about_disk(run)
     texts: dict[str, list[str]] = {}
@@ -169,9 +168,8 @@ def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
     from lib.generate.imported_responses import ImportedResponses
 
     for name in run.values["datasets"]:
-        said, *missed = ImportedResponses.read(spec, name, select_examples(run, name)).describe_coverage()
-        yield "ok", said
-        yield from (("note", text) for text in missed)
+        found = ImportedResponses.read(spec, name, select_examples(run, name))
+        yield from (("note" if place else "ok", text) for place, text in enumerate(found.describe_coverage()))
 
 
 def about_place(run: Run, lm: Any) -> Iterator[Line]:

@@ -1,7 +1,6 @@
 """A run held against the shipped one: on frames altered by hand, and on a run of other kernels."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -74,13 +73,6 @@ def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
     table, alike, held, line = compared(here, altered(theirs, token_ids=ids, token_logprobs=far), theirs)
     assert held and "499 of 500 responses alike" in line and (table.difference == 0).all()
     assert alike.outcomes == {"same": 499, "diverged": 1}
-
-
-def test_other_passes_with_dropout_are_one_line():
-    ten, five = (SimpleNamespace(dropout=pd.DataFrame({"predictive": [[[0.1]] * count] * 2})) for count in (10, 5))
-    line = "dropout_passes 5, shipped 10: c_BALD differs"
-    assert verify.describe_other_passes(SimpleNamespace(ours=ten, theirs=ten)) == []
-    assert verify.describe_other_passes(SimpleNamespace(ours=five, theirs=ten)) == [line]
 
 
 def test_nothing_in_common_is_said(theirs):
