@@ -73,7 +73,7 @@ def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     """
     found: dict[str, Response] = {}
     name = relative_path(path)
-    for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
+    for number, data in enumerate(read_bytes(path).split(b"\n"), 1):
         line = parse_line(data, name, number) if data.strip() else None
         if line and line.dataset in (None, dataset):
             response = build_response(line, where := f"{name}, line {number}")

@@ -118,7 +118,7 @@ def one_token(custom_id: str, first: BatchRequest, **asked: Any) -> BatchRequest
 
 def read_requests(path: Path) -> dict[str, BatchRequest]:
     """Return the requests of a file by custom_id. Raise UserError for a line that is none."""
-    lines = enumerate(read_bytes(path, where := relative_path(path)).splitlines(), 1)
+    where, lines = relative_path(path), enumerate(read_bytes(path).splitlines(), 1)
     requests = [parse_json(line, where, number) for number, line in lines]
     try:
         return {str(request["custom_id"]): request | {"body": dict(request["body"])} for request in requests}

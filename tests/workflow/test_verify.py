@@ -10,7 +10,7 @@ from clone import SMALL, copy_of_project, edit, start
 from lib import params
 from lib.analysis import comparison_of_runs
 from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
-from lib.analysis.run_results import interpret_signals, load_signals
+from lib.analysis.run_results import Signals, load_signals
 from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run
@@ -34,7 +34,7 @@ def here(theirs):
 
 def altered(side, **columns):
     """The signals as a run would have left them with other columns in its generations."""
-    return interpret_signals(side.generations.assign(**columns), side.verification, side.dropout, side.choices)
+    return Signals(side.generations.assign(**columns), side.verification, side.dropout, side.choices)
 
 
 def compared(here, ours, theirs):
