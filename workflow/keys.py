@@ -10,7 +10,6 @@ import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, local_path, public_path
@@ -23,12 +22,12 @@ SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
 Parts = dict[str, object]
 
 
-def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({})) -> Parts:
+def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts:
     """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'.
     Memory budgets do not count. `current_paths`: current paths of inputs that are yet to be restored."""
-    values = job.parameters
+    values, where = job.parameters, current_paths or {}
     parts = {f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS}
-    parts |= {f"input {path}": fingerprint.semantic_checksum(current_paths.get(path, path)) for path in job.inputs}
+    parts |= {f"input {path}": fingerprint.semantic_checksum(where.get(path, path)) for path in job.inputs}
     for kind, name in params.names_mentioned(values):
         spec = params.LOADERS[kind](name)
         parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
@@ -125,12 +124,6 @@ def write_record(job: Job, content: Parts, outputs: list[str]) -> None:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
     record = {"job": job.record, "key": digest(content), "parts": content, "outputs": sums}
     fingerprint.write_json(ROOT / job.record, record | {"digest": digest(record)})
-
-
-def changed_parts(record: dict, content: Parts) -> list[str]:
-    """Return the names of the parts that changed."""
-    old, new, nothing = record["parts"], content, object()
-    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 
 def is_intact(record: dict, stale: Path | None = None) -> bool:
