@@ -19,7 +19,6 @@ from functools import partial
 from graphlib import TopologicalSorter
 from multiprocessing import connection, forkserver, parent_process
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from lib.paths import ROOT, UserError, first_line
@@ -173,17 +172,12 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
         nb = notebook.execute(job, parts, scratch, tell)
         outputs += job.extra_outputs
         if job.exported:
-            outputs += export_outputs(job, nb)
+            from workflow import export
+
+            export.export_for_report(nb, ROOT / job.exported)
+        if job.notebook.exports:
+            outputs += [f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)]
     keys.write_record(job, parts, outputs)
-
-
-def export_outputs(job: Job, nb: Any) -> list[str]:
-    """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
-    from workflow import export
-
-    export.export_for_report(nb, ROOT / job.exported)
-    names = export.export(nb, ROOT / job.run.figures) if job.notebook.exports else []
-    return [f"{job.run.figures}/{name}" for name in names]
 
 
 def write_log(output: Path, log: Path) -> None:
