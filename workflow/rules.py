@@ -25,6 +25,7 @@ class Notebook:
     `of_shipped`: reads only shipped files; the demo and replays run it, and nothing depends on it.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
     `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the modules that count.
+    `shown_at_end`: estimators whose ECE ends the line of a job, computed from the first frame that it writes.
     `undeclared`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
     """
 
@@ -42,6 +43,7 @@ class Notebook:
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
+    shown_at_end: tuple[str, ...] = ()
 
     @property
     def per_pair(self) -> bool:

@@ -82,10 +82,9 @@ def list_jobs(run: Run, force: list[str]) -> int:
     """Print the jobs that a start would do; do and move nothing."""
     with suppress(UserError):  # a start would report it
         hub.pin_revisions(run)
-    verdicts = fresh.judge_all(fresh.force(run, force))
-    todo = [verdict.job for verdict in verdicts if verdict.needs_run]
-    for job in todo:
-        say(job.title)
+    todo = [verdict.job.title for verdict in fresh.judge_all(fresh.force(run, force)) if verdict.needs_run]
+    for title in todo:
+        say(title)
     say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
     return 0
 
