@@ -1,12 +1,20 @@
-"""The bootstrap against a loop over resamples, scipy, and by property."""
+"""The bootstrap against a loop over resamples, scipy, and by property; and what chance alone gives, by exact
+probabilities."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 from scipy.stats import bootstrap as scipy_bootstrap
-from synthetic import keyed
+from synthetic import keyed, scored
 
-from lib.score.bootstrap import bootstrap, draw_resample_counts, resample_metrics
+from lib.score.bootstrap import (
+    bootstrap,
+    compare_with_chance,
+    draw_chance_errors,
+    draw_resample_counts,
+    resample_metrics,
+)
 from lib.score.metrics import brier, ece, mce
 
 KEY = ["estimator", "method", "metric"]
@@ -18,12 +26,11 @@ def scores(n=200, k=3):
     return np.round(rng.beta(4, 1, (n, k)), 2), y
 
 
-def frame(methods=("", "isotonic"), n=80):
-    c, y = scores(n, 2 * len(methods))
-    names = [(estimator, method) for method in methods for estimator in ("seq_avg", "ans_avg")]
-    parts = [
-        keyed(n, confidence=c[:, j], correct=y).assign(estimator=e, method=how) for j, (e, how) in enumerate(names)
-    ]
+def frame(n=80):
+    """Two estimators, raw and calibrated."""
+    c, y = scores(n, 4)
+    names = [(estimator, method) for method in ("", "isotonic") for estimator in ("seq_avg", "ans_avg")]
+    parts = [keyed(n, confidence=c[:, j], correct=y).assign(estimator=e, method=m) for j, (e, m) in enumerate(names)]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -39,8 +46,7 @@ def test_distributions_are_the_metrics_of_resampled_rows():
     c, y = scores()
     found = resample_metrics(c, y, 10, resamples=40, seed=3)
     weights = np.concatenate(list(draw_resample_counts(len(y), 40, 3)))
-    for name in ("ece", "mce", "brier"):
-        metric = {"ece": ece, "mce": mce, "brier": brier}[name]
+    for name, metric in (("ece", ece), ("mce", mce), ("brier", brier)):
         expected = [metric(column, y, sample_weight=weights) for column in c.T]
         assert found[name] == pytest.approx(np.transpose(expected), abs=1e-12)
     assert found["acc"][:, 0] == pytest.approx(weights @ y / len(y))
@@ -59,23 +65,19 @@ def test_intervals_are_scipys():
 def test_draws_depend_on_the_seed_and_on_nothing_else():
     """Neither on the order of rows, here with calibrated scores before raw ones, nor on the pair."""
     rows = frame()
-    one, mixed, other = (
-        bootstrap(some, resamples=100, seed=seed)
-        for some, seed in ((rows, 1), (rows.sample(frac=1, random_state=0), 1), (rows, 2))
-    )
+    drawn = ((rows, 1), (rows.sample(frac=1, random_state=0), 1), (rows, 2))
+    one, mixed, other = (bootstrap(some, resamples=100, seed=seed) for some, seed in drawn)
     pd.testing.assert_frame_equal(results_of(one), results_of(mixed))
     assert (one.results.value == other.results.value).all() and (one.results.low != other.results.low).any()
-    twice = bootstrap(pd.concat([rows, rows.assign(dataset="e", model="z")]), resamples=50)
-    twice = draws_of(twice)
+    twice = draws_of(bootstrap(pd.concat([rows, rows.assign(dataset="e", model="z")]), resamples=50))
     assert (twice["m", "d", "seq_avg", "", "ece"] == twice["z", "e", "seq_avg", "", "ece"]).all()
 
 
 def test_differences_are_paired():
     """A twin that is hardly lower differs by less than either varies."""
-    rows = frame(methods=("",), n=150)
-    twin = rows[rows.estimator == "seq_avg"].assign(
-        estimator="ans_joint", confidence=lambda part: part.confidence * 0.999
-    )
+    rows = frame(n=150).query("method == ''")
+    one = rows[rows.estimator == "seq_avg"]
+    twin = one.assign(estimator="ans_joint", confidence=one.confidence * 0.999)
     made = bootstrap(pd.concat([rows, twin]), resamples=500)
     gap = made.differences([(("ans_joint", ""), ("seq_avg", "")), (("seq_avg", ""), ("absent", ""))])
     assert len(gap) == 1, "what is not there is left out"
@@ -99,3 +101,38 @@ def test_estimators_of_fewer_rows_are_drawn_from_their_own():
     assert set(alone.n) == {30} and made.results.query("metric == 'acc'").n.tolist() == [80]
     assert made.differences([(("seq_avg", ""), ("ans_avg", ""))]).empty
     assert len(made.differences([(("seq_avg", "isotonic"), ("seq_avg", ""))])) == 1
+
+
+# ---- what chance alone gives to calibrated scores
+
+
+def test_a_constant_by_the_binomial_distribution():
+    """All rows are in one bin, so the ECE is |right - n c| / n."""
+    n, c = 300, 0.72
+    drawn, right = draw_chance_errors(np.full(n, c), 10, 20_000), np.arange(n + 1)
+    gaps, p = np.abs(right - n * c) / n, binom.pmf(right, n, c)
+    assert drawn.mean() == pytest.approx(gaps @ p, rel=0.02)
+    assert (drawn <= 0.041).mean() == pytest.approx(p[gaps <= 0.041].sum(), abs=0.01)
+
+
+def test_the_mean_by_the_formula():
+    """sqrt(2 / pi) / n times the sum over bins of sqrt(sum c (1 - c)), by a loop over rows."""
+    c = np.random.default_rng(0).beta(4, 2, 2000)
+    variance = dict.fromkeys(range(10), 0.0)
+    for one in c:
+        variance[min(9, int(np.ceil(one * 10)) - 1)] += one * (1 - one)
+    expected = np.sqrt(2 / np.pi) * sum(map(np.sqrt, variance.values())) / c.size
+    assert draw_chance_errors(c, 10, 4000).mean() == pytest.approx(expected, rel=0.02)
+
+
+def test_what_cannot_be_told_from_calibrated_is_marked():
+    c, y = scored(600, seed=3, power=1)
+    scores = {"seq_avg": c, "ans_avg": np.sqrt(c)}
+    parts = [keyed(600, confidence=score, correct=y).assign(estimator=name) for name, score in scores.items()]
+    found = compare_with_chance(pd.concat(parts).assign(method=""), 10, 500, seed=2).set_index("estimator")
+    assert found.calibrated.to_dict() == {"seq_avg": True, "ans_avg": False}
+    assert (found.chance < found.chance_high).all() and (found.n == 600).all()
+    drawn = draw_chance_errors(c, 10, 500, seed=2)
+    assert found.chance["seq_avg"] == drawn.mean() and found.chance_high["seq_avg"] == np.percentile(drawn, 95)
+    few, many = (draw_chance_errors(np.full(40_000, 0.5), 10, draws, seed=1) for draws in (3, 150))
+    np.testing.assert_array_equal(few, many[:3], err_msg="the blocks of draws do not matter")

@@ -21,42 +21,32 @@ logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
 # ---- functions
 
 
-def test_by_hand():
-    x = LOG([0.5, 0.8])
-    assert estimators.seq_avg(x) == estimators.ans_avg(x) == pytest.approx(0.65, abs=1e-15)
-    assert estimators.seq_joint(x) == estimators.ans_joint(x) == pytest.approx(0.4**0.5, abs=1e-15)
-    assert estimators.seq_joint([0.0, -np.inf]) == 0.0 and estimators.seq_avg([0.0, -np.inf]) == 0.5
-    many = np.full(20_000, LOG(0.9), np.float32)
-    assert estimators.seq_joint(many) == pytest.approx(np.exp(float(many[0])), abs=1e-14), "sums are float64"
+@pytest.mark.parametrize("estimator, given, expected", [
+    ("seq_avg", LOG([0.5, 0.8]), 0.65), ("ans_avg", LOG([0.5, 0.8]), 0.65), ("seq_joint", LOG([0.5, 0.8]), 0.4**0.5),
+    ("ans_joint", LOG([0.5, 0.8]), 0.4**0.5), ("seq_joint", [0.0, -np.inf], 0), ("seq_avg", [0.0, -np.inf], 0.5),
+    ("min_top2_margin", [0.4, 0.3], 0.3), ("min_top2_margin", [-1e-9, 0.3], 0), ("exp_neg_entropy", [-0.1], 1),
+    ("exp_neg_entropy", [0.1, 0.3], np.exp(-0.2)), ("c_bald", [-0.5, 0.25, 2.0], (1 + 0.75 + 0) / 3),
+])  # fmt: skip
+def test_by_hand(estimator, given, expected):
+    assert getattr(estimators, estimator)(given) == pytest.approx(expected, abs=1e-15)
 
 
 @given(logprobs)
 def test_in_unit_interval_and_joint_at_most_average(x):
+    """As the means that they are: of all tokens, and of the window of sixteen with the lowest."""
     assert 0 <= estimators.seq_joint(x) <= estimators.seq_avg(x) + 1e-12 <= 1 + 1e-12
+    least = np.lib.stride_tricks.sliding_window_view(np.exp(x), min(len(x), 16)).mean(axis=1).min()
+    assert estimators.min_window_mean(x) == pytest.approx(least, abs=1e-12) and estimators.min_window_mean(x) <= 1
 
 
 def test_rounding_above_zero_is_one():
-    """As far as float32 rounds, and no further."""
+    """As far as float32 rounds, and no further; sums are float64."""
+    many = np.full(20_000, LOG(0.9), np.float32)
+    assert estimators.seq_joint(many) == pytest.approx(np.exp(float(many[0])), abs=1e-14)
     assert estimators.seq_avg(np.array([3e-7], np.float32)) == estimators.seq_avg([1e-5]) == 1.0
     for bad in ([], [-1, np.nan], [1.01e-5]):
         with pytest.raises(ValueError, match="log-probabilities must be at least one number, none above 0"):
             estimators.seq_avg(bad)
-
-
-def test_the_lowest_window_holds_sixteen_tokens():
-    rng = np.random.default_rng(0)
-    for n in (1, 2, 5, 16, 17, 60):
-        p = rng.random(n)
-        least = np.lib.stride_tricks.sliding_window_view(p, min(n, 16)).mean(axis=1).min()
-        assert estimators.min_window_mean(LOG(p)) == pytest.approx(least, abs=1e-12)
-    assert estimators.min_window_mean(np.zeros(9)) <= 1, "9 * (1 / 9) is more"
-
-
-def test_the_least_lead_and_certainty_stay_in_the_unit_interval():
-    assert estimators.min_top2_margin([0.4, 0.3]) == 0.3 and estimators.min_top2_margin([-1e-9, 0.3]) == 0.0
-    assert estimators.exp_neg_entropy([0.1, 0.3]) == pytest.approx(np.exp(-0.2))
-    assert estimators.exp_neg_entropy([-0.1]) == 1.0
-    assert estimators.c_bald([-0.5, 0.25, 2.0]) == pytest.approx((1 + 0.75 + 0) / 3)
 
 
 def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two():
@@ -74,14 +64,13 @@ def test_running_mean_by_hand():
 
 def row(example_id="a", probabilities=(0.5, 0.8, 0.9, 0.4), answer="7", span=(2, 3), **other):
     """A response of four tokens, the last of them the end token, whose third holds the (right) answer."""
-    defaults = {
-        "model": "m", "dataset": "d", "split": "evaluation", "example_id": example_id, "reference": "7",
-        "answer": answer, "answer_start": span[0], "answer_end": span[1], "last_number_start": -1,
-        "last_number_end": -1, "thinking_end": 0, "eos": 1, "finish_reason": "stop",
+    keys = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": example_id, "reference": "7"}
+    places = {"answer_start": span[0], "answer_end": span[1], "last_number_start": -1, "last_number_end": -1}
+    logprobs = {
         "token_logprobs": LOG(probabilities).astype(np.float32),
         "token_logprobs_sampling": LOG(np.sqrt(probabilities)).astype(np.float32),
-    }  # fmt: skip
-    return defaults | other
+    }
+    return keys | places | logprobs | {"answer": answer, "thinking_end": 0, "eos": 1, "finish_reason": "stop"} | other
 
 
 def none(example_id="a", **other):
