@@ -56,37 +56,13 @@ def encode(tokenizer, text):
 # --- by hand ----------------------------------------------------------------------------------------------
 
 
-def test_a_response_that_runs_on():
-    for text in [
-        "#### 9\n\nQuestion: Bo has 2 pens and buys 2. How many?\nAnswer: 2+2=4\n#### 4",
-        "#### 12\n\nQ: 1+1?\nA: #### 2", "#### 9\n\n**Problem 2:** Bo has", "#### 9\n### Question\nBo has",
-        "#### 5\n#### 6",
-    ]:  # fmt: skip
-        assert answers.runs_on(text), text
-    for text in [
-        "#### 7\n#### 7", "#### 5", "Question: how many?\n#### 5", "Q: a\nQ: b", "#### 5\n\nIs there anything else?",
-        "#### 5\nProblem solved.", "#### 18\n#### Step 2: check",
-    ]:  # fmt: skip
-        assert not answers.runs_on(text), text
-    assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
-
-
-# --- numbers and grades -----------------------------------------------------------------------------------
-
-
-def test_numbers_are_parsed():
+def test_numbers_and_grades():
+    """A number that pandas makes of a missing answer is wrong, too; and a grader that is none is refused."""
     for case in read_cases("numbers.jsonl", "number"):
         assert numbers.canonical_number(case["number"]) == case["value"], case
-
-
-def test_last_number():
     for case in read_cases("numbers.jsonl", "last"):
         span = answers.last_number(case["text"])
         assert (span and case["text"][slice(*span)]) == case["last"], case
-
-
-def test_grades():
-    """A number that pandas makes of a missing answer is wrong, too; and a grader that is none is refused."""
     for case in read_cases("numbers.jsonl", "graders"):
         answer, reference = case["answer"], case["reference"]
         accepted = [grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)]
@@ -97,11 +73,16 @@ def test_grades():
         answers.grade("1", "1", "numerc")
 
 
+def test_a_response_that_runs_on():
+    for case in read_cases("numbers.jsonl", "runs_on"):
+        assert answers.runs_on(case["text"]) == case["runs_on"], case
+    assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
+
+
 def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
     lines = (shared / "data" / "gsmhard" / "gsmhardv2.jsonl").read_text(encoding="utf-8").splitlines()
     targets = [json.loads(line)["target"] for line in lines]
     integers = [int(target) for target in targets if target == int(target)]
-
     for grader in answers.GRADERS:
         assert not any(answers.grade(str(target + 1), str(target), grader) for target in integers)
 
@@ -110,15 +91,6 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
 
 BEFORE, MINUS = "We get it.\n", "\U0001f9ee\U0001f600#### \uff0d7"
 THOUGHT, SAID = "<think>\nMaybe #### 5\n</think>", "\n\nIt is 7.\n#### 6"
-
-
-def test_token_span_by_hand():
-    spans = answers.text_offsets(["##", "", "##", " $", "1", "", "8\n", ""])
-    assert spans == [(0, 2), (2, 2), (2, 4), (4, 6), (6, 7), (7, 7), (7, 9), (9, 9)]
-    assert answers.token_span(spans, (6, 8)) == (4, 7)  # the token before and the empty end stay out
-    assert answers.token_span(spans, (5, 6)) == (3, 4)
-    assert answers.token_span(spans, (2, 3)) == (1, 3)  # an empty token holds the first bytes of what follows
-    assert answers.token_span(spans, None) == answers.token_span(spans, (9, 9)) == (-1, -1)
 
 
 def located(tokenizer, ids, thinking=False):
