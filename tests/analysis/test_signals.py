@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import chi2
-from synthetic import keyed, passed, told
+from synthetic import generations, keyed, passed, told
 
+from lib import store
 from lib.analysis import multi_pass_statistics, token_statistics
 from lib.calibrate import experiments
 from lib.params import EvaluationChoices
-from lib.score import confidence
 
 LOG = np.log
 
@@ -59,16 +59,6 @@ def test_tokens_that_are_saved_in_percent():
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
-def test_mass_of_the_options():
-    """Probabilities .6 and .2 of A and B in the standard prompt (.1 and .1 in the second row), .3 and .3 in situ."""
-    standard, in_situ = LOG([[0.6, 0.2], [0.1, 0.1]]) + 5, LOG([[0.3, 0.3], [0.3, 0.3]]) + 7
-    verified = keyed(2, spellings=[["A", "B"]] * 2, standard_logits=standard, in_situ_logits=in_situ)
-    verified = verified.assign(standard_logz=5.0, in_situ_logz=7.0)
-    margins = confidence.option_log_odds(verified)
-    assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
-    assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
-
-
 def test_costs_of_verification():
     """Responses of 6, 2, 9 and 4 tokens, whose prompts and thoughts have others."""
     length, prompt, thought = (np.array(x) for x in ([6, 2, 9, 4], [10, 90, 40, 20], [5, 0, 1, 3]))
@@ -88,7 +78,39 @@ def test_costs_of_verification():
     assert alike[["r2", "saving_with_length"]].isna().all()
 
 
+# ---- one row, as a notebook shows it
+
+
+def test_options_by_hand():
+    """Masses .2 and .6 of a distribution: p = .25; of ` A` there is no ` B`, so it does not count."""
+    verified = dict.fromkeys(["model", "dataset", "split", "example_id"], "x") | {"spellings": ["A", "B", " A"]}
+    for way, tokens in (("standard", 9), ("in_situ", 3)):
+        logits = np.log(np.array([0.2, 0.6, 0.1])) + 5
+        verified |= {f"{way}_tokens": tokens, f"{way}_logits": logits, f"{way}_logz": 5.0}
+    table = multi_pass_statistics.option_probabilities(pd.Series(verified))
+    assert table.loc["standard", ["A", "B", "P(True)"]].tolist() == pytest.approx([0.2, 0.6, 0.25])
+    assert table.tokens.to_dict() == {"standard": 9, "in situ": 3}
+
+
+def test_disagreement_by_hand():
+    table = multi_pass_statistics.bald_by_token(passed(), EvaluationChoices())
+    assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
+    assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
+
+
 # ---- passes
+
+
+def test_tokens_of_passes_by_hand():
+    """Two passes over a prompt of 7 tokens, 10 of a solution and 3 of an answer read twice 7 + 13 - 1."""
+    rows = generations(rows=2).assign(prompt_tokens=7, last_number_end=13)
+    rows["answer_end"] = np.where(rows.answer.notna(), 13, -1)
+    made = rows.loc[rows.split == "evaluation", store.KEYS].assign(rate=0.1, tuning=False, selected=True)
+    made["predictive"] = [[np.zeros(3)] * 2] * 2
+    asked = rows[store.KEYS].assign(standard_tokens=[9, 9, 30, 50], in_situ_tokens=5)
+    found = token_statistics.count_tokens(rows, asked, made).set_index("estimator").value
+    response = 7 + rows.token_ids.map(len)[rows.split == "evaluation"].mean()
+    assert found.to_dict() == {"response": response, "p_true": 40, "p_true_insitu": 5, "c_bald": 38}
 
 
 def test_what_the_passes_of_a_pair_come_to():

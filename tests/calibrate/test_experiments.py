@@ -12,31 +12,20 @@ from lib.store import PAIR
 
 
 @pytest.fixture(scope="module")
-def frame():
-    return run(rows=60)
-
-
-@pytest.fixture(scope="module")
-def confidence(frame):
-    return with_margins(single_pass(frame))
-
-
-@pytest.fixture(scope="module")
-def sets(frame):
+def sets():
+    frame = run(rows=60)
     return fitting.calibration_data(frame, responses(frame))
 
 
 @pytest.fixture(scope="module")
-def calibrated(confidence, sets):
-    return fitting.calibrate(confidence, sets)
+def confidence():
+    return with_margins(single_pass(run(rows=60)))
 
 
-# ---- own rows
-
-
-def test_calibrators_see_calibration_rows_only(confidence, sets, calibrated):
+def test_calibrators_see_calibration_rows_only(confidence, sets):
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
-    assert (fitting.calibrate(flipped, sets)[0].confidence == calibrated[0].confidence).all()
+    one, other = (fitting.calibrate(some, sets)[0].confidence for some in (flipped, confidence))
+    assert (one == other).all()
 
 
 # ---- fewer rows
@@ -68,7 +57,8 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
 # ---- other pairs' rows
 
 
-def test_transfer_to_itself_is_calibration(sets, calibrated):
+def test_transfer_to_itself_is_calibration(sets, confidence):
+    calibrated = fitting.calibrate(confidence, sets)
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
     moved = experiments.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
     own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")

@@ -4,12 +4,10 @@ import re
 
 import nbformat
 import numpy as np
-import pandas as pd
 import pytest
-from synthetic import keyed, passed
+from synthetic import keyed
 
-from lib.analysis import multi_pass_statistics, running_example
-from lib.params import EvaluationChoices
+from lib.analysis import running_example
 from lib.paths import ROOT, UserError
 
 
@@ -29,23 +27,6 @@ def test_the_named_row_or_else_the_most_confident_wrong_one():
     assert chosen(answer=None, correct=False) == "e0", "of responses without an answer the first"
     with pytest.raises(UserError, match="^model 'm': no evaluation row has an answer, .*; choose last_number or zero$"):
         chosen(split="calibration")
-
-
-def test_options_by_hand():
-    """Masses .2 and .6 of a distribution: p = .25; of ` A` there is no ` B`, so it does not count."""
-    verified = dict.fromkeys(["model", "dataset", "split", "example_id"], "x") | {"spellings": ["A", "B", " A"]}
-    for way, tokens in (("standard", 9), ("in_situ", 3)):
-        logits = np.log(np.array([0.2, 0.6, 0.1])) + 5
-        verified |= {f"{way}_tokens": tokens, f"{way}_logits": logits, f"{way}_logz": 5.0}
-    table = multi_pass_statistics.option_probabilities(pd.Series(verified))
-    assert table.loc["standard", ["A", "B", "P(True)"]].tolist() == pytest.approx([0.2, 0.6, 0.25])
-    assert table.tokens.to_dict() == {"standard": 9, "in situ": 3}
-
-
-def test_disagreement_by_hand():
-    table = multi_pass_statistics.bald_by_token(passed(), EvaluationChoices())
-    assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
-    assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
 
 
 def test_links_of_a_notebook_lead_to_files():
