@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,10 @@ import torch
 from transformers import BloomConfig, GPT2Config, MambaConfig, Qwen3Config
 
 from lib import params
-from lib.generate import generation, preflight
+from lib.generate import generation, models, preflight
 from lib.paths import ROOT, UserError
 from lib.tasks import prompts
-from workflow import check, machine, run
+from workflow import check, run
 from workflow.pipeline import Run
 
 
@@ -30,9 +31,11 @@ def test_memory(outline, monkeypatch):
     weights = outline.model.num_parameters()
 
     def lines(free, **values):
-        monkeypatch.setattr(machine, "find_place", lambda *words: ("CPU", free))
+        monkeypatch.setattr(check, "find_memory", lambda *words: ("the CPU", free))
         asked = preflight.Preflight(outline, run_of(**values).values, {})
-        return " ".join(machine.about_memory(run_of(**values), asked))
+        ((level, text),) = check.about_memory(run_of(**values), asked, thorough=True)
+        assert not [*check.about_memory(run_of(**values), asked, thorough=False)]
+        return f"{level} {text}"
 
     assert lines(8e9).startswith("ok 0.00096 billion")
     assert "too little for the weights alone" in lines(4 * weights)
@@ -50,7 +53,7 @@ def test_memory(outline, monkeypatch):
 ])  # fmt: skip
 def test_numbers_of_a_token_in_the_cache_by_hand(config, numbers):
     """A key and a value per layer and head."""
-    assert machine.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
+    assert check.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
 
 
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
@@ -98,20 +101,21 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch
         check.refuse_unusable(run_of(), ["tiny-llama"])
     check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    check.refuse_unusable(run_of(), ["tiny-llama"])
+    monkeypatch.setattr(models, "SMALL", 0)
+    check.refuse_unusable(replace(run_of(), gpus=1), ["tiny-llama"])
 
 
 def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
     """A GGUF file says what it holds once it is here; the other models are looked at before any fetching."""
     steps = []
-    monkeypatch.setattr(run.downloads, "is_elsewhere", lambda spec: True)
+    monkeypatch.setattr(run.hub, "is_elsewhere", lambda spec: True)
 
     def refuse(run, names):
         steps.append(("asked", names))
         if names:
             raise UserError("no")
 
-    monkeypatch.setattr(run.downloads, "fetch", lambda names: steps.append(("fetched", names)))
+    monkeypatch.setattr(run.hub, "fetch", lambda names: steps.append(("fetched", names)))
     monkeypatch.setattr(check, "refuse_unusable", refuse)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]

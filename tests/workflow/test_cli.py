@@ -20,7 +20,7 @@ def test_a_wrong_word_installs_nothing(project):
 
 
 def test_right_words(inside):
-    line = "verify demo --models tiny --add-models other --datasets easy --force 1 02_single_pass --cores=3"
+    line = "verify demo --models tiny --add-models other --datasets easy --force 01 02_single_pass --cores=3"
     found = cli.parse_and_check(line.split())
     assert (found.verb, found.profile, found.run) == ("verify", "demo", "demo")
     assert (found.models, found.add_models, found.datasets) == (["tiny"], ["other"], ["easy"])

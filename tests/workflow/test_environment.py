@@ -89,24 +89,24 @@ def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, f
 def commands(monkeypatch):
     """The commands of an installation, none of which runs."""
     asked: list[list[str]] = []
-    monkeypatch.setattr(environment, "run", lambda command, what: asked.append(command))
+    monkeypatch.setattr(environment, "run", lambda command, **_: asked.append(command) or True)
     monkeypatch.setattr(environment, "read_pip_settings", lambda python: {})
     monkeypatch.setenv("TORCH_INDEX", "https://one.index")
     return asked
 
 
 @pytest.mark.parametrize("uv, option, test, told, no_index", [
-    ("venv/bin/uv", "--default-index", False, "1", ["--no-index"]), ("venv/bin/uv", "--default-index", True, "0", []),
-    ("", "--index-url", True, "0", []),
+    (["uv"], "--default-index", False, "1", ["--no-index"]), (["uv"], "--default-index", True, "0", []),
+    ([], "--index-url", True, "0", []),
 ])  # fmt: skip
 def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option, test, told, no_index):
     """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it, by uv
     none where pip asks none."""
     monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": told})
     monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
-    environment.install(ROOT, Path("venv"), test)
+    assert environment.install(ROOT, Path("venv"), test)
     locked, torch = commands
-    assert {command[0] for command in commands} == {uv or "venv/bin/python"}
+    assert {command[0] for command in commands} == ({*uv} or {"venv/bin/python"})
     assert all([word for word in command if word == "--no-index"] == no_index for command in commands)
     assert {"--no-deps", "--require-hashes", f"{ROOT}/requirements.lock"} <= set(locked) and "--no-deps" not in torch
     assert (f"{ROOT}/requirements-test.lock" in locked) == test
@@ -118,14 +118,13 @@ def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option,
 
 
 def test_pip_installs_where_uv_fails(commands, monkeypatch):
-    def run(command, what):
+    def run(command):
         commands.append(command)
-        if command[0] == "uv":
-            raise environment.SetupError(f"{what} failed")
+        return command[0] != "uv"
 
-    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: "uv")
+    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: ["uv"])
     monkeypatch.setattr(environment, "run", run)
-    environment.install(ROOT, Path("venv"), False)
+    assert environment.install(ROOT, Path("venv"), False)
     assert [command[0] for command in commands] == ["uv", *["venv/bin/python"] * 2]
 
 
@@ -169,16 +168,20 @@ def installs(inside, monkeypatch):
     """The small project, and the environments that were made, by no pip or venv."""
     notes: list[str] = []
 
-    def run(command, what):
+    def run(command, quiet=False):
+        if quiet:
+            return True
         venv = Path(command[-1])
         site = Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
         (venv / "bin").mkdir()
         (venv / "bin/python").symlink_to(sys.executable)
         (venv / site).mkdir(parents=True)
+        return True
 
     def install(root, venv, test):
         notes.append(venv.name)
         pretend(venv, environment.read_pins(root, test))
+        return True
 
     monkeypatch.setattr(environment, "run", run)
     monkeypatch.setattr(environment, "install", install)
@@ -203,14 +206,14 @@ def test_a_finished_environment_is_used_where_nothing_can_be_written(installs, m
     """Another user's, or on a read-only disk."""
     root, notes = installs
     made = environment.choose(root, {}, True)
-    monkeypatch.setattr(environment, "install_lock", Mock(side_effect=PermissionError))
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=AssertionError))
     assert environment.choose(root, {}, True) == made and len(notes) == 1
 
 
 def test_two_first_starts_install_once(installs, monkeypatch):
     """The one that waited finds what the other has finished."""
     (root, notes), install = installs, environment.install
-    monkeypatch.setattr(environment, "install", lambda *words: (time.sleep(0.5), install(*words)))
+    monkeypatch.setattr(environment, "install", lambda *words: time.sleep(0.5) or install(*words))
     with ThreadPoolExecutor(2) as pool:
         starts = [pool.submit(environment.choose, root, {}, False) for _ in range(2)]
     assert [start.result() for start in starts] == [f"{root}/.venv/bin/python"] * 2 and len(notes) == 1

@@ -25,9 +25,9 @@ def run_of(name="demo", **values) -> Run:
 
 def walk(run: Run, remake=()) -> list[fresh.Verdict]:
     """The verdicts of a start of the run, after it has moved what they say."""
-    rejected = fresh.reject(run, set(remake))
-    verdicts = fresh.judge_all(run, rejected)
-    fresh.settle(run, verdicts, rejected)
+    run = fresh.force(run, remake)
+    verdicts = fresh.judge_all(run)
+    fresh.settle(run, verdicts)
     return verdicts
 
 
@@ -39,13 +39,13 @@ def finish(run: Run, verdicts) -> None:
         outputs = job.outputs + [f"{run.folder}/{name}/a.json" for name in job.notebook.folders]
         outputs += [f"{run.figures}/tab_x.tex"] if job.notebook.exports else []
         found = keys.key_parts(job)
-        for path in [*keys.with_manifests(outputs), job.executed]:
+        for path in [*outputs, job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-            text = keys.record_key(found)
+            text = keys.digest_of(found)
             if path.endswith(("json", "ipynb")):
                 text = json.dumps({"cells": [], "made by": text})
             (fresh.ROOT / path).write_text(text)
-        keys.write_record(job, found, outputs, 1.0)
+        keys.write_record(job, found, outputs)
 
 
 def left(root: Path) -> dict[str, dict]:
@@ -149,7 +149,7 @@ def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made
     record = json.loads((made.root / third.record).read_text())
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         changes = [{"outputs": {**record["outputs"], foreign: "0"}}, {"outputs": {third.outputs[0]: None}}]
-        for change in [*changes, {"parts": record["parts"] | {"parameter seed": 3}}, {"id": None}]:
+        for change in [*changes, {"parts": record["parts"] | {"parameter seed": 3}}, {"digest": None}]:
             (made.root / third.record).write_text(json.dumps(record | change))
             assert keys.read_record(made.root / third.record, third) is None
 
@@ -189,12 +189,14 @@ def test_what_comes_back_from_stale(made):
     """As test_crash_points.py asserts, too; but not what was damaged there, nor a notebook that its reader saved: moved
     aside, that is no longer what the run executed."""
     record = json.loads((made.root / run_of().jobs[0].record).read_text())
-    stale = made.root / f"artifacts/demo/stale/{record['key']}-{record['id']}"
+    stale = made.root / f"artifacts/demo/stale/{record['key']}"
     (made.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
     assert numbers(run_of()) == ""
     complete(run_of(seed=1))
     assert states(run_of()) == {"01": "restored", "02": "changed", "08": "waits", "report": "waits"}
     assert not stale.exists(), "nothing is left where it lay"
+    (saved,) = made.root.glob("artifacts/demo/stale/*/artifacts/demo/notebooks/02_single_pass.ipynb")
+    assert saved.read_text() == "{}"
     fresh.decide_at_start(run_of(seed=1).jobs[0])
     (stale / f"artifacts/demo/generations/{PAIR}.parquet").write_text("damaged")
     assert numbers(run_of()) == "01 02 08 report"
@@ -212,13 +214,15 @@ def test_seconds_and_memory_say_nothing_that_matters(inside):
 
 
 def test_remake_makes_anew_and_keeps_the_old(made):
-    """Without the shards of all its row caches, but with those of a pair whose name begins alike."""
-    pieces = [made.root / f"artifacts/demo/shards/01_generate__{PAIR}{more}-abc" for more in ("", "__tuning", "2")]
-    for folder in pieces:
-        folder.mkdir(parents=True)
-    assert numbers(run_of(), remake=["02"]) == "02 08 report" and pieces[0].exists()
-    assert numbers(run_of(), remake=["01"]) == "01 02 08 report"
-    assert [folder.exists() for folder in pieces] == [False, False, True]
+    """Without the rows that were saved for it."""
+
+    def shards(verdicts) -> str:
+        return keys.key_of_rows(verdicts[0].job, keys.key_parts(verdicts[0].job))
+
+    rows = shards(walk(run_of()))
+    assert numbers(run_of(), remake=["02"]) == "02 08 report" and shards(walk(run_of())) == rows
+    assert numbers(run_of(), remake=["01"]) == "01 02 08 report" and shards(walk(run_of())) != rows
+    assert shards(walk(run_of(on_code_change="keep"))), "also where they outlive a change of code"
     before = left(made.root)
     complete(run_of())
     (old,) = made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/jobs/01_generate__{PAIR}.json")
@@ -232,7 +236,7 @@ def test_a_remake_restores_nothing_and_what_it_made_comes_back(made):
     assert first.state == "forced" and fresh.decide_at_start(first.job) == ""
     assert states(run_of())["01"] == "new", "nor does what it has replaced"
     complete(run_of())
-    fresh.decide_at_start(run_of(seed=1).jobs[0])
+    fresh.decide_at_start(walk(run_of(seed=1))[0].job)
     assert states(run_of())["01"] == "restored"
 
 
@@ -240,16 +244,15 @@ def test_a_remake_that_was_stopped_is_gone_on_with(made):
     """By a plain start as by the same command: what it has made is kept, and so are the pieces of what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
     complete(run)
-    second = run.jobs[1]
     walked = walk(run, remake)
     assert [verdict.state for verdict in walked] == ["forced", "forced", "waits", "waits", "waits"]
     finish(run, walked[:1])
+    second = walked[1].job
     fresh.decide_at_start(second)
-    piece = made.root / f"artifacts/demo/shards/{second.name}-abc/00000-0.parquet"
-    write(piece, "rows")
     for words in ([], remake, []):
-        assert [verdict.state for verdict in walk(run, words)] == ["fresh", "new", "waits", "waits", "waits"]
-        assert piece.exists()
+        first, again, *others = walk(run, words)
+        assert [first.state, again.state, *{verdict.state for verdict in others}] == ["fresh", "new", "waits"]
+        assert keys.key_parts(again.job) == keys.key_parts(second), "with its rows"
     complete(run)
     assert numbers(run) == ""
     assert states(run, remake)["01"] == "forced", "and now it is asked for once more"
@@ -261,7 +264,7 @@ def test_code_changes_keep(made):
 
     def shards(**values) -> str:
         job = run_of(**values).jobs[0]
-        return keys.code_key(job, keys.key_parts(job))
+        return keys.key_of_rows(job, keys.key_parts(job))
 
     before = shards(), shards(**keep)
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")

@@ -12,7 +12,7 @@ from small_project import PAIR, write
 
 from lib import params
 from lib.paths import UserError
-from workflow import downloads, hub, keys
+from workflow import hub, keys
 from workflow.pipeline import Run
 from workflow.run import list_jobs
 
@@ -43,13 +43,11 @@ class Hub:
         monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
         monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
 
-    def model_info(self, source, revision=None, timeout=None):
+    def repo_info(self, source, repo_type, revision=None, timeout=None):
         self.asked.append(source)
         if self.error:
             raise self.error
         return SimpleNamespace(sha=revision or self.newest)
-
-    dataset_info = model_info
 
     def snapshot_download(self, source, **options):
         if options.get("local_files_only"):
@@ -85,11 +83,11 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monke
     (inside.root / "weights/loop").symlink_to("loop")
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
     hub.pin_revisions(run_of())
-    downloads.fetch(["tiny"])
+    hub.fetch(["tiny"])
     assert not asked.asked and not (inside.root / "artifacts/demo/resolved.yaml").exists()
     if source != "weights/tiny":
         with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-            downloads.find_config(params.load_model_config("tiny"))
+            hub.find_config(params.load_model_config("tiny"))
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
@@ -118,11 +116,11 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
     """Where the disk has room for them."""
     asked = Hub(monkeypatch, files=[(3_000_000_000, True), (5_000_000_000, False)])
     with monkeypatch.context() as patch:
-        patch.setattr(downloads, "free_bytes", lambda place: 1_000_000_000)
+        patch.setattr(hub.shutil, "disk_usage", lambda place: SimpleNamespace(free=1_000_000_000))
         with pytest.raises(UserError, match="needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"):
-            downloads.fetch(["tiny"])
+            hub.fetch(["tiny"])
     assert not asked.fetched
-    downloads.fetch(["tiny"])
+    hub.fetch(["tiny"])
     said = "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
     assert capsys.readouterr().out == said, "but for what is in the cache"
     ((source, patterns),) = asked.fetched
@@ -133,20 +131,23 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
 def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
     Hub(monkeypatch, httpx2.ConnectError("no network"))
     with pytest.raises(UserError, match="can't be reached"):
-        downloads.fetch(["tiny"])
+        hub.fetch(["tiny"])
     for name in ("config.json", "model.safetensors"):
         write(tmp_path / name, "{}")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path))
-    downloads.fetch(["tiny"])
+    hub.fetch(["tiny"])
 
 
-def test_the_hub_of_ones_own_is_the_one_that_must_answer(monkeypatch):
+def test_the_hub_of_ones_own_is_the_one_that_must_answer_if_a_run_needs_one(remote, monkeypatch):
     asked = []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
     monkeypatch.setattr(httpx2, "head", lambda url, timeout: asked.append(url))
     for endpoint in ("", "http://mirror:1"):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        assert hub.hub_answers()
+        assert not hub.go_offline_if_silent(run_of())
     assert asked == ["https://huggingface.co", "http://mirror:1"]
+    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
+    assert not hub.go_offline_if_silent(run_of()) and len(asked) == 2
 
 
 # ---- a hub that is silent
@@ -189,12 +190,3 @@ def test_a_hub_that_falls_silent_after_its_first_answer_is_waited_for_a_moment(s
     with pytest.raises(UserError, match="the hub can't be reached"):
         hub.resolve_revision("model", "someone/tiny")
     assert time.monotonic() - began < 20
-
-
-def test_an_answering_hub_is_asked_and_a_run_without_one_is_not(remote, monkeypatch):
-    asked = []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    monkeypatch.setattr(hub, "hub_answers", lambda: asked.append(1) or True)
-    assert not hub.go_offline_if_silent(run_of()) and asked == [1]
-    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
-    assert not hub.go_offline_if_silent(run_of()) and asked == [1]

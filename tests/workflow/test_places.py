@@ -30,17 +30,14 @@ def test_they_take_no_gpu_and_one_thread(run, monkeypatch):
 
 def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says so."""
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    asked, find_place = [], machine.find_place
-    monkeypatch.setattr(machine, "find_place", lambda *words: asked.append(find_place(*words)) or asked[-1])
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8e9, 8e9))
-    lines = []
+    places, need = [], []
     for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
         monkeypatch.setattr(models, "SMALL", smallest)
         lm = outline(dtype="auto", **changed)
-        lines.append(machine.about_memory(run, preflight.Preflight(lm, run.values, {})))
-    assert [name for name, _ in asked] == ["CPU", "a GPU", "all 2 GPUs"] and asked[2][1] == 16e9
-    need = [float(text.split("up to ")[1].split(" GB")[0]) for _, text in lines]
+        ((_, text),) = check.about_memory(run, preflight.Preflight(lm, run.values, {}), thorough=True)
+        need.append(float(text.split("up to ")[1].split(" GB")[0]))
+        places.append(check.find_memory(run, lm))
+    assert places[0][0] == "the CPU" and places[1:] == [("a GPU", 72e9), ("all GPUs", 144e9)]
     assert need[1] == need[2] < need[0]
 
 
@@ -54,21 +51,22 @@ def outline(**changed):
 
 def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
     def lines(**changed):
-        return [f"{level}: {text}" for level, text in check.about_gpu(run, outline(dtype="float32", **changed))]
+        asked = preflight.Preflight(outline(dtype="float32", **changed), run.values, {})
+        return [text for level, text in check.about_memory(run, asked, thorough=False) if level == "wrong"]
 
     weights = 4 * outline().model.num_parameters()
-    for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.8, 0), (0, weights / 0.95, 1)):
+    for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.7, 0), (0, weights / 0.85, 1)):
         monkeypatch.setattr(models, "SMALL", smallest)
         monkeypatch.setattr(machine, "memory_by_gpu", lambda size=size: {"GPU-1": size})
         assert len(lines()) == refused and not lines(gpus="all")
-    assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
-                       "spread it over all GPUs"]  # fmt: skip
-    line, *_ = check.about_gpu(replace(run, gpus=0), outline())
-    assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line[1]
+    (line,) = lines()
+    assert "a GPU has room for 0.004058 GB, too little for the weights alone: write `gpus: all` in its file" in line
+    ((_, line),) = check.about_place(replace(run, gpus=0), outline())
+    assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line
     run.values["engine"] = "vllm"
-    (line,) = lines(gpus="all")
-    assert line == ("wrong: vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): write `engine: "
-                    "transformers` in the profile")  # fmt: skip
+    assert [*check.about_place(run, outline(gpus="all"))] == [(
+        "wrong", "vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): write `engine: "
+        "transformers` in the profile")]  # fmt: skip
 
 
 def test_a_model_that_is_spread_runs_alone(run, monkeypatch):

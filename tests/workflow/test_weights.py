@@ -13,7 +13,7 @@ from small_project import write
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
-from workflow import check, downloads
+from workflow import check, hub
 from workflow.pipeline import Run
 
 
@@ -31,7 +31,7 @@ def here(inside, monkeypatch):
 
     def obtain(**changed):
         write(inside.root / "params/models/small.yaml", yaml.safe_dump(yaml.safe_load(text) | changed))
-        downloads.fetch(["small"])
+        hub.fetch(["small"])
         return (models / sha256 / "small.gguf").resolve()
 
     def kept() -> set[str]:
@@ -44,13 +44,13 @@ def here(inside, monkeypatch):
 def test_a_verified_file_is_linked_for_the_jobs(here):
     """At each start; and no file of other bytes, though one was verified there before."""
     for _ in range(2):
-        downloads.fetch(["small"])
+        hub.fetch(["small"])
     link = here.place / "small.gguf"
     assert here.kept() == {here.sha256} and [*here.place.iterdir()] == [link]
     assert link.samefile(here.served) and tiny_gguf.sha256(link) == here.sha256
     write(here.served, "other bytes")
     with pytest.raises(UserError, match=f"expected {here.sha256}: it is not used"):
-        downloads.fetch(["small"])
+        hub.fetch(["small"])
 
 
 class Hub(test_hub.Hub):
@@ -77,14 +77,14 @@ class Hub(test_hub.Hub):
 ])  # fmt: skip
 def test_it_is_fetched_from_the_hub_that_has_it(here, monkeypatch, changed, error, line):
     here.served.unlink()
-    hub = Hub(monkeypatch, here.file, error)
+    asked = Hub(monkeypatch, here.file, error)
     if line:
         with pytest.raises(UserError, match=line):
             here.obtain(**changed)
         assert not here.kept()
     else:
         assert here.obtain(**changed) == here.file
-        assert set(hub.fetched) == {("someone/small-GGUF", "small.gguf", "abc")}
+        assert set(asked.fetched) == {("someone/small-GGUF", "small.gguf", "abc")}
 
 
 def test_a_folder_that_holds_the_file(here, monkeypatch):
@@ -102,10 +102,10 @@ def test_a_folder_that_holds_the_file(here, monkeypatch):
 def test_what_check_says(here, monkeypatch):
     Hub(monkeypatch, here.file)
     spec = params.load_model_config("small")
-    folder, named = downloads.find_config(spec)
+    folder, named = hub.find_config(spec)
     assert models.is_small(models.outline_network(models.read_config(folder, **named)))
     here.served.unlink()
-    assert downloads.is_elsewhere(spec)
+    assert hub.is_elsewhere(spec)
     ((level, text),) = check.about_model(Run("demo", {"models": ["small"]}), "small", {})
     assert level == "note" and text.startswith("small.gguf of someone/small-GGUF, ") and "GB on the hub" in text
     assert text.endswith("it is looked at once it is fetched, before the first job")
