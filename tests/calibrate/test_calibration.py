@@ -14,7 +14,6 @@ from lib.calibrate.fitting import calibration_data, token_signals
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
 
-pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 unit = st.floats(0, 1)
 
 
@@ -94,7 +93,6 @@ def test_separable_rows_get_platts_smoothed_targets(sign, last_wrong):
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.booleans()), min_size=1, max_size=12))
 @settings(max_examples=60)
-@pytest.mark.filterwarnings("ignore")
 def test_platt_never_fails(rows):
     """And constant margins give the base rate."""
     m, y = columns(rows)
@@ -197,7 +195,6 @@ WEIGHTED = st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 
 
 @given(WEIGHTED)
 @settings(max_examples=60, deadline=None)
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", [Isotonic, Platt, Temperature])
 def test_weights_are_repeated_rows(make, rows):
     """Weight 0: no such row, also for the classes that it saw, for separability and for every count. No rows: 1/2."""
