@@ -1,8 +1,6 @@
 """Finished rows in shards: found again after a kill and by a larger run, noticed where damaged, never mixed."""
 
 import itertools
-import multiprocessing
-import time
 from collections import Counter
 from contextlib import suppress
 
@@ -111,22 +109,6 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
         assert (folder() in same) == (not code)
         cache.clear()
         assert cache.folder.exists() == there, code
-
-
-def test_two_processes_on_one_folder_lose_nothing():
-    """Neither waits for the other, and each has all rows."""
-
-    def run(order, found):
-        rows = shards(rows=1).map(lambda part: time.sleep(0.01) or pd.DataFrame({"x": part}), order)
-        found.put(rows.x.tolist() == order)
-
-    fork, items = multiprocessing.get_context("fork"), list(range(20))
-    found = fork.Queue()
-    both = [fork.Process(target=run, args=(order, found)) for order in (items, items[::-1])]
-    [one.start() for one in both]
-    assert found.get(timeout=60) and found.get(timeout=60)
-    [one.join() for one in both]
-    assert shards().map(None, items).x.tolist() == items
 
 
 RESPONSES = pd.DataFrame({

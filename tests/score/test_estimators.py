@@ -1,14 +1,21 @@
-"""Estimators by hand and by property; the choices of a reading on responses of known tokens."""
+"""Estimators by hand and by property; the choices of a reading on responses of known tokens; the
+row that notebooks follow; the ablation of the prompt."""
 
+import re
+
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import passed, responses, single_pass
+from synthetic import keyed, passed, responses, single_pass
 
+from lib import store
+from lib.analysis import running_example
 from lib.analysis.token_statistics import running_mean
-from lib.score import estimators
+from lib.paths import ROOT, UserError
+from lib.score import estimators, prompt_ablation
 from lib.score.confidence import scale_bald
 from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
@@ -128,3 +135,59 @@ def test_thinking_is_closed_where_its_tag_is(said, eos):
         pieces = said + more
         found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
         assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
+
+
+# ---- the row that notebooks follow, and the questions that are asked again
+
+
+def chosen(example="", dataset="d", **other):
+    """The id of the example that is followed, of four whose last calibrates."""
+    frame = keyed(4, answer=[np.log([p]) for p in (0.9, 0.5, 0.8, 0.99)], correct=[True, False, False, False])
+    frame["split"] = ["evaluation"] * 3 + ["calibration"]
+    return running_example.choose_example(frame.assign(**other), example, "m", dataset).example_id
+
+
+def test_the_named_row_or_else_the_most_confident_wrong_one():
+    assert chosen() == "e2"
+    assert chosen("e3") == "e2", "no calibration row"
+    assert chosen("e1", dataset="other") == "e1", "in whatever dataset it stands"
+    assert chosen(dataset="other") == "e2", "of all, where it has none of the dataset"
+    assert chosen(correct=True) == "e0"
+    assert chosen(answer=None, correct=False) == "e0", "of responses without an answer the first"
+    with pytest.raises(UserError, match="^model 'm': no evaluation row has an answer, .*; choose last_number or zero$"):
+        chosen(split="calibration")
+
+
+def test_links_of_a_notebook_lead_to_files():
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        links = re.findall(r"\]\(([^)]+)\)", nbformat.read(path, 4).cells[0].source)
+        assert links and all((path.parent / link).resolve().is_file() for link in links), path
+
+
+def answered(answers, probabilities):
+    """Responses of one token each to questions e0, e1, ... whose answer is 7."""
+    n = len(answers)
+    frame = keyed(n, answer=answers, reference=["7"] * n, finish_reason=["stop"] * n, eos=[0] * n)
+    frame["token_logprobs"] = [np.log([0.5, p]) for p in probabilities]
+    return frame.assign(answer_start=1, answer_end=2, last_number_start=1, last_number_end=2)
+
+
+def test_arms_by_hand():
+    ours, other = answered(["7", None, None, "8"], [0.9, 0.2, 0.2, 0.9]), answered(["7", "7", None, "7"], [1.0] * 4)
+    both = prompt_ablation.combine_arms(ours, "one", {"none": other})
+    found = prompt_ablation.summarize_arms(both).set_index("demonstration")
+    assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
+    assert found.loc["one", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx(
+        [0.5, 0.25, (2 * 0.4 + 2 * 0.2) / 4]
+    )
+    assert found.loc["none", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx([0.75, 0.75, 0.25])
+    assert np.isnan(prompt_ablation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
+    assert set(prompt_ablation.summarize_arms(both[:0])) == set(found.reset_index())
+
+
+def test_the_same_evaluation_questions_are_asked_again():
+    frame = store.read_frame(store.find_frame("shipped", "generations", "tiny-llama__demo-easy"))
+    rows = prompt_ablation.choose_ablation_rows(frame, 5)
+    assert len(rows) == 5 and set(rows.split) == {"evaluation"}
+    asked = [(example.example_id, example.reference) for example in prompt_ablation.examples_of_rows(rows)]
+    assert asked == list(zip(rows.example_id, rows.reference, strict=True))

@@ -90,7 +90,6 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
 # --- tokens -----------------------------------------------------------------------------------------------
 
 BEFORE, MINUS = "We get it.\n", "\U0001f9ee\U0001f600#### \uff0d7"
-THOUGHT, SAID = "<think>\nMaybe #### 5\n</think>", "\n\nIt is 7.\n#### 6"
 
 
 def located(tokenizer, ids, thinking=False):
@@ -114,21 +113,6 @@ def test_the_tokens_of_an_answer(name):
     ids = encode(tokenizer, MINUS)
     head = tokenizer.backend_tokenizer.decode(ids[: located(tokenizer, ids)[1]["answer_start"]])
     assert head.rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_thinking_tokens(name):
-    tokenizer = real(name)
-    thought, said = encode(tokenizer, THOUGHT), encode(tokenizer, SAID)
-    last = len(thought) + len(said) - 1
-    for ids, thinking, expected in [
-        (thought + said, True, (len(thought), "6", last, last)),
-        (thought + said, False, (0, "6", last, last)),
-        (thought[:-1], True, (len(thought), None, -1, -1)),  # never closed: one more than there are
-        (thought, True, (len(thought), None, -1, -1)),
-    ]:
-        _, found = located(tokenizer, ids, thinking)
-        assert tuple(map(found.get, ("thinking_end", "answer", "answer_start", "last_number_start"))) == expected
 
 
 @pytest.mark.parametrize("name", PLAIN[1:])
