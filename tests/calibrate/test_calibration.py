@@ -14,9 +14,6 @@ from lib.calibrate.fitting import calibration_data, token_signals
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
 
-unit = st.floats(0, 1)
-
-
 # ---- isotonic regression
 
 ADVERSARIAL = {
@@ -44,16 +41,9 @@ def test_isotonic_is_pooled_adjacent_violators(kind):
         scores, place = np.unique(c, return_inverse=True)
         weight = np.bincount(place, w)
         expected = pooled(np.bincount(place, w * y) / weight, weight)
-        assert Isotonic().fit(c, y, w).predict(scores) == pytest.approx(expected, abs=1e-9)
-
-
-@given(st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=40), st.lists(unit, min_size=1))
-def test_isotonic_is_monotone_within_zero_and_one_and_never_nan(rows, new):
-    c, y = columns(rows)
-    fitted = Isotonic().fit(c, y)
-    predicted = fitted.predict(np.sort(new))
-    assert ((predicted >= 0) & (predicted <= 1)).all() and (np.diff(predicted) >= 0).all()
-    assert fitted.predict([0.0, 1.0]).tolist() == fitted.predict([c.min(), c.max()]).tolist()
+        fitted = Isotonic().fit(c, y, w)
+        assert fitted.predict(scores) == pytest.approx(expected, abs=1e-9)
+        assert fitted.predict([0.0, 1.0]).tolist() == fitted.predict([c.min(), c.max()]).tolist()
 
 
 # ---- Platt scaling
@@ -162,13 +152,6 @@ def test_a_temperature_by_hand_and_at_its_bounds(rows, share, found):
 
 
 # ---- tokens of answers
-
-
-def test_a_response_without_answer_follows_the_choice():
-    zero, last = (
-        answers_of(generations(rows=5), missing=missing).confidence(3.0)[0] for missing in ("zero", "last_number")
-    )
-    assert (zero > 0).tolist() == ([True] * 4 + [False]) * 2 and (last > 0).all()
 
 
 def test_margins_and_entropies_are_those_of_the_whole_vocabulary():

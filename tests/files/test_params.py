@@ -5,7 +5,6 @@ import re
 import pytest
 
 from lib import params
-from lib.parameter_schemas import Model
 from lib.paths import PARAMS, UserError
 
 
@@ -13,13 +12,6 @@ def test_every_file_of_the_repository_is_valid():
     loaders = {"": params.load_profile, "models": params.load_model_config, "datasets": params.load_dataset_config}
     for folder, load in loaders.items():
         assert all(map(load, params.parameter_file_names(PARAMS / folder)))
-
-
-def test_a_place_may_start_with_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    model = Model(label="Mine", source="~/a (v2)", responses="~/r/{dataset}.jsonl")
-    assert model.place == tmp_path / "a (v2)" and model.responses_to("svamp") == tmp_path / "r/svamp.jsonl"
-    assert model.model_dump()["source"] == "~/a (v2)"
 
 
 # ---- what a notebook declares

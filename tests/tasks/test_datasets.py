@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from lib import parameter_schemas, params
-from lib.paths import ROOT, UserError
+from lib.paths import UserError
 from lib.tasks import datasets, numbers
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
@@ -132,12 +132,6 @@ def test_a_file_of_lines_of_json(tmp_path):
     assert datasets.find_example(examples, "evaluation-1") == examples[1]
     assert datasets.find_example(examples, "of another dataset") == first
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
-
-
-@pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])
-def test_a_file_of_the_project_is_named_from_its_root(name):
-    assert refusal(dataset({"all": name})).startswith("demo/README.md: files of questions end in .jsonl")
-    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl; there is")
 
 
 def test_svamp_split_ids(tmp_path):
