@@ -9,14 +9,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import keyed, passed, responses, single_pass
+from synthetic import keyed, responses, single_pass
 
 from lib import store
 from lib.analysis import running_example
-from lib.analysis.token_statistics import running_mean
 from lib.paths import ROOT, UserError
 from lib.score import estimators, prompt_ablation
-from lib.score.confidence import scale_bald
 from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
 from lib.tasks.answers import locate_answer
@@ -26,16 +24,6 @@ logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
 
 
 # ---- functions
-
-
-@pytest.mark.parametrize("estimator, given, expected", [
-    ("seq_avg", LOG([0.5, 0.8]), 0.65), ("ans_avg", LOG([0.5, 0.8]), 0.65), ("seq_joint", LOG([0.5, 0.8]), 0.4**0.5),
-    ("ans_joint", LOG([0.5, 0.8]), 0.4**0.5), ("seq_joint", [0.0, -np.inf], 0), ("seq_avg", [0.0, -np.inf], 0.5),
-    ("min_top2_margin", [0.4, 0.3], 0.3), ("min_top2_margin", [-1e-9, 0.3], 0), ("exp_neg_entropy", [-0.1], 1),
-    ("exp_neg_entropy", [0.1, 0.3], np.exp(-0.2)), ("c_bald", [-0.5, 0.25, 2.0], (1 + 0.75 + 0) / 3),
-])  # fmt: skip
-def test_by_hand(estimator, given, expected):
-    assert getattr(estimators, estimator)(given) == pytest.approx(expected, abs=1e-15)
 
 
 @given(logprobs)
@@ -54,16 +42,6 @@ def test_rounding_above_zero_is_one():
     for bad in ([], [-1, np.nan], [1.01e-5]):
         with pytest.raises(ValueError, match="log-probabilities must be at least one number, none above 0"):
             estimators.seq_avg(bad)
-
-
-def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two():
-    assert scale_bald(passed(), "top_k")[0].tolist() == pytest.approx([0.2 / LOG(12), 0.6 / LOG(20)])
-    assert scale_bald(passed(top_p=[[[1, 3]]]), "top_p")[0].tolist() == pytest.approx([0.2 / LOG(2), 0.6 / LOG(3)])
-
-
-def test_running_mean_by_hand():
-    """Means .5 at 1/2 and .65 at 1; flat before 1/2, straight in between."""
-    assert running_mean(LOG([0.5, 0.8]), points=5) == pytest.approx([0.5, 0.5, 0.5, 0.575, 0.65])
 
 
 # ---- reading
