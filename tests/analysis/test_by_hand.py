@@ -11,7 +11,7 @@ import synthetic
 import yaml
 from scipy.optimize import minimize
 from scipy.stats import chi2
-from synthetic import generations, keyed, told
+from synthetic import generations, keyed
 
 from lib import store
 from lib.analysis import multi_pass_statistics, token_statistics
@@ -19,9 +19,10 @@ from lib.calibrate import experiments
 from lib.paper import booktabs, figures
 from lib.params import EvaluationChoices
 from lib.score import confidence, estimators, metrics, proper_scores, selective
+from lib.tasks import answers
 
 MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, figures, confidence, estimators, metrics,
-           proper_scores, selective)  # fmt: skip
+           proper_scores, selective, answers)  # fmt: skip
 LIB = SimpleNamespace(**{module.__name__.rpartition(".")[2]: module for module in MODULES})
 
 
@@ -40,8 +41,13 @@ def frame_of(columns):
     return keyed(rows, **told)
 
 
-MAKE = {"columns": frame_of, "row": lambda told: pd.Series(dict.fromkeys(store.KEYS, "x") | told), "passed": lambda more: synthetic.passed(**more),
-        "choices": lambda chosen: EvaluationChoices(**chosen)}  # fmt: skip
+MAKE = {
+    "columns": frame_of,
+    "row": lambda told: pd.Series(dict.fromkeys(store.KEYS, "x") | told),
+    "passed": lambda more: synthetic.passed(**more),
+    "choices": lambda chosen: EvaluationChoices(**chosen),
+    "labels": dict,
+}
 
 
 def made(told):
@@ -58,21 +64,13 @@ def same(found, expected):
 
 @pytest.mark.parametrize("call, given, gives", [(call, *case) for call, cases in CASES.items() for case in cases])
 def test_by_hand(call, given, gives):
+    if isinstance(gives, dict) and "refused" in gives:
+        with pytest.raises(ValueError, match=gives["refused"]):
+            attrgetter(call)(LIB)(*map(made, given))
+        return
     found = attrgetter(call)(LIB)(*map(made, given))
     for name, expected in gives.items() if isinstance(gives, dict) else [(None, gives)]:
         assert same(found if name is None else found[name], expected), (name, found)
-
-
-def test_right_less_wrong_with_the_interval_of_a_difference():
-    """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
-    rows = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
-    each = token_statistics.running_mean_curves(pd.concat([rows, rows.head(1).assign(split="calibration")]), 2)
-    assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False} and each.n.tolist() == [2] * 4
-    found = token_statistics.right_minus_wrong(each)
-    assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)
-    half = np.hypot(1.96 * 0.2, 1.96 * 0.1)
-    for column, value in (("mean", 0.5), ("low", 0.5 - half), ("high", 0.5 + half)):
-        assert found[column].tolist() == pytest.approx([value] * 2)
 
 
 def test_tokens_of_passes_by_hand():
@@ -85,23 +83,6 @@ def test_tokens_of_passes_by_hand():
     found = token_statistics.count_tokens(rows, asked, made).set_index("estimator").value
     response = 7 + rows.token_ids.map(len)[rows.split == "evaluation"].mean()
     assert found.to_dict() == {"response": response, "p_true": 40, "p_true_insitu": 5, "c_bald": 38}
-
-
-def test_halves_of_the_passes_are_held_against_each_other():
-    """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
-    bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
-    halves = {"half_predictive": [[[a], [b]] for a, b in bald], "half_conditional": [[[0.0], [0.0]]] * 4}
-    whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
-    frame = keyed(4, **whole, **halves).assign(selected=True, tuning=False, rate=0.1)
-    responses = told([[0.5]] * 4, [True, False, False, True])
-    responses.loc[3, "answer"] = None
-    found = multi_pass_statistics.split_half_reliability(responses, frame, EvaluationChoices()).iloc[0]
-    r = np.corrcoef(1 - bald[:3].T)[0, 1]
-    assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
-    assert (found.auroc_1, found.auroc_2) == (1, 0.5)
-    assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
-    single = frame.assign(half_predictive=[[]] * 4, half_conditional=[[]] * 4)
-    assert multi_pass_statistics.split_half_reliability(responses, single, EvaluationChoices()).empty
 
 
 def test_the_quadratic_term_by_maximum_likelihood():

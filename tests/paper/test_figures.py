@@ -14,7 +14,6 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.text import Text
 
-from lib.analysis import multi_pass_statistics
 from lib.paper import beyond_figures, figures, response_views
 from lib.paper.cells import HEADLINE
 from lib.paths import ROOT
@@ -122,15 +121,3 @@ def test_the_overview_is_hollow_where_chance_could_give_the_error():
     assert [part.get_offsets()[0][0] for part in drawn] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert all(part.get_facecolor()[1].tolist() != [1, 1, 1, 1] for part in drawn)
     assert ax.get_xlabel() == "ECE (lower is better)" and ax.get_title("left") == "M"
-
-
-# ---- main figure
-
-
-def test_whiskers_are_the_bootstraps():
-    rows = [("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2)]
-    frame = pd.DataFrame(rows, columns=["estimator", "method", "value"]).assign(model="m", dataset="d", metric="ece")
-    frame = frame.assign(low=frame.value - 0.02, high=frame.value + 0.03)
-    (errors,) = multi_pass_statistics.ece_by_prompt(frame, "m", {"d": "D"}).to_dict("records")
-    ends = {"standard low": 0.08, "standard high": 0.13, "in situ low": 0.18, "in situ high": 0.23}
-    assert errors.pop("dataset") == "D" and errors == pytest.approx({"standard": 0.1, "in situ": 0.2} | ends)

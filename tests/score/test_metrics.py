@@ -34,25 +34,8 @@ def test_every_edge_is_on_its_side():
     for bins in (1, 2, 3, 7, 10, 15, 20, 30, 49, 100):
         k = np.arange(bins + 1)
         assert (bin_index(k / bins, bins) == np.maximum(k - 1, 0)).all(), "0 in the first"
-
-
-def test_edges_however_they_were_computed():
-    three = [0.3, 3 / 10, 0.1 + 0.2, 0.1 * 3, 1 - 0.7, np.linspace(0, 1, 11)[3]]
-    assert (bin_index(three, 10) == 2).all()
     for kind in (np.float16, np.float32, np.float64):
         assert bin_index(np.array([0.1, 0.3, 0.6, 0.7, 0.9], kind), 10).tolist() == [0, 2, 5, 6, 8]
-    assert bin_index([0.3 - 1e-9, 0.3 + 1e-9], 10).tolist() == [2, 3], "beside an edge is not on it"
-
-
-# ---- by hand
-
-
-@pytest.mark.parametrize("metric", [ece, mce, brier, auroc, accuracy])
-@pytest.mark.parametrize("c, y", [([], []), ([0.5], [1, 0]), ([0.5], [2]), ([0.5], [np.nan]), ([1.0000001], [1]),
-                                  ([-1e-9], [1]), ([np.nan], [1])])  # fmt: skip
-def test_what_is_no_score_or_outcome_is_refused(metric, c, y):
-    with pytest.raises(ValueError, match="equally long and not empty|only true and false|at row 0"):
-        metric(c, y)
 
 
 # ---- against other libraries
