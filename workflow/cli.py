@@ -7,6 +7,7 @@ error with a suggestion, exit code 2. It runs on Python 3.8.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -34,27 +35,17 @@ def whole_number(word: str) -> int:
 
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ["1", "2", "3", "4"]
-SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
-RUNNING = (*SELECTION, "--data-dir", "--force", "--cores", "--cpu", "--dry-run", "--slurm")
+TAKES = json.loads(Path(__file__).with_name("verbs.json").read_text(encoding="utf-8"))  # a profile, and options
+VERBS = {*TAKES, "finding"} - {MAKE}
+LISTS = ("--models", "--add-models", "--datasets", "--add-datasets", "--force")
 OPTIONS = {  # how argparse reads them
-    **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
+    **dict.fromkeys(LISTS, {"nargs": "+", "default": []}),
     **dict.fromkeys(("--data-dir", "--slurm"), {"type": user_path}),
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     **dict.fromkeys(("--model-name", "--url"), {"default": ""}),
     "--cores": {"type": whole_number},
     "--concurrent": {"type": whole_number, "default": 8},
 }
-NAMING = (MAKE, "verify", "check", "replay", "requests", "ask")  # verbs that take a profile
-TAKES = {  # the options of each verb
-    **dict.fromkeys((MAKE, "verify"), RUNNING),
-    "requests": (*SELECTION, "--data-dir", "--model-name"),
-    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
-    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
-    "replay": (*SELECTION, "--force", "--cores", "--dry-run"),
-    "published": ("--force", "--cores", "--dry-run"),
-    **dict.fromkeys(("lab", "test", "archive", "help"), ()),
-}
-VERBS = {*TAKES, "finding"} - {MAKE}
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -81,11 +72,9 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the arguments; those after `--` go to JupyterLab or pytest. Return also the words that are too many.
-
-    Raise UserError for an option that the verb does not take.
-    """
+def parse_and_check(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments, and check them against the folders of the project. Those after `--` go to JupyterLab or
+    pytest."""
     words, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (list(argv), [])
     if {"-h", "--help"} & set(words):
         words = ["help"]
@@ -99,12 +88,18 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         raise UserError(f"only lab and test take words after --: '{rest[0]}'")
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
         check_option(verb, option)
-    profile = words.pop(0) if verb in NAMING and words and not words[0].startswith("-") else DEFAULT
+    profile = DEFAULT
+    if "PROFILE" in TAKES[verb] and words and not words[0].startswith("-"):
+        profile = words.pop(0)
+        misspelled = VERBS if verb == MAKE else ()
+        choose("profile or verb" if misspelled else "profile", profile, [*parameter_files(), *misspelled])
     run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
     parser = Parser(add_help=False, allow_abbrev=False)
     for option, settings in OPTIONS.items():
         parser.add_argument(option, **settings)
-    return parser.parse_known_args(words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run))
+    args = parser.parse_args(words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run))
+    check_values(args)
+    return args
 
 
 def check_option(verb: str, option: str) -> None:
@@ -117,18 +112,12 @@ def check_option(verb: str, option: str) -> None:
         raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
 
 
-def parse_and_check(argv: list[str]) -> argparse.Namespace:
-    """Parse the arguments and check them against the folders of the project."""
-    (args, surplus), profiles = parse(argv), parameter_files()
-    if args.verb in NAMING:
-        first = args.verb == MAKE  # may be a misspelled verb
-        choose("profile or verb" if first else "profile", args.profile, [*profiles, *(VERBS if first else ())])
-    if surplus:
-        raise UserError(f"one profile or verb at a time: '{surplus[0]}' is one too many")
+def check_values(args: argparse.Namespace) -> None:
+    """Raise UserError for a value of an option that names nothing."""
     for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
         there = parameter_files(f"{kind}s")
         for word in chosen:
-            if word in {*profiles, *VERBS}.difference(there):
+            if word in {*parameter_files(), *VERBS}.difference(there):
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
@@ -136,7 +125,6 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
         raise UserError(f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
-    return args
 
 
 def help_text() -> str:

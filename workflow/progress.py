@@ -16,8 +16,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
-          tempfile.gettempdir(): "(temporary)"}  # fmt: skip
-PLACES.setdefault(sys.base_prefix, "(Python)")  # warnings name its files
+          tempfile.gettempdir(): "(temporary)", sys.base_prefix: "(Python)"}  # fmt: skip
 
 
 def redact_paths(line: str) -> str:
@@ -53,7 +52,7 @@ def first_numbers(job: Job) -> str:
     try:
         from lib import store  # slow to import, and a start with nothing to do shows no numbers
         from lib.params import EvaluationChoices
-        from lib.score import confidence, estimators, interpretation, metrics
+        from lib.score import confidence, estimators, evaluation, interpretation
 
         choices, pair = EvaluationChoices.of(job.run.values), f"{job.model}__{job.dataset}"
         kinds = dict.fromkeys(("generations", kind))
@@ -61,7 +60,7 @@ def first_numbers(job: Job) -> str:
         responses = interpretation.interpret_responses(frames["generations"], choices)
         passes = confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
         scores = confidence.confidence_frame(responses, frames.get("verification"), passes, choices, names)
-        value = metrics.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
+        value = evaluation.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
         errors = [f"{estimators.ESTIMATORS[name].plain} {value[name, 'ece']:.3f}" for name in names]
         return f"; {value['', 'acc']:.1%} right; ECE of {', '.join(errors)}"
     except Exception:
@@ -69,21 +68,19 @@ def first_numbers(job: Job) -> str:
 
 
 class Board:
-    """The progress display of some jobs. `failures`: exit code and text of each."""
+    """The progress display of some jobs. `failed`: exit code and text of each."""
 
     def __init__(self, jobs: Iterable[Job]):
         self.jobs = list(jobs)
         self.ended: set[Job] = set()
-        self.failed: set[Job] = set()
-        self.failures: list[tuple[int, str]] = []
+        self.failed: dict[Job, tuple[int, str]] = {}
         self.ran = 0
         self.width = max((len(job.title) for job in self.jobs), default=0)
 
-    def show(self, job: Job, event: str, text: str = "started", seconds: float = 0, code: int = 1) -> None:
+    def show(self, job: Job, event: str, text: str = "started", code: int = 1, seconds: float = 0, **_: str) -> None:
         """Print the line of an event: start, progress, kept, end or fail."""
         if event == "fail":
-            self.failed.add(job)
-            self.failures.append((code, text))
+            self.failed[job] = code, text
             text = f"failed: {one_line(text, most=600)}"
         elif event == "kept":
             self.ended.add(job)

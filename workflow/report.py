@@ -1,11 +1,10 @@
 """The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
 It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads nothing,
-contains no date, and its template escapes all text of users.
+contains no date, and its template escapes all text of users. Its content security policy states the checksum of its one
+script.
 """
 
-import base64
-import hashlib
 import html
 import json
 import re
@@ -18,7 +17,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from lib.files import write_atomically
+from lib.files import read_yaml, write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, HEADLINE, format_3dp
 from lib.paper.numbers_of_paper import paper_facts
@@ -27,13 +26,8 @@ from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
 from lib.paths import show_hidden
 from workflow.pipeline import command_of
 
-EXHIBITS = {  # tables and figures of each finding, the most important first
-    "Finding 1": ("tab_result_estimation", "fig_main_analysis", "tab_result_estimation_full", "tab_bin_ablation"),
-    "Finding 2": ("tab_dropout_grid_search",),
-    "Finding 3": ("tab_insitu_ptrue", "fig_prompt_comparison"),
-    "Finding 4": ("tab_result_calibration", "fig_calibration_analysis", "tab_calibration_transfer_summary",
-                  "tab_result_calibration_full", "tab_result_isotonic", "tab_calibration_transfer_full"),
-}  # fmt: skip
+FOLDER = Path(__file__).parent
+EXHIBITS = {name: finding["exhibits"] for name, finding in read_yaml(FOLDER / "findings.yaml").items()}
 LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")  # rep_... of the outputs
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
@@ -42,41 +36,34 @@ VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
     shown = {name: outputs.get(f"rep_{name}", {}).get("application/json", []) for name in LISTS}
-    claims, numbers, overview = shown["findings"], shown["numbers"], shown["overview"]
+    shown["numbers"] = [row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]]
+    claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    env = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, loader=folder
-    )
-    env.filters |= {"sha256": sha256_base64, "decimals": format_3dp}
+    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    env = jinja2.Environment(autoescape=True, loader=jinja2.FileSystemLoader(FOLDER), **options)
+    env.filters |= {"decimals": format_3dp, "link_numbers": link_numbers}
     page = env.get_template("report.html.jinja").render(
         shown,
         run=(run := parameters.get("run", "lab")),
         command=command_of(run),
         title=parameters.get("title", "").strip().rstrip("."),
-        pairs=group_by_pair(overview),
-        said=summarize(overview),
+        pairs=group_by_pair(shown["overview"]),
+        said=summarize(shown["overview"]),
         sides=sides,
         groups=group_claims(claims, sides),
         headlines=FINDINGS,
-        not_judged=VERDICT_WORDS[None],
         quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
         twice=paper_facts()["twice"] if claims else (),
-        sections={name: exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs},
+        outputs=outputs,
+        captions=CAPTIONS,
         exhibits=EXHIBITS,
-        compared=[row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE)],
-        foreign=sorted({row["verdict"].partition(NOT_COMPARABLE)[2] for row in numbers} - {""}),
+        compared=[verdict for verdict in verdicts if not verdict.startswith(NOT_COMPARABLE)],
+        foreign=sorted({verdict.partition(NOT_COMPARABLE)[2] for verdict in verdicts} - {""}),
         expected=EXPECTED_CAPTURE_RATE,
-        robust="rep_sensitivity" in outputs,
         mark=CHANCE_MARK,
         tokens=Markup("".join(outputs.get("rep_tokens", {}).get("text/html", ""))),  # noqa: S704  escaped in lib.paper
     )
     return show_hidden(page)
-
-
-def sha256_base64(script: str) -> str:
-    """Return the checksum of the page's script; its content security policy allows no other script."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def group_by_pair(overview: list[dict]) -> list[list[dict]]:
@@ -129,26 +116,12 @@ def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     return {name: rows for name, rows in groups.items() if rows}
 
 
-def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
-    """Return one figure, or one table whose cells link to their numbers next to the paper's."""
-    short, long = CAPTIONS[name]
-    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
-    if "image/png" in data:
-        part["image"] = "".join(data["image/png"]).replace("\n", "")
-    else:
-        part["rows"] = [row | {"id": number_anchor(name, row["key"])} for row in numbers if row["table"] == name]
-        part["beside"] = any(not row["verdict"].startswith(NOT_COMPARABLE) for row in part["rows"])
-        table = link_numbers(name, "".join(data.get("text/html", "")), part["rows"])
-        part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.booktabs
-    return part
-
-
 def number_anchor(table: str, about: str) -> str:
     """Return the id of a number's row."""
     return re.sub(r"[^\w.-]", "_", f"{table}--{about}")
 
 
-def link_numbers(name: str, table: str, rows: list[dict]) -> str:
+def link_numbers(table: str, name: str, rows: list[dict]) -> Markup:
     """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what chance could give."""
     marks = {row["id"]: CHANCE_MARK if row.get("calibrated") else "" for row in rows}
 
@@ -159,4 +132,4 @@ def link_numbers(name: str, table: str, rows: list[dict]) -> str:
         text = VALUE.sub(lambda value: value[0] + marks[target], number[2], count=1)
         return f'<a href="#{target}">{text}</a>'
 
-    return NUMBER.sub(link, table)
+    return Markup(NUMBER.sub(link, table))  # noqa: S704  escaped in lib.paper.booktabs

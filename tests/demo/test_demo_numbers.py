@@ -5,7 +5,7 @@ import pytest
 
 from lib import params, store
 from lib.calibrate import experiments, fitting
-from lib.score import bootstrap, proper_scores, selective
+from lib.score import evaluation, selective
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 
@@ -46,8 +46,9 @@ def test_confidence(shipped):
 def test_calibrated_confidence_and_its_intervals(calibrated):
     scores, learned, _ = calibrated
     check_as_shipped(scores, "calibration", "confidence")
-    resampled = bootstrap.bootstrap(scores, DEMO.bins, DEMO.resamples, DEMO.seed)
-    check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
+    drawn = {"names": evaluation.RESAMPLED, "resamples": DEMO.resamples, "seed": DEMO.seed}
+    results = evaluation.evaluate(scores, DEMO.bins, **drawn)
+    check_as_shipped(pd.concat([results, learned], ignore_index=True), "calibration", "results")
 
 
 def test_sample_efficiency(shipped):
@@ -67,8 +68,8 @@ def test_what_the_confidence_is_good_for(shipped):
     chosen = rows_at_selected_rate(passes, shipped.choices)
     read, tokens = (shipped.responses, shipped.verification), fitting.token_signals(shipped.sets)
     raw = confidence_frame(*read, chosen, shipped.choices, ESTIMATORS, tokens)
-    scores = proper_scores.add_base_rate(raw, fitting.calibrate(raw, shipped.sets)[0])
-    compared = proper_scores.compare_with_base_rate(scores, DEMO.bins, seed=DEMO.seed)
+    scores = evaluation.add_base_rate(raw, fitting.calibrate(raw, shipped.sets)[0])
+    compared = evaluation.compare_with_base_rate(scores, DEMO.bins, seed=DEMO.seed)
     check_as_shipped(compared, "selective", "scores")
     check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
     tuned = {"c_bald": passes[passes.tuning.astype(bool)]}

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from lib.paper import beyond_figures, figures, response_views
 from lib.paper.cells import HEADLINE
 from lib.paths import ROOT
+from lib.score import metrics
 from lib.tasks.prompts import QUERY
 from workflow.export import results_document
 from workflow.run import typeset
@@ -91,17 +92,18 @@ def test_prompts_compile(tmp_path):
 
 # ---- what is drawn, by hand on small frames
 
-BINS = pd.DataFrame({  # of 4 and of 96 rows
-    "lower": [0.1, 0.9], "upper": [0.2, 1.0], "count": [4, 96], "confidence": [0.15, 0.95], "accuracy": [0.5, 0.75],
-})  # fmt: skip
+CORRECT = np.repeat([True, False, True, False], [2, 2, 72, 24])
+BINS = metrics.reliability_diagram(np.repeat([0.15, 0.95], [4, 96]), CORRECT)  # of 4 and of 96 rows
 
 
 def test_bins_of_few_rows_are_counted_and_not_drawn():
     """The bin of four rows has a bar, and no point."""
     canvas = figures.calibration_analysis({"": BINS}).canvas
     diagram, below = canvas.axes
+    assert diagram.get_title("left") == "raw\nECE .206"
     (points,) = (part for part in diagram.collections if isinstance(part, PathCollection))
-    assert points.get_offsets().tolist() == [[0.95, 0.75]] and [bar.get_height() for bar in below.patches] == [4, 96]
+    np.testing.assert_allclose(points.get_offsets(), [[0.95, 0.75]])
+    assert [bar.get_height() for bar in below.patches] == [4, 96]
 
 
 # ---- all pairs at once

@@ -124,7 +124,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
     verification, dropout = (part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout))
     dropout = dropout[dropout.model.isin(models)]
-    signals = run_results.interpret_signals(first, verification, dropout, params.EvaluationChoices())
+    signals = run_results.Signals(first, verification, dropout, params.EvaluationChoices())
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
     said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said
@@ -149,7 +149,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     rows = shipped.generations.query("model == 'tiny-llama' and dataset == 'demo-medium'").groupby("split").head(40)
     rows = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    unanswered = run_results.interpret_signals(rows, first, shipped.dropout.head(0), params.EvaluationChoices())
+    unanswered = run_results.Signals(rows, first, shipped.dropout.head(0), params.EvaluationChoices())
     found = judge_alternatives(unanswered, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
     of_zero = found[found.choice == "a response without an answer (missing): zero, not last_number"]
     (turned,) = of_zero.query("name == 'SeqAvgBelowAnswer'").itertuples()

@@ -10,7 +10,7 @@ import synthetic
 from playing import QUICK, play
 
 from lib import store
-from lib.analysis import running_example
+from lib.analysis import token_statistics
 from lib.generate import models
 from lib.paper import response_views
 from lib.paths import UserError
@@ -100,7 +100,7 @@ def test_each_is_shown_token_by_token(missing):
     for kind, ids in names.items():
         one = responses[responses.example_id == ids[-1]].iloc[0]
         view = response_views.view_tokens(frame, one, str, 10_000)
-        row = running_example.rows_of_example(frame, one).iloc[0]
+        row = token_statistics.rows_of_example(frame, one).iloc[0]
         assert len(view["tokens"]) == max(1, len(row.token_ids) - row.eos), kind
         assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
 

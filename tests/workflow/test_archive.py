@@ -10,8 +10,8 @@ import clone
 import pytest
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="an archive is made by git, which is not installed")
-FILES = ("run_all.sh", "workflow/cli.py", "lib/paths.py", "params/demo.yaml", "requirements.lock", ".gitignore",
-         "pyproject.toml")  # fmt: skip
+FILES = ("run_all.sh", "workflow/cli.py", "workflow/verbs.json", "lib/paths.py", "params/demo.yaml", "requirements.lock",
+         ".gitignore", "pyproject.toml")  # fmt: skip
 
 
 def git(folder, *words):

@@ -32,9 +32,8 @@ def test_memory(outline, monkeypatch):
 
     def lines(free, **values):
         monkeypatch.setattr(check, "find_memory", lambda *words: ("the CPU", free))
-        asked = preflight.Preflight(outline, run_of(**values).values, {})
-        ((level, text),) = check.about_memory(run_of(**values), asked, thorough=True)
-        assert not [*check.about_memory(run_of(**values), asked, thorough=False)]
+        ((level, text),) = check.about_memory(run_of(**values), outline, thorough=True)
+        assert not [*check.about_memory(run_of(**values), outline, thorough=False)]
         return f"{level} {text}"
 
     assert lines(8e9).startswith("ok 0.00096 billion")
@@ -72,7 +71,7 @@ def test_the_context(outline):
     """The longest prompt, rendered and counted; a response of the most tokens and the query after it."""
 
     def line() -> str:
-        ((level, text),) = preflight.Preflight(outline, run_of(max_new_tokens=256).values, QUESTIONS).check_context()
+        ((level, text),) = preflight.check_context(outline, run_of(max_new_tokens=256).values, QUESTIONS)
         return f"{level} {text}"
 
     rendered = generation.solving_prompt(outline, QUESTIONS["long"][1], "none"), prompts.QUERY

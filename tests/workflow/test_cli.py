@@ -39,8 +39,8 @@ def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
     for name in ("sitecustomize", "random", "json"):
         write(tmp_path / f"{name}.py", "raise SystemExit('ran')")
     given = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "abc"}
-    said = "run_all.sh: no signals of tiny are shipped in artifacts/shipped/demo/: ./run_all.sh demo computes them\n"
-    assert project.shell("replay", cwd=tmp_path, **given) == (2, said)
+    said = "artifacts/shipped/demo/generations/tiny__easy.parquet is not shipped: ./run_all.sh demo computes it"
+    assert project.shell("replay", cwd=tmp_path, **given) == (2, f"run_all.sh: {said}\n")
 
 
 def test_a_symbolic_link_to_the_script_itself(inside, tmp_path):

@@ -104,13 +104,13 @@ def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option,
     none where pip asks none."""
     monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": told})
     monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
-    assert environment.install(ROOT, Path("venv"), test)
+    assert environment.install(ROOT, Path("venv"), environment.LOCKS[: 1 + test], "2.13.0")
     locked, torch = commands
     assert {command[0] for command in commands} == ({*uv} or {"venv/bin/python"})
     assert all([word for word in command if word == "--no-index"] == no_index for command in commands)
     assert {"--no-deps", "--require-hashes", f"{ROOT}/requirements.lock"} <= set(locked) and "--no-deps" not in torch
     assert (f"{ROOT}/requirements-test.lock" in locked) == test
-    assert torch[-3:] == [option, "https://one.index", f"torch=={environment.read_pins(ROOT, False)['torch']}"]
+    assert torch[-3:] == [option, "https://one.index", "torch==2.13.0"]
     for needed in map(Requirement, importlib.metadata.requires("torch")):
         cuda = re.match(r"nvidia|cuda|triton", needed.name)
         if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
@@ -124,7 +124,7 @@ def test_pip_installs_where_uv_fails(commands, monkeypatch):
 
     monkeypatch.setattr(environment, "fetch_uv", lambda root, python: ["uv"])
     monkeypatch.setattr(environment, "run", run)
-    assert environment.install(ROOT, Path("venv"), False)
+    assert environment.install(ROOT, Path("venv"), environment.LOCKS[:1], "2.13.0")
     assert [command[0] for command in commands] == ["uv", *["venv/bin/python"] * 2]
 
 
@@ -178,9 +178,9 @@ def installs(inside, monkeypatch):
         (venv / site).mkdir(parents=True)
         return True
 
-    def install(root, venv, test):
+    def install(root, venv, locks, torch):
         notes.append(venv.name)
-        pretend(venv, environment.read_pins(root, test))
+        pretend(venv, environment.read_pins(root, len(locks) == 2))
         return True
 
     monkeypatch.setattr(environment, "run", run)

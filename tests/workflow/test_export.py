@@ -27,7 +27,7 @@ def notebook(*targets, data=DATA):
     return nb
 
 
-LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image/png", "text/html"))
+PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("image/png", "text/html"))
 
 
 @pytest.mark.parametrize("targets, data, line", [
@@ -37,7 +37,6 @@ LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image
     ((*TARGETS, "../tab_x"), DATA, "unknown target '../tab_x'"),
     (["tab_estimators"], HTML, "'tab_estimators' has no text/latex"),
     (["fig_main_analysis"], PNG, "'fig_main_analysis' has no application/pdf"),
-    (["rep_findings"], LATEX, "'rep_findings' has no application/json"),
 ])  # fmt: skip
 def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, data, line):
     with pytest.raises(match="^[^\n]*$") as caught:

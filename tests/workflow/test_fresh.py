@@ -41,7 +41,7 @@ def finish(run: Run, verdicts) -> None:
         found = keys.key_parts(job)
         for path in [*outputs, job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-            text = keys.digest_of(found)
+            text = fingerprint.digest(found)
             if path.endswith(("json", "ipynb")):
                 text = json.dumps({"cells": [], "made by": text})
             (fresh.ROOT / path).write_text(text)
@@ -278,8 +278,6 @@ def test_code_changes_keep(made):
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
     shipped, run = inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet", run_of("replay")
-    with pytest.raises(UserError, match="needs artifacts/shipped/demo/generations/tiny__easy.parquet"):
-        walk(run)
     for text in ("signals", "others"):
         write(shipped, text)
         assert numbers(run) == "02 08 report"

@@ -6,7 +6,7 @@ import pytest
 from small_project import write
 
 from lib.paths import UserError
-from workflow import machine, notebook, preload, progress
+from workflow import machine, notebook, progress
 from workflow.pipeline import Run
 
 
@@ -47,10 +47,10 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     """On a GPU, unless the user has said how; on a CPU freed memory is used again."""
     for name in ("PYTORCH_ALLOC_CONF", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
-    assert preload.fixed_environment(job_of(gpus=1))["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    assert preload.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
+    assert notebook.fixed_environment(job_of(gpus=1))["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert "PYTORCH_ALLOC_CONF" not in preload.fixed_environment(job_of(gpus=1))
+    assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(job_of(gpus=1))
 
 
 def test_a_home_at_the_root_is_no_place(monkeypatch):

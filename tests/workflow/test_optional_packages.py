@@ -1,14 +1,12 @@
 """What is installed beside the environment: once, only where it is asked for, refused in one line where it can't be."""
 
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from lib import params
-from lib.files import sha256
 from lib.paths import UserError
-from workflow import machine
+from workflow import environment, machine
 from workflow.pipeline import Run
 
 GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
@@ -20,30 +18,36 @@ def run(gpus=1, **values):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A lock and an environment of their own, and the commands that would make it."""
+    """A project of a lock alone, and the installations of what it names, by no pip or venv."""
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
-    (tmp_path / "lock").write_text("six==1.17.0")
-    monkeypatch.setattr(machine, "LOCK", tmp_path / "lock")
-    monkeypatch.setattr(machine, "VENV", tmp_path / "venv")
-    commands = []
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    (tmp_path / "requirements-vllm.lock").write_text("six==1.17.0 --hash=x\nvllm==1.0 --hash=y\n")
+    (tmp_path / "requirements.lock").touch()
+    made = []
 
-    def done(command, **options):
-        commands.append(command)
-        (tmp_path / "venv").mkdir(exist_ok=True)
-        return SimpleNamespace(returncode=int("fails" in (tmp_path / "lock").read_text() and "pip" in command))
+    def install(root, venv, locks, torch):
+        made.append((venv.name, locks, torch))
+        (venv / "lib/python3.12/site-packages/vllm-1.0.dist-info").mkdir(parents=True)
+        (venv / "lib/python3.12/site-packages/vllm-1.0.dist-info/METADATA").write_text("Name: vllm\nVersion: 1.0\n")
+        (venv / "bin").mkdir()
+        (venv / "bin/python").touch()
+        return "fails" not in (root / locks[0]).read_text()
 
-    monkeypatch.setattr(subprocess, "run", done)
-    return SimpleNamespace(folder=tmp_path, commands=commands)
+    monkeypatch.setattr(environment, "run", lambda command, quiet=False: True)
+    monkeypatch.setattr(environment, "install", install)
+    return SimpleNamespace(folder=tmp_path, made=made)
 
 
 def test_it_is_made_once_and_again_for_another_lock(place):
     for _ in range(2):
         machine.install_vllm(run(), [GENERATE])
-    assert len(place.commands) == 2 and "--require-hashes" in place.commands[1]
-    (place.folder / "lock").write_text("fails==1")
-    with pytest.raises(UserError, match="the installation of vLLM failed .* or write `engine: t"):
-        machine.install_vllm(run(), [TABLES, AGAIN])  # which asks again, by the same engine
-    assert not (place.folder / "venv/lock.sha256").read_text().startswith(sha256(place.folder / "lock"))
+    assert place.made == [(".venv-vllm", ["requirements-vllm.lock"], "")]
+    with (place.folder / "requirements-vllm.lock").open("a") as lock:
+        lock.write("fails==1")
+    for _ in range(2):
+        with pytest.raises(UserError, match="the installation failed for the reason above; .* or write `engine: t"):
+            machine.install_vllm(run(), [TABLES, AGAIN])  # which asks again, by the same engine
+    assert len(place.made) == 3
 
 
 def test_refusals(place, monkeypatch):
@@ -54,4 +58,4 @@ def test_refusals(place, monkeypatch):
         machine.install_vllm(run(), [GENERATE])
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     machine.install_vllm(run(gpus=0), [GENERATE])
-    assert not place.commands
+    assert not place.made

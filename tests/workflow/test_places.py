@@ -34,7 +34,7 @@ def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
         monkeypatch.setattr(models, "SMALL", smallest)
         lm = outline(dtype="auto", **changed)
-        ((_, text),) = check.about_memory(run, preflight.Preflight(lm, run.values, {}), thorough=True)
+        ((_, text),) = check.about_memory(run, lm, thorough=True)
         need.append(float(text.split("up to ")[1].split(" GB")[0]))
         places.append(check.find_memory(run, lm))
     assert places[0][0] == "the CPU" and places[1:] == [("a GPU", 72e9), ("all GPUs", 144e9)]
@@ -51,8 +51,11 @@ def outline(**changed):
 
 def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
     def lines(**changed):
-        asked = preflight.Preflight(outline(dtype="float32", **changed), run.values, {})
-        return [text for level, text in check.about_memory(run, asked, thorough=False) if level == "wrong"]
+        return [
+            text
+            for level, text in check.about_memory(run, outline(dtype="float32", **changed), thorough=False)
+            if level == "wrong"
+        ]
 
     weights = 4 * outline().model.num_parameters()
     for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.7, 0), (0, weights / 0.85, 1)):

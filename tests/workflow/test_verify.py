@@ -1,7 +1,6 @@
 """A run held against the shipped one: on frames altered by hand, and on a run of other kernels."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from clone import SMALL, copy_of_project, edit, start
 from lib import params
 from lib.analysis import comparison_of_runs
 from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
-from lib.analysis.run_results import interpret_signals, load_signals
+from lib.analysis.run_results import Signals, load_signals
 from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run
@@ -35,7 +34,7 @@ def here(theirs):
 
 def altered(side, **columns):
     """The signals as a run would have left them with other columns in its generations."""
-    return interpret_signals(side.generations.assign(**columns), side.verification, side.dropout, side.choices)
+    return Signals(side.generations.assign(**columns), side.verification, side.dropout, side.choices)
 
 
 def compared(here, ours, theirs):
@@ -74,13 +73,6 @@ def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
     table, alike, held, line = compared(here, altered(theirs, token_ids=ids, token_logprobs=far), theirs)
     assert held and "499 of 500 responses alike" in line and (table.difference == 0).all()
     assert alike.outcomes == {"same": 499, "diverged": 1}
-
-
-def test_other_passes_with_dropout_are_one_line():
-    ten, five = (SimpleNamespace(dropout=pd.DataFrame({"predictive": [[[0.1]] * count] * 2})) for count in (10, 5))
-    line = "dropout_passes 5, shipped 10: c_BALD differs"
-    assert verify.describe_other_passes(SimpleNamespace(ours=ten, theirs=ten)) == []
-    assert verify.describe_other_passes(SimpleNamespace(ours=five, theirs=ten)) == [line]
 
 
 def test_nothing_in_common_is_said(theirs):

@@ -11,7 +11,7 @@ from huggingface_hub import errors
 from small_project import write
 
 from lib import params
-from lib.generate import models
+from lib.generate import checkpoints, models
 from lib.paths import UserError
 from workflow import check, hub
 from workflow.pipeline import Run
@@ -103,7 +103,7 @@ def test_what_check_says(here, monkeypatch):
     Hub(monkeypatch, here.file)
     spec = params.load_model_config("small")
     folder, named = hub.find_config(spec)
-    assert models.is_small(models.outline_network(models.read_config(folder, **named)))
+    assert models.is_small(checkpoints.outline_network(checkpoints.read_config(folder, **named)))
     here.served.unlink()
     assert hub.is_elsewhere(spec)
     ((level, text),) = check.about_model(Run("demo", {"models": ["small"]}), "small", {})
