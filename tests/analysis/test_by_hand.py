@@ -11,7 +11,7 @@ import synthetic
 import yaml
 from scipy.optimize import minimize
 from scipy.stats import chi2
-from synthetic import generations, keyed
+from synthetic import keyed
 
 from lib import store
 from lib.analysis import multi_pass_statistics, token_statistics
@@ -71,18 +71,6 @@ def test_by_hand(call, given, gives):
     found = attrgetter(call)(LIB)(*map(made, given))
     for name, expected in gives.items() if isinstance(gives, dict) else [(None, gives)]:
         assert same(found if name is None else found[name], expected), (name, found)
-
-
-def test_tokens_of_passes_by_hand():
-    """Two passes over a prompt of 7 tokens, 10 of a solution and 3 of an answer read twice 7 + 13 - 1."""
-    rows = generations(rows=2).assign(prompt_tokens=7, last_number_end=13)
-    rows["answer_end"] = np.where(rows.answer.notna(), 13, -1)
-    made = rows.loc[rows.split == "evaluation", store.KEYS].assign(rate=0.1, tuning=False, selected=True)
-    made["predictive"] = [[np.zeros(3)] * 2] * 2
-    asked = rows[store.KEYS].assign(standard_tokens=[9, 9, 30, 50], in_situ_tokens=5)
-    found = token_statistics.count_tokens(rows, asked, made).set_index("estimator").value
-    response = 7 + rows.token_ids.map(len)[rows.split == "evaluation"].mean()
-    assert found.to_dict() == {"response": response, "p_true": 40, "p_true_insitu": 5, "c_bald": 38}
 
 
 def test_the_quadratic_term_by_maximum_likelihood():

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from synthetic import keyed, responses, single_pass
 
 from lib import store
-from lib.analysis import token_statistics
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.score import estimators, interpretation
 from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
@@ -113,24 +112,6 @@ def test_thinking_is_closed_where_its_tag_is(said, eos):
 
 
 # ---- the row that notebooks follow, and the questions that are asked again
-
-
-def chosen(example="", dataset="d", **other):
-    """The id of the example that is followed, of four whose last calibrates."""
-    frame = keyed(4, answer=[np.log([p]) for p in (0.9, 0.5, 0.8, 0.99)], correct=[True, False, False, False])
-    frame["split"] = ["evaluation"] * 3 + ["calibration"]
-    return token_statistics.choose_example(frame.assign(**other), example, "m", dataset).example_id
-
-
-def test_the_named_row_or_else_the_most_confident_wrong_one():
-    assert chosen() == "e2"
-    assert chosen("e3") == "e2", "no calibration row"
-    assert chosen("e1", dataset="other") == "e1", "in whatever dataset it stands"
-    assert chosen(dataset="other") == "e2", "of all, where it has none of the dataset"
-    assert chosen(correct=True) == "e0"
-    assert chosen(answer=None, correct=False) == "e0", "of responses without an answer the first"
-    with pytest.raises(UserError, match="^model 'm': no evaluation row has an answer, .*; choose last_number or zero$"):
-        chosen(split="calibration")
 
 
 def test_links_of_a_notebook_lead_to_files():
