@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import psutil
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -63,20 +64,11 @@ FILES = {  # in place of the project's own, or beside them
 }
 ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "runs_model": True, "writes": ("generations/{model}__{dataset}.parquet",)},
-    {
-        "name": "02_single_pass",
-        "reads": ("01_generate",),
-        "writes": ("confidence/single_pass.parquet",),
-        "folders": ("kept",),
-    },
-    {
-        "name": "08_tables",
-        "reads": ("01_generate", "02_single_pass"),
-        "exports": True,
-        "decided_by": ("workflow/export.py",),
-        "writes": ("exported/08_tables.json",),
-    },
-]
+    {"name": "02_single_pass", "reads": ("01_generate",), "folders": ("kept",),
+     "writes": ("confidence/single_pass.parquet",)},
+    {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True,
+     "decided_by": ("workflow/export.py",), "writes": ("exported/08_tables.json",)},
+]  # fmt: skip
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
     "preload.py": 'HEAVY = ""  # its notebooks import no torch',
@@ -157,51 +149,37 @@ class Project:
     def __init__(self, root: Path):
         self.root = root
 
-    def environment(self, **extra: str) -> dict:
+    def start(self, *words: str, shell: bool = False, cwd: Path | None = None, **extra: str) -> subprocess.Popen:
+        """`python -m workflow.run`, or `./run_all.sh`, in the environment of the tests."""
+        command = [str(self.root / "run_all.sh")] if shell else [sys.executable, "-m", "workflow.run"]
         env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "CONDA_PREFIX")}
-        return {**env, "VIRTUAL_ENV": sys.prefix, **extra}
+        own = {"VIRTUAL_ENV": sys.prefix} if shell else {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(self.root)}
+        return subprocess.Popen([*command, *words], cwd=cwd or self.root, env=env | own | extra, **SPOKEN)
 
-    def start(self, *arguments: str, **extra: str) -> subprocess.Popen:
-        """`python -m workflow.run` with the interpreter of the tests."""
-        command, env = [sys.executable, "-m", "workflow.run"], self.environment(PYTHONPATH=str(self.root), **extra)
-        return subprocess.Popen([*command, *arguments], cwd=self.root, env=env, **SPOKEN)
-
-    def run(self, *arguments: str, **extra: str) -> tuple[int, str]:
-        process = self.start(*arguments, **extra)
+    def run(self, *words: str, **more: Any) -> tuple[int, str]:
+        """The exit code of a command, and what it said."""
+        process = self.start(*words, **more)
         text, _ = process.communicate(timeout=180)
         return process.returncode, text
 
-    def shell(self, *arguments: str, cwd: Path | None = None, **extra: str) -> tuple[int, str]:
-        """`./run_all.sh`, with the environment of the tests as the active one."""
-        command = [str(self.root / "run_all.sh"), *arguments]
-        done = subprocess.run(command, cwd=cwd or self.root, env=self.environment(**extra), timeout=180, **SPOKEN)
-        return done.returncode, done.stdout
-
     def replace(self, name: str, old: str, new: str) -> None:
-        path = self.root / name
-        text = path.read_text()
+        text = self.read(name)
         assert old in text
-        path.write_text(text.replace(old, new))
+        (self.root / name).write_text(text.replace(old, new))
 
     def read(self, name: str) -> str:
         return (self.root / name).read_text()
 
+    def add_cell(self, name: str, source: str) -> None:
+        """Put a cell in a notebook, after its parameters."""
+        parameters, *code = NOTEBOOKS[name]
+        write_notebook(self.root / f"notebooks/{name}.ipynb", parameters, source, *code)
 
-def with_cell(project: Project, name: str, source: str) -> None:
-    """Put a cell in a notebook, after its parameters."""
-    parameters, *code = NOTEBOOKS[name]
-    write_notebook(project.root / f"notebooks/{name}.ipynb", parameters, source, *code)
-
-
-# ---- its processes
-
-
-def family(project: Project, word: str = "") -> list[psutil.Process]:
-    """Processes that work for the project, kernels included; or those that have been started with a word."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            here = process.cwd().startswith(str(project.root)) and process.status() != psutil.STATUS_ZOMBIE
-            if here and (not word or word in process.cmdline()):
-                found.append(process)
-    return found
+    def family(self) -> list[psutil.Process]:
+        """Processes that work for the project, kernels included."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.cwd().startswith(str(self.root)) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found

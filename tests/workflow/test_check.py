@@ -2,17 +2,16 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import BloomConfig, GPT2Config, MambaConfig, Qwen3Config
+from transformers import BloomConfig
 
 from lib import params
 from lib.generate import generation, preflight
 from lib.paths import ROOT, UserError
 from lib.tasks import prompts
-from workflow import check, machine, run
+from workflow import check, run
 from workflow.pipeline import Run
 
 
@@ -24,33 +23,6 @@ def run_of(**values):
 def outline():
     spec = params.load_model_config("tiny-llama")
     return preflight.load_outline("mine", spec, str(ROOT / spec.source), whole=True)
-
-
-def test_memory(outline, monkeypatch):
-    weights = outline.model.num_parameters()
-
-    def lines(free, **values):
-        monkeypatch.setattr(machine, "find_place", lambda *words: ("CPU", free))
-        asked = preflight.Preflight(outline, run_of(**values).values, {})
-        return " ".join(machine.about_memory(run_of(**values), asked))
-
-    assert lines(8e9).startswith("ok 0.00096 billion")
-    assert "too little for the weights alone" in lines(4 * weights)
-    middle = 4.4 * weights + 8e6
-    too_little = lines(middle)
-    room = int(too_little.split("max_batch_tokens ")[1].split()[0])
-    assert too_little.startswith("wrong")
-    assert lines(middle, max_batch_tokens=room).startswith("ok"), "what it proposes does fit"
-
-
-@pytest.mark.parametrize("config, numbers", [
-    (Qwen3Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16), 2 * 2 * 2 * 16),
-    (GPT2Config(n_embd=64, n_layer=2, n_head=4), 2 * 2 * 64),
-    (MambaConfig(hidden_size=64, num_hidden_layers=2), 0),  # of states alone
-])  # fmt: skip
-def test_numbers_of_a_token_in_the_cache_by_hand(config, numbers):
-    """A key and a value per layer and head."""
-    assert machine.cache_numbers_per_token(SimpleNamespace(config=config)) == numbers
 
 
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
@@ -99,22 +71,6 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch
     check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     check.refuse_unusable(run_of(), ["tiny-llama"])
-
-
-def test_what_is_yet_to_be_fetched_is_looked_at_after_it(inside, monkeypatch):
-    """A GGUF file says what it holds once it is here; the other models are looked at before any fetching."""
-    steps = []
-    monkeypatch.setattr(run.downloads, "is_elsewhere", lambda spec: True)
-
-    def refuse(run, names):
-        steps.append(("asked", names))
-        if names:
-            raise UserError("no")
-
-    monkeypatch.setattr(run.downloads, "fetch", lambda names: steps.append(("fetched", names)))
-    monkeypatch.setattr(check, "refuse_unusable", refuse)
-    assert run.main(["demo"]) == 2
-    assert steps == [("asked", []), ("fetched", ["tiny"]), ("asked", ["tiny"])]
 
 
 # ---- what is wrong with a file

@@ -55,21 +55,6 @@ def test_lock_pins_each_package_once_per_machine(python, platform):
     assert len(names) == len(set(names)) > 150
 
 
-@pytest.mark.parametrize("system, machine", [("Darwin", "x86_64"), ("Windows", "AMD64"), ("Linux", "i686")])
-def test_machines_that_pytorch_has_no_build_for(installs, monkeypatch, system, machine):
-    monkeypatch.setattr(environment.platform, "system", lambda: system)
-    monkeypatch.setattr(environment.platform, "machine", lambda: machine)
-    with pytest.raises(environment.SetupError, match=f"no build for {system} {machine}, only for Linux x86_64, .* WSL"):
-        environment.choose(installs[0], {}, False)
-    assert not (installs[0] / ".venv").exists()
-
-
-def test_pages_agree_on_the_disk_and_on_how_long_the_tests_take():
-    texts = [(ROOT / name).read_text() for name in ("README.md", "ARTIFACT-APPENDIX.md", "docs/reproduce.md")]
-    for stated in (r"memory and (\d) GB of disk", r"quick tests.*?(\d+ to \d+ minutes)"):
-        assert len({found for text in texts for found in re.findall(stated, text)}) == 1
-
-
 @pytest.mark.parametrize("index, system, nvidia, reachable, found", [
     ("", "Linux", False, True, environment.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
     ("", "Darwin", False, True, ""), ("u", "Linux", True, True, "u"),
@@ -192,28 +177,28 @@ def pretend(venv, pins, **others):
         write(site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {version}\n")
 
 
-def test_a_file_system_without_locks_will_do(installs, monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
-    root, notes = installs
-    assert environment.choose(root, {}, False) == environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
-    assert len(notes) == 1
+def test_a_machine_that_pytorch_has_no_build_for(installs, monkeypatch):
+    monkeypatch.setattr(environment.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
+    with pytest.raises(environment.SetupError, match="no build for Darwin x86_64, only for Linux x86_64, .* WSL"):
+        environment.choose(installs[0], {}, False)
+    assert not (installs[0] / ".venv").exists()
 
 
-def test_a_finished_environment_is_used_where_nothing_can_be_written(installs, monkeypatch):
-    """Another user's, or on a read-only disk."""
-    root, notes = installs
-    made = environment.choose(root, {}, True)
-    monkeypatch.setattr(environment, "install_lock", Mock(side_effect=PermissionError))
-    assert environment.choose(root, {}, True) == made and len(notes) == 1
-
-
-def test_two_first_starts_install_once(installs, monkeypatch):
-    """The one that waited finds what the other has finished."""
+@pytest.mark.parametrize("locked", [True, False])
+def test_two_first_starts_install_once_and_a_finished_environment_is_used_where_nothing_can_be_written(
+    installs, monkeypatch, locked
+):
+    """The start that waited finds what the other has finished; a file system without locks will do, too."""
     (root, notes), install = installs, environment.install
     monkeypatch.setattr(environment, "install", lambda *words: (time.sleep(0.5), install(*words)))
-    with ThreadPoolExecutor(2) as pool:
+    if not locked:
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
+    with ThreadPoolExecutor(1 + locked) as pool:
         starts = [pool.submit(environment.choose, root, {}, False) for _ in range(2)]
     assert [start.result() for start in starts] == [f"{root}/.venv/bin/python"] * 2 and len(notes) == 1
+    monkeypatch.setattr(environment, "install_lock", Mock(side_effect=PermissionError))
+    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
 
 
 def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(installs):
@@ -221,12 +206,10 @@ def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_nee
     assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
     assert environment.choose(root, {}, True) == environment.choose(root, {}, True) == f"{root}/.venv-test/bin/python"
     assert notes == [".venv", ".venv-test"]
-    assert environment.choose(root, {"VIRTUAL_ENV": sys.prefix}, True) == f"{sys.prefix}/bin/python"
     shutil.rmtree(root / ".venv-test")
     (root / ".venv" / environment.MADE_BY_US).unlink()
     pretend(root / ".venv", environment.read_pins(root, True))
     assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by `uv sync --extra test`, say"
-    assert notes == [".venv", ".venv-test"]
 
 
 @pytest.mark.parametrize("damage", [
@@ -235,7 +218,6 @@ def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_nee
     lambda venv: (venv / "bin/python").unlink(),
     lambda venv: shutil.rmtree(next(venv.glob("lib/*/*/torch-*"))),
     lambda venv: write(venv / environment.MADE_BY_US, "/elsewhere x"),
-    lambda venv: write(venv / environment.MADE_BY_US, ""),
 ])  # fmt: skip
 def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(installs, damage):
     root, notes = installs
@@ -279,15 +261,15 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs
     assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capsys.readouterr().err
 
 
-def test_the_environment_of_the_image_is_not_hidden_by_the_mounted_folder(installs, tmp_path, monkeypatch):
+def test_the_environment_of_the_image_is_not_hidden_by_the_mounted_folder(tmp_path, monkeypatch):
     """And the line that makes it is one that the code understands."""
     dockerfile = (ROOT / "Dockerfile").read_text()
     (venv,) = re.findall(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)
     settings = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
-    mounted = settings["workspaceMount"].partition("target=")[2].partition(",")[0]
-    assert not venv.startswith(f"{mounted}/")
+    assert not venv.startswith(settings["workspaceMount"].partition("target=")[2].partition(",")[0] + "/")
     (code,) = re.findall(r'python3 -c "(.*?)"', dockerfile, flags=re.S)
+    made = []
+    monkeypatch.setattr(environment, "create", lambda root, venv, test: made.append((str(venv), test)))
     monkeypatch.chdir(ROOT)
-    exec(code.replace(venv, str(tmp_path / "venv")))
-    found = environment.find_problem(tmp_path / "venv", environment.read_pins(ROOT, test=True))
-    assert found == "", "it has what the tests need"
+    exec(code)
+    assert made == [(venv, True)]

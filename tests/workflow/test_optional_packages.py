@@ -1,4 +1,4 @@
-"""What is installed beside the environment: once, only where it is asked for, refused in one line where it can't be."""
+"""vLLM is installed beside the environment: once, only where it is asked for, refused in one line where it can't be."""
 
 import subprocess
 from types import SimpleNamespace
@@ -6,52 +6,50 @@ from types import SimpleNamespace
 import pytest
 
 from lib import params
-from lib.files import sha256
 from lib.paths import UserError
 from workflow import downloads
 from workflow.pipeline import Run
 
-GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
 
-
-def run(gpus=1, **values):
-    return Run("demo", params.load_profile("demo").model_dump() | {"engine": "vllm"} | values, 2, gpus)
+def install(gpus=1, number="01"):
+    run = Run("demo", params.load_profile("demo").model_dump() | {"engine": "vllm"}, 2, gpus)
+    downloads.install_vllm(run, [SimpleNamespace(notebook=SimpleNamespace(number=number))])
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A lock and an environment of their own, and the commands that would make it."""
+def lock(tmp_path, monkeypatch):
+    """A lock and an environment of their own; `commands`: those that would make it, which fail if the lock says so."""
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
-    (tmp_path / "lock").write_text("six==1.17.0")
-    monkeypatch.setattr(downloads, "LOCK", tmp_path / "lock")
+    lock, commands = tmp_path / "lock", []
+    lock.write_text("six==1.17.0")
+    monkeypatch.setattr(downloads, "LOCK", lock)
     monkeypatch.setattr(downloads, "VENV", tmp_path / "venv")
-    commands = []
 
     def done(command, **options):
         commands.append(command)
         (tmp_path / "venv").mkdir(exist_ok=True)
-        return SimpleNamespace(returncode=int("fails" in (tmp_path / "lock").read_text() and "pip" in command))
+        return SimpleNamespace(returncode=int("fails" in lock.read_text() and "pip" in command))
 
     monkeypatch.setattr(subprocess, "run", done)
-    return SimpleNamespace(folder=tmp_path, commands=commands)
+    return SimpleNamespace(file=lock, commands=commands)
 
 
-def test_it_is_made_once_and_again_for_another_lock(place):
-    for _ in range(2):
-        downloads.install_vllm(run(), [GENERATE])
-    assert len(place.commands) == 2 and "--require-hashes" in place.commands[1]
-    (place.folder / "lock").write_text("fails==1")
-    with pytest.raises(UserError, match="the installation of vLLM failed .* or write `engine: t"):
-        downloads.install_vllm(run(), [TABLES, AGAIN])  # which asks again, by the same engine
-    assert not (place.folder / "venv/lock.sha256").read_text().startswith(sha256(place.folder / "lock"))
+def test_it_is_made_once_and_again_for_another_lock(lock):
+    for number in ("08", "01", "01"):
+        install(number=number)
+    assert len(lock.commands) == 2 and "--require-hashes" in lock.commands[1]
+    lock.file.write_text("fails==1")
+    for _ in range(2):  # what failed is not taken for whole
+        with pytest.raises(UserError, match="the installation of vLLM failed .* or write `engine: t"):
+            install(number="04b")  # which asks again, by the same engine
 
 
-def test_refusals(place, monkeypatch):
+def test_refusals(lock, monkeypatch):
     with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
-        downloads.install_vllm(run(gpus=0), [GENERATE])
+        install(gpus=0)
     with monkeypatch.context() as patch, pytest.raises(UserError, match="no C compiler is found here"):
         patch.setattr(downloads.shutil, "which", lambda name: None)
-        downloads.install_vllm(run(), [GENERATE])
+        install()
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
-    downloads.install_vllm(run(gpus=0), [GENERATE])
-    assert not place.commands
+    install(gpus=0)
+    assert not lock.commands
