@@ -8,7 +8,7 @@ import shutil
 
 import pandas as pd
 import pytest
-from clone import copy_of_project, edit, walk_through
+from clone import copy_of_project, edit, played
 from realmodels import FOLDERS, build
 
 from lib import params
@@ -37,7 +37,7 @@ def project(tmp_path_factory, shared):
 
 @pytest.fixture(scope="module")
 def made(project):
-    assert len(walk_through(project, "paper").split("01_generate__")) == 6
+    assert len(played(project, "walk", "paper").split("01_generate__")) == 6
     return project / "artifacts" / "paper"
 
 
