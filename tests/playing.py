@@ -19,8 +19,7 @@ LIBRARIES = "pandas pyarrow.parquet yaml scipy.stats sklearn.linear_model matplo
 
 
 def play_cells(path, values):
-    """The code cells of a notebook in this process, with these values of parameters; its names, and what it showed,
-    which is drawn."""
+    """The code cells of a notebook in this process, with these values of parameters; its names, and what it showed."""
     shown: list = []
     space = {"display": lambda thing, **_: shown.append(thing)}
     for cell in json.loads((ROOT / path).read_text("utf-8"))["cells"]:
@@ -32,8 +31,6 @@ def play_cells(path, values):
             space |= values | {"In": ["", source]}  # as IPython keeps it
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), path, "eval"), space))
-    for thing in shown:
-        getattr(thing, "_repr_mimebundle_", getattr(thing, "_repr_html_", str))()
     return space, shown
 
 
@@ -48,7 +45,13 @@ def play(name, monkeypatch, tmp_path, **edits):
     known = {*declared_parameters(notebook.path), *notebook.undeclared}
     assert edits.keys() <= known, "parameters of this notebook"
     values = QUICK | edits
-    return play_cells(notebook.path, {key: values[key] for key in values.keys() & known})
+    return drawn(play_cells(notebook.path, {key: values[key] for key in values.keys() & known}))
+
+
+def drawn(played):
+    for thing in played[1]:
+        getattr(thing, "_repr_mimebundle_", getattr(thing, "_repr_html_", str))()
+    return played
 
 
 # ---- a run in one process
@@ -66,7 +69,7 @@ def walk(profile):
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     jobs = [job for job in plan.jobs if not job.notebook.module]
     for job in sorted(jobs, key=lambda job: (not job.notebook.per_pair, job.model, job.dataset)):
-        play_to_export(job) if job.notebook.exports else play_cells(job.notebook.path, job.parameters)
+        play_to_export(job) if job.notebook.exports else drawn(play_cells(job.notebook.path, job.parameters))
         print(job.name, flush=True)
     write_report(ROOT / plan.folder / "exported", ROOT / plan.figures / "report.html")
 
@@ -126,9 +129,9 @@ def watch(*words):
     for name in LIBRARIES.split():
         import_module(name)
     os.chdir(ROOT / "notebooks")
-    jobs = apart(jobs_of, words)
+    jobs = apart(jobs_of, list(words))
     read = {name: apart(watched, path, values) for name, path, values in jobs}
-    held = apart(keys_of, words)
+    held = apart(keys_of, list(words))
     print(json.dumps({name: {"read": read[name], "key": held[name]} for name in read}))
 
 
