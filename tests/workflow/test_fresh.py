@@ -42,18 +42,23 @@ def finish(run: Run, verdicts, ran=None) -> None:
     for job in (verdict.job for verdict in verdicts if verdict.needs_run):
         if fresh.decide_at_start(job):
             continue
-        found, outputs = keys.key_parts(job), outputs_of(job)
-        for path in [*keys.with_manifests(outputs), job.executed]:
+        found = keys.key_parts(job)
+        for path in files_of_job(job):
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
             (fresh.ROOT / path).write_text(text_of(run, path))
-        keys.write_record(job, found, outputs, 1.0)
+        keys.write_record(job, found, [path for path in files_of_job(job) if not path.endswith(".ipynb")], 1.0)
         if ran is not None:
             ran.append(job.notebook.number)
 
 
-def outputs_of(job) -> list[str]:
+def files_of_job(job) -> list[str]:
     found = job.outputs + [f"{job.run.folder}/{name}/a.json" for name in job.notebook.folders]
-    return found + ([f"{job.run.figures}/tab_x.tex"] if job.notebook.exports else [])
+    found += [f"{job.run.figures}/tab_x.tex"] if job.notebook.exports else []
+    return [*dict.fromkeys([*keys.with_manifests(found), job.executed])]
+
+
+def files_of(run: Run) -> list[str]:
+    return [path for job in run.jobs for path in files_of_job(job)]
 
 
 def text_of(run: Run, path: str) -> str:
@@ -83,26 +88,23 @@ def made(inside):
     return inside
 
 
-@pytest.mark.parametrize(
-    "path, old, new, remade",
-    [
-        ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
-        ("lib/alpha.py", "seed):\n", 'seed):\n    """What it does."""\n', ""),
-        ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08 report"),
-        ("lib/beta.py", '" ".join', '"-".join', "01 02 08 report"),  # imported by alpha only
-        ("lib/gamma.html.jinja", "<p>", "<b>", "02 08 report"),  # the template of a module
-        ("lib/delta.py", "", "more = 1", "02 08 report"),  # imported by a script that a module names
-        ("lib/paper/show.py", "join", "upper", "02 08 report"),  # 01 shows by it, and writes nothing of it
-        ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08 report"),
-        ("lib/paper/booktabs.py", "def escape", "def escaped", "08 report"),  # export.py imports it, and no notebook
-        ("workflow/report.html.jinja", "<main>", "<main lang>", "report"),  # the report alone is made anew
-        ("artifacts/paper.yaml", "twice", "often", "report"),
-        ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08 report"),
-        ("questions.jsonl", "{}", "{} ", "01 02 08 report"),
-        ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08 report"),
-        ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08 report"),  # 01 prints no label
-    ],
-)
+@pytest.mark.parametrize("path, old, new, remade", [
+    ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
+    ("lib/alpha.py", "seed):\n", 'seed):\n    """What it does."""\n', ""),
+    ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08 report"),
+    ("lib/beta.py", '" ".join', '"-".join', "01 02 08 report"),  # imported by alpha only
+    ("lib/gamma.html.jinja", "<p>", "<b>", "02 08 report"),  # the template of a module
+    ("lib/delta.py", "", "more = 1", "02 08 report"),  # imported by a script that a module names
+    ("lib/paper/show.py", "join", "upper", "02 08 report"),  # 01 shows by it, and writes nothing of it
+    ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08 report"),
+    ("lib/paper/booktabs.py", "def escape", "def escaped", "08 report"),  # export.py imports it, and no notebook
+    ("workflow/report.html.jinja", "<main>", "<main lang>", "report"),  # the report alone is made anew
+    ("artifacts/paper.yaml", "twice", "often", "report"),
+    ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08 report"),
+    ("questions.jsonl", "{}", "{} ", "01 02 08 report"),
+    ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08 report"),
+    ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08 report"),  # 01 prints no label
+])  # fmt: skip
 def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
     made.replace(path, old, new)
     assert numbers(run_of()) == remade
@@ -110,29 +112,27 @@ def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
     assert numbers(run_of()) == ""
 
 
-QUESTIONS, WEIGHTS = "params/datasets/easy.yaml", "params/models/tiny.yaml"
-ONE, OTHER = "a" * 64, "b" * 64
-PUBLISHED = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {ONE}}}}}"
-GGUF = f"label: Tiny\nsource: someone/tiny\nrevision: abc\ngguf: tiny.gguf\nsha256: {ONE}\n"
-
-
-@pytest.mark.parametrize("path, old, new, remade", [
-    (QUESTIONS, ONE, OTHER, "01 02 08 report"), (QUESTIONS, "files:", "revision: other\nfiles:", "01 02 08 report"),
-    (WEIGHTS, ONE, OTHER, "01 02 08 report"), (WEIGHTS, "revision: abc", "revision: other", ""),
-    (WEIGHTS, "source: someone/tiny", "source: weights/tiny", ""),
-])  # fmt: skip
-def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, monkeypatch, path, old, new, remade):
+def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, monkeypatch):
     """Whether they come from the hub, which may name a revision, or from a folder."""
-    inside.replace(QUESTIONS, "source: {all: questions.jsonl}", PUBLISHED)
-    write(inside.root / WEIGHTS, GGUF)
+    questions, weights, one, other = "params/datasets/easy.yaml", "params/models/tiny.yaml", "a" * 64, "b" * 64
+    published = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {one}}}}}"
+    inside.replace(questions, "source: {all: questions.jsonl}", published)
+    write(inside.root / weights, f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {one}\n")
     complete(run_of())
     params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
     assert params.load_dataset_config("easy").revision == "abc" and numbers(run_of()) == ""
     params.REVISIONS.clear()
     monkeypatch.setenv("DATA_FOLDER", "/somewhere")
+    inside.replace(weights, "source: someone/t\nrevision: abc", "source: weights/tiny")
     assert numbers(run_of()) == ""
-    inside.replace(path, old, new)
-    assert numbers(run_of()) == remade
+    for path, old, new in (
+        (questions, one, other),
+        (questions, "files:", "revision: x\nfiles:"),
+        (weights, one, other),
+    ):
+        inside.replace(path, old, new)
+        assert numbers(run_of()) == "01 02 08 report"
+        complete(run_of())
 
 
 # ---- whatever happens
@@ -177,8 +177,8 @@ DAMAGED = {
     "of no parts": lambda path: path.write_text('{"key": 1, "parts": [], "outputs": null}'),
 }
 EVENTS = st.one_of(
-    st.tuples(st.just("seed"), st.integers(0, 2)),
-    st.tuples(st.just("stop"), st.integers(0, 3)),  # after so many jobs
+    st.tuples(st.just("turn"), st.integers(0, 2)),
+    st.tuples(st.just("start"), st.integers(0, 3)),  # after so many jobs
     st.tuples(st.just("kill"), st.integers(1, 80)),  # at this step on the disk
     st.tuples(st.just("force"), st.one_of(st.none(), st.integers(1, 12))),  # and perhaps killed then
     st.tuples(st.sampled_from(sorted(DAMAGED)), st.integers(0, 40)),
@@ -190,53 +190,49 @@ class Life:
     been neither damaged nor rejected since. `unsure`: what a kill may have left finished or rejected."""
 
     def __init__(self, root: Path, monkeypatch):
-        self.root, self.monkeypatch, self.seed = root, monkeypatch, 0
+        self.root, self.monkeypatch, self.run = root, monkeypatch, run_of()
         self.there: set[tuple[str, int]] = set()
         self.unsure: set[tuple[str, int]] = set()
 
-    @property
-    def run(self) -> Run:
-        return run_of(seed=self.seed)
+    def names(self, notebooks) -> set[tuple[str, int]]:
+        return {(number, self.run.values["seed"]) for number in notebooks}
+
+    def turn(self, seed: int) -> None:
+        self.run = run_of(seed=seed)
 
     def start(self, jobs: int = 9, at: int = 10**9) -> None:
         """A start that makes so many jobs, or is killed at a step: of what was there it makes nothing again."""
         ran: list[str] = []
         with killed(self.monkeypatch, at):
             finish(self.run, walk(self.run)[:jobs], ran)
-        made = {(number, self.seed) for number in ran}
-        assert made.isdisjoint(self.there), "made twice"
-        self.there |= made
-        self.unsure -= made
-        following = [(number, self.seed) for number in NUMBERS if (number, self.seed) not in self.there]
+        assert self.names(ran).isdisjoint(self.there), "made twice"
+        self.there |= self.names(ran)
+        missing = [number for number in NUMBERS if not self.names([number]) <= self.there]
         if at < 10**9:  # the one that was being made may be finished
-            self.unsure |= {*following[:1]}
+            self.unsure |= self.names(missing[:1])
         elif jobs > len(NUMBERS):
-            assert set(following) <= self.unsure, "not made"
-            self.there |= set(following)
-            self.unsure -= set(following)
-            for job in self.run.jobs:
-                for path in [*keys.with_manifests(outputs_of(job)), job.executed]:
-                    assert (self.root / path).read_text() == text_of(self.run, path)
+            assert self.names(missing) <= self.unsure, "not made"
+            self.there |= self.names(missing)
+            for path in files_of(self.run):
+                assert (self.root / path).read_text() == text_of(self.run, path)
+        self.unsure -= self.there
 
     def force(self, at: int | None) -> None:
-        """After a finished run a start with `--force 01`, which moves nothing before it is written down."""
+        """After a finished run a start with `--force 01`, which may be killed before or after it is written down."""
         self.start()
         with killed(self.monkeypatch, at or 10**9):
             assert states(self.run, ["01"])["01"] == "forced"
-        self.there.remove(("01", self.seed))
-        self.unsure |= {("01", self.seed)} if at else set()
+        self.there -= self.names(["01"])
+        self.unsure |= self.names(["01"] if at else [])
 
     def damage(self, kind: str, number: int) -> None:
         """After a finished run one of its files; an executed notebook may be saved by its reader, but not be gone."""
         self.start()
-        files = [(job, path) for job in self.run.jobs for path in [job.record, *self.recorded(job)]]
+        files = [(job, path) for job in self.run.jobs for path in (job.record, *files_of_job(job))]
         job, path = files[number % len(files)]
         if kind == "deleted" or not path.endswith(".ipynb"):
             DAMAGED[kind](self.root / path)
-            self.there.remove((job.notebook.number, self.seed))
-
-    def recorded(self, job) -> list[str]:
-        return sorted(json.loads((self.root / job.record).read_text())["outputs"])
+            self.there -= self.names([job.notebook.number])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -248,18 +244,14 @@ def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(inside
         shutil.rmtree(inside.root / name, ignore_errors=True)
     life = Life(inside.root, monkeypatch)
     for event, number in events:
-        if event == "seed":
-            life.seed = number
-        elif event == "stop":
-            life.start(jobs=number)
+        if event in DAMAGED:
+            life.damage(event, number)
         elif event == "kill":
             life.start(at=number)
-        elif event == "force":
-            life.force(number)
         else:
-            life.damage(event, number)
-    for seed in (life.seed, 0, 1, 2):
-        life.seed = seed
+            getattr(life, event)(number)
+    for seed in range(3):
+        life.turn(seed)
         life.start()
 
 
@@ -270,7 +262,7 @@ def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
         keys.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
 
 
-def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made):
+def test_the_record_of_another_job_or_of_other_files_counts_as_absent_and_moves_nothing(made):
     run = run_of(models=["tiny", "other"])
     complete(run)
     first, second, third, *_ = run.jobs
