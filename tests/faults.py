@@ -23,7 +23,7 @@ def failure(project: Path, fault: dict[str, str]) -> str:
     text = path.read_text("utf-8") if path.exists() else ""
     if (count := text.count(fault["old"])) != 1:
         return f"NOT TRIED: {fault['file']} holds the text {count} times"
-    with written(path, text.replace(fault["old"], fault["new"]).encode()):
+    with written(path, text.replace(fault["old"], fault["new"])):
         done = tested(project, "--all", f"tests/blackbox/{fault['test']}")
     said = [line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")]
     if done.returncode != 1 or not said:

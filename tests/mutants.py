@@ -11,19 +11,18 @@ the file as "alike", each with the reason; mutants whose line is gone are forgot
 """
 
 import ast
-import itertools
 import json
 import random
 import re
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from clone import ENV, ROOT, repository
 
@@ -43,37 +42,30 @@ OTHER = {
 }  # fmt: skip
 
 
-class Change(NamedTuple):
-    """What is to be written in the place of which bytes of a module."""
-
-    module: str  # "lib/score/metrics"
-    begin: int
-    end: int
-    new: bytes
-
-
 # ---- mutants of a module
 
+MODULES = [f"{room}/{path.stem}" for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))]
 
-@cache
-def changes() -> dict[tuple[str, str], list[Change]]:
-    """Every change of every module, by the lines before and after."""
-    found = defaultdict(list)
-    for module in [f"{room}/{path.stem}" for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))]:
-        text = (ROOT / f"{module}.py").read_bytes()
-        starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
-        for statement in statements(ast.parse(text)):
-            before = line(statement)
-            for node, (name, value) in [(part, other) for part in parts(statement) for other in otherwise(part)]:
-                kept = getattr(node, name)
-                setattr(node, name, value)
-                after, new = line(statement), ast.unparse(node)
-                setattr(node, name, kept)
-                new = new if isinstance(node, ast.Constant | ast.stmt) else f"({new})"
-                begin = starts[node.lineno - 1] + node.col_offset
-                end = starts[node.end_lineno - 1] + node.end_col_offset
-                found[before, after].append(Change(module, begin, end, new.encode()))
-    return found
+
+def mutations(module: str) -> Iterator[tuple[str, str, ast.Module]]:
+    """Every change of a module: a line before and after, and the module with it, as it is until the next one."""
+    tree = ast.parse((ROOT / f"{module}.py").read_bytes())
+    for statement in statements(tree):
+        before = line(statement)
+        for node, (name, value) in [(part, other) for part in parts(statement) for other in otherwise(part)]:
+            kept = getattr(node, name)
+            setattr(node, name, value)
+            yield before, line(statement), tree
+            setattr(node, name, kept)
+
+
+def standing(mutant: dict) -> tuple[str, str] | None:
+    """Where a mutant's line stands now, in its module or else in another, and that module with the change."""
+    for module in sorted(MODULES, key=lambda name: name != mutant["module"]):
+        for before, after, tree in mutations(module):
+            if (before, after) == (mutant["before"], mutant["after"]):
+                return module, ast.unparse(tree)
+    return None
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:
@@ -121,8 +113,8 @@ def otherwise(node: ast.AST) -> Iterator[tuple[str, Any]]:
 
 def drawn(module: str) -> list[dict]:
     """Some mutants of a module, among those whose lines stand once."""
-    here = [key for key, some in changes().items() if [one.module for one in some] == [module]]
-    here = [(before, after) for before, after in here if len(before) <= LONGEST]
+    counts = Counter((before, after) for before, after, _ in mutations(module))
+    here = [pair for pair, count in counts.items() if count == 1 and len(pair[0]) <= LONGEST]
     some = random.Random(f"0 {module}").sample(here, min(COUNT, len(here)))
     return [{"module": module, "before": before, "after": after} for before, after in some]
 
@@ -148,10 +140,10 @@ def tests_of(module: str) -> list[str]:
 
 
 @contextmanager
-def written(path: Path, text: bytes) -> Iterator[None]:
+def written(path: Path, text: str) -> Iterator[None]:
     """Another text in a file, for a while."""
     before = path.read_bytes()
-    path.write_bytes(text)
+    path.write_text(text, "utf-8")
     yield
     path.write_bytes(before)
 
@@ -163,31 +155,26 @@ def tested(project: Path, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS)
 
 
-def fails(project: Path, module: str) -> bool:
-    try:
-        words = [f"--basetemp={project.parent / 'scratch'}", *tests_of(module)]
-        return tested(project, *words).returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+def fails(project: Path, module: str, text: str) -> bool:
+    """Whether a test of a module fails with another text of it."""
+    with written(project / f"{module}.py", text), suppress(subprocess.TimeoutExpired):
+        return tested(project, f"--basetemp={project.parent / 'scratch'}", *tests_of(module)).returncode != 0
+    return True
 
 
 @cache
 def sound(project: Path, module: str) -> bool:
-    return not fails(project, module)
+    return not fails(project, module, ast.unparse(ast.parse((ROOT / f"{module}.py").read_bytes())))
 
 
 def end_of(mutant: dict, alike: dict[str, str], project: Path) -> str:
     """How a mutant ends now: killed, survived, alike, or gone."""
-    places = changes().get((mutant["before"], mutant["after"]))
-    if mutant["after"] in alike or not places:
-        return "alike" if places else "gone"
-    module, begin, end, new = max(places, key=lambda one: one.module == mutant["module"])
+    if mutant["after"] in alike or not (found := standing(mutant)):
+        return "alike" if mutant["after"] in alike else "gone"
+    module, text = found
     if not sound(project, module):
         sys.exit(f"tests fail without a mutant: {' '.join(tests_of(module))}")
-    path = project / f"{module}.py"
-    text = path.read_bytes()
-    with written(path, text[:begin] + new + text[end:]):
-        ended = "killed" if fails(project, module) else "survived"
+    ended = "killed" if fails(project, module, text) else "survived"
     print(f"{ended:9} {module}: {mutant['before']} -> {mutant['after']}", flush=True)
     return ended
 
@@ -204,9 +191,8 @@ def room_of(mutant: dict) -> str:
 def main(words: list[str], project: Path) -> int:
     stored = json.loads(STORE.read_text("utf-8"))
     if modules := [word for word in words if word not in ROOMS]:
-        kept = [one for one in stored["mutants"] if (one["before"], one["after"]) in changes()]
+        kept = [one for one in stored["mutants"] if standing(one) and one["module"] not in modules]
         for module in modules:
-            kept = [one for one in kept if one["module"] != module]
             kept += [one | {"end": end_of(one, stored["alike"], project)} for one in drawn(module)]
             stored["mutants"] = sorted(kept, key=lambda one: list(one.values()))
             stored["killed"] = {room: share(one for one in kept if room_of(one) == room) for room in ROOMS}

@@ -60,4 +60,3 @@ def test_a_model_that_says_nothing_is_asked_and_measured_and_to_leave_all_out_is
     for name in ("02", "09"):
         with pytest.raises(UserError, match="`missing: drop` leaves out all others; choose last_number or zero"):
             walk([name], "at once", missing="drop")
-    assert walk(["04"], "at once", missing="drop", limit=3)["04"]["rate"] == 0.1, "where no tuning row has an answer"

@@ -51,7 +51,6 @@ def test_the_context(outline):
     for context, level, end in [
         (room, "ok", f"fit its context of {room}"),
         (room - 1, "wrong", f"do not fit its context of {room - 1}: write `max_new_tokens: 255` in its file"),
-        (prompt, "wrong", f"do not fit its context of {prompt}: it can't be asked these questions"),
     ]:
         outline.model.config.max_position_embeddings = context
         assert line() == f"{level} {what} {end}"

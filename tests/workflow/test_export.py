@@ -1,4 +1,4 @@
-"""Export: exactly one file for each declared target, whatever else a notebook holds."""
+"""Export: exactly one file for each declared target, whatever else a notebook holds; and one document of them all."""
 
 import shutil
 
@@ -20,7 +20,6 @@ DATA = {"text/html": "<p>", "text/latex": "x", "application/pdf": "UERG", "image
     (["fig_main_analysis"], ["image/png"], "'fig_main_analysis' has no application/pdf"),
 ])  # fmt: skip
 def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, kinds, line):
-    """Exactly one output for each, whatever else a notebook holds."""
     nb = nbformat.v4.new_notebook(metadata={"papermill": {"parameters": {"run": "demo", "title": "100% <mine>"}}})
     for metadata in [{}, *({"paper": target} for target in targets)]:
         output = nbformat.v4.new_output("display_data", data={kind: DATA[kind] for kind in kinds}, metadata=metadata)
@@ -31,17 +30,15 @@ def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, kinds, line
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_typeset(tmp_path):
+def test_typeset(tmp_path, monkeypatch):
+    """Where it cannot be set, the run says so in a line and goes on; it is tried again once the tables have changed."""
     document = r"\documentclass{article}\begin{document}%s\end{document}"
     (tmp_path / "results.tex").write_text(document % r"x \undefined")
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        assert "pdflatex is missing" in typeset(tmp_path)
     assert "pdflatex failed" in typeset(tmp_path) and "undefined" in (tmp_path / "results.log").read_text()
-    assert typeset(tmp_path) == "", "it is not tried again before the tables have changed"
+    assert typeset(tmp_path) == ""
     (tmp_path / "results.log").unlink()
     (tmp_path / "results.tex").write_text(document % "x")
     assert typeset(tmp_path) == "" and {p.name for p in tmp_path.iterdir()} == {"results.tex", "results.pdf"}
-
-
-def test_without_latex_the_run_says_so_and_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "results.tex").write_text("x")
-    assert "pdflatex is missing" in typeset(tmp_path)

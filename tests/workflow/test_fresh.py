@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_project import PAIR, write, write_notebook
 
@@ -235,8 +235,12 @@ class Life:
             self.there -= self.names([job.notebook.number])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=35)
 @given(events=st.lists(EVENTS, min_size=3, max_size=9))
+@example(events=[("start", 9), ("turn", 1), ("force", None)])
+@example(
+    events=[("start", 9), ("turn", 1), ("start", 9), ("turn", 0), ("kill", 9), ("kill", 9), ("turn", 1), ("kill", 30)]
+)
 def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(inside, monkeypatch, events):
     """Runs that are stopped or killed at any step on the disk, other parameters and back again, forced and damaged
     results: those that are whole come back, and in the end each file is what its parameters say."""

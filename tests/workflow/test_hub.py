@@ -144,12 +144,15 @@ def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, 
     downloads.fetch(["tiny"])
 
 
-def test_the_hub_of_ones_own_is_the_one_that_must_answer(monkeypatch):
+def test_the_hub_of_ones_own_is_asked_whether_it_answers_and_none_by_a_run_that_needs_none(remote, monkeypatch):
     asked = []
     monkeypatch.setattr(httpx2, "head", lambda url, timeout: asked.append(url))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
     for endpoint in ("", "http://mirror:1"):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        assert hub.hub_answers()
+        assert not hub.go_offline_if_silent(run_of())
+    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
+    assert not hub.go_offline_if_silent(run_of())
     assert asked == ["https://huggingface.co", "http://mirror:1"]
 
 
@@ -192,15 +195,6 @@ def test_a_hub_that_falls_silent_after_its_first_answer_is_waited_for_a_moment(s
     with pytest.raises(UserError, match="the hub can't be reached"):
         hub.resolve_revision("model", "someone/tiny")
     assert time.monotonic() - began < 20
-
-
-def test_an_answering_hub_is_asked_and_a_run_without_one_is_not(remote, monkeypatch):
-    asked = []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    monkeypatch.setattr(hub, "hub_answers", lambda: asked.append(1) or True)
-    assert not hub.go_offline_if_silent(run_of()) and asked == [1]
-    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
-    assert not hub.go_offline_if_silent(run_of()) and asked == [1]
 
 
 # ---- GGUF files
