@@ -66,28 +66,27 @@ def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, f
     assert environment.torch_index() == found
 
 
-@pytest.fixture
-def commands(monkeypatch):
-    """The commands of an installation, none of which runs."""
-    asked: list[list[str]] = []
-    monkeypatch.setattr(environment, "run", lambda command, what: asked.append(command))
-    monkeypatch.setattr(environment, "read_pip_settings", lambda python: {})
-    monkeypatch.setenv("TORCH_INDEX", "https://one.index")
-    return asked
-
-
 @pytest.mark.parametrize("uv, option, test, told, no_index", [
     ("venv/bin/uv", "--default-index", False, "1", ["--no-index"]), ("venv/bin/uv", "--default-index", True, "0", []),
-    ("", "--index-url", True, "0", []),
+    ("", "--index-url", True, "0", []), ("uv that fails", "--index-url", True, "0", []),
 ])  # fmt: skip
-def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option, test, told, no_index):
-    """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it, by uv
-    none where pip asks none."""
+def test_what_torch_needs_comes_from_the_lock(monkeypatch, uv, option, test, told, no_index):
+    """But for CUDA's libraries, which are fetched when all else is there; one index alone is asked for it, by uv none
+    where pip asks none; and pip installs where uv fails."""
+    commands: list[list[str]] = []
+
+    def run(command, what):
+        if command[0] == "uv that fails":
+            raise environment.SetupError(f"{what} failed")
+        commands.append(command)
+
+    monkeypatch.setattr(environment, "run", run)
     monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": told})
     monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
+    monkeypatch.setenv("TORCH_INDEX", "https://one.index")
     environment.install(ROOT, Path("venv"), test)
     locked, torch = commands
-    assert {command[0] for command in commands} == {uv or "venv/bin/python"}
+    assert {command[0] for command in commands} == {"venv/bin/uv" if "default" in option else "venv/bin/python"}
     assert all([word for word in command if word == "--no-index"] == no_index for command in commands)
     assert {"--no-deps", "--require-hashes", f"{ROOT}/requirements.lock"} <= set(locked) and "--no-deps" not in torch
     assert (f"{ROOT}/requirements-test.lock" in locked) == test
@@ -96,18 +95,6 @@ def test_what_torch_needs_comes_from_the_lock(commands, monkeypatch, uv, option,
         cuda = re.match(r"nvidia|cuda|triton", needed.name)
         if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
             assert needed.specifier.contains(VERSIONS[canonicalize_name(needed.name)]), needed
-
-
-def test_pip_installs_where_uv_fails(commands, monkeypatch):
-    def run(command, what):
-        commands.append(command)
-        if command[0] == "uv":
-            raise environment.SetupError(f"{what} failed")
-
-    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: "uv")
-    monkeypatch.setattr(environment, "run", run)
-    environment.install(ROOT, Path("venv"), False)
-    assert [command[0] for command in commands] == ["uv", *["venv/bin/python"] * 2]
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from small_project import write
 
 from lib import params
 from lib.generate import models, preflight
-from workflow import check, machine, preload, progress
+from workflow import check, machine, progress
 from workflow.pipeline import Run
 
 
@@ -99,17 +99,6 @@ def test_each_word_of_the_variable_is_handed_to_a_job_unread(tmp_path, monkeypat
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert machine.list_gpus() == names
-
-
-def test_a_gpus_memory_is_taken_in_segments_that_grow(run, monkeypatch):
-    """On a GPU, unless the user has said how; on a CPU freed memory is used again."""
-    for name in ("PYTORCH_ALLOC_CONF", "MALLOC_MMAP_THRESHOLD_"):
-        monkeypatch.delenv(name, raising=False)
-    on_gpu, on_cpu = run.jobs[0], replace(run, gpus=0).jobs[0]
-    assert preload.fixed_environment(on_gpu)["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    assert preload.fixed_environment(on_cpu)["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert "PYTORCH_ALLOC_CONF" not in preload.fixed_environment(on_gpu)
 
 
 def test_a_home_at_the_root_is_no_place(monkeypatch):
