@@ -5,7 +5,6 @@
 Shards stay after their frame is written. They may be deleted at any time: the next run then makes their rows again.
 """
 
-import math
 import os
 import resource
 import shutil
@@ -24,7 +23,6 @@ from lib.params import BUDGETS
 KEY, ROW_SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded
 NOT_OF_ROWS = {*BUDGETS, "label", "n_tuning_examples", "dropout_rates", "dtype", "attention"}
-OF_LOADED = ("architecture", "parameters", "chat_template", "tokenizer", "device", "dtype", "attention")
 OF_RESPONSE = (  # columns of responses that verification and dropout read
     *("question", "prompt_tokens", "token_ids", "answer_start", "answer_end"),
     *("last_number_start", "last_number_end", "thinking_end", "in_situ_logits"),
@@ -37,7 +35,7 @@ class RowCache:
 
     A digest of `facts` (all that every row depends on, as in the manifest) names the folder; `limit` is not among them.
     Shards are written atomically, and equal keys give equal names, so processes may share the folder. `seconds` is the
-    time that all rows of `map` took, also in processes before; NaN if it is not known.
+    time that all rows of `map` took, also in processes before.
 
     Parameters
     ----------
@@ -74,7 +72,7 @@ class RowCache:
         if not shards:
             return stored_columns.empty_frame(self.kind)
         rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
-        self.seconds += rows.pop(ROW_SECONDS).sum(skipna=False)
+        self.seconds += rows.pop(ROW_SECONDS).sum()
         return rows
 
     def read_shards(self) -> list[pd.DataFrame]:
@@ -114,8 +112,8 @@ def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("model", "parameters"):
         given = facts.get(part, {}).items()
         told[part] = {name: fact for name, fact in given if fact is not None and name not in NOT_OF_ROWS}
-    loaded = {name: facts.get("loaded", {}).get(name) for name in OF_LOADED}
-    return told | {"loaded": loaded | {"device": "cpu" if loaded["device"] == "cpu" else "GPU"}}
+    loaded = facts.get("loaded", {})
+    return told | {"loaded": loaded | {"device": "cpu" if loaded.get("device") == "cpu" else "GPU"}}
 
 
 def digest_responses(generations: pd.DataFrame) -> dict[str, str]:
@@ -128,14 +126,14 @@ def digest_responses(generations: pd.DataFrame) -> dict[str, str]:
 def measured_facts(*caches: RowCache) -> dict[str, Any]:
     """Return the manifest's facts on how rows were made.
 
-    They are the seconds of all rows (if known), the peak memory of process and GPU in MB, the sizes of batches halved
+    They are the seconds of all rows, the peak memory of process and GPU in MB, the sizes of batches halved
     on OOM, and the code.
     """
     seconds, torch = sum(cache.seconds for cache in caches), sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_available()  # reading frames does not import torch
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # or KB
     facts = {
-        "seconds": None if math.isnan(seconds) else round(seconds, 1),
+        "seconds": round(seconds, 1),
         "peak_memory_mb": round(memory / 1e6),
         "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 1e6) if torch and on_gpu else None,
         "halved_for_memory": list(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())) or None,

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from lib import stored_columns
 from lib.files import sha256, write_atomically
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path
+from lib.stored_columns import KEYS
 
-KEYS = [column.name for column in stored_columns.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
@@ -136,12 +136,20 @@ def stored_frames(run: str, kind: str) -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in (folder / kind).glob("*.parquet")}
 
 
-def find_frame(run: str, kind: str, name: str) -> Path:
-    """Return the path of the run's own frame, else of the shipped one. Raise UserError if neither exists."""
+def find_frame(run: str, kind: str, name: str, pairs: Sequence[str] = ()) -> Path:
+    """Return the path of the run's own frame, else of the shipped one.
+
+    Raise UserError if neither exists; or if it was computed from other responses than the run's, for one of `pairs`.
+    """
     there = stored_frames(run, kind)
     if name not in there:
         folders = ", ".join(map(relative_path, search_path(run)))
         raise UserError(f"run '{run}' has no {kind} '{name}' in {folders}; {nearest(name, there)}")
+    for responses in other_responses(there[name], run, pairs):
+        writer = stored_columns.WRITERS.get(f"{kind}/{name}") or stored_columns.WRITERS[kind]
+        back = f", or delete artifacts/{run}/*/{responses.stem}.*" if len(search_path(run)) > 1 else ""
+        where, read = relative_path(there[name]), relative_path(responses)
+        raise UserError(f"{where} was made from other responses than {read}: run {writer} for run '{run}' first{back}")
     return there[name]
 
 
@@ -159,19 +167,6 @@ def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
     return [read for read in responses if not read_manifest(read)["sha256"].startswith(inputs[read.stem][:12])]
 
 
-def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
-    """Raise UserError if the frame at `path` was computed from other responses than the run's, for a pair in `wanted`.
-
-    The message tells how to fix it.
-    """
-    for responses in other_responses(path, run, wanted):
-        kind, writers = path.parent.name, stored_columns.WRITERS
-        writer = writers.get(f"{kind}/{path.stem}") or writers[kind]
-        back = f", or delete artifacts/{run}/*/{responses.stem}.*" if len(search_path(run)) > 1 else ""
-        where, read = relative_path(path), relative_path(responses)
-        raise UserError(f"{where} was made from other responses than {read}: run {writer} for run '{run}' first{back}")
-
-
 def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
     """Return the pairs with a frame of this kind that was made from the run's responses."""
     there = stored_frames(run, kind)
@@ -180,9 +175,7 @@ def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
 
 def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
     """Read a frame of several pairs. Raise UserError if it was computed from other responses than the run's."""
-    path = find_frame(run, kind, name)
-    check_made_from(path, run, pair_names(models, datasets))
-    return read_frame(path)
+    return read_frame(find_frame(run, kind, name, pair_names(models, datasets)))
 
 
 def read_manifests(run: str, kind: str, pairs: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -210,15 +203,13 @@ def load_frames(
     UserError
         If a frame is missing, or was computed from other responses than the run's.
     """
-    wanted = pair_names(models, datasets)
-    paths = [find_frame(run, kind, name) for name in (find_pairs(run, kind, wanted) if may_lack else wanted)]
-    frames, source = [], []
-    for path in paths:
-        check_made_from(path, run, [path.stem])
-        frames.append(read_frame(path))
-        facts = read_manifest(path)
-        source.append((path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12]))
-    rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
+    names = pair_names(models, datasets)
+    paths = [find_frame(run, kind, name, [name]) for name in (find_pairs(run, kind, names) if may_lack else names)]
+    rows = pd.concat([*map(read_frame, paths)] or [stored_columns.empty_frame(kind)], ignore_index=True)
+    source = [
+        (path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
+        for path, facts in zip(paths, map(read_manifest, paths), strict=True)
+    ]
     return rows, pd.DataFrame(source, columns=["pair", "read from", "rows", "sha256"])
 
 

@@ -16,11 +16,12 @@ schedule        run the jobs in order, on the cores and GPUs of this machine
 preload         the processes that jobs and kernels are forked from, and their environment
 slurm           submit the jobs to a SLURM cluster; slurm_job runs one of them
 notebook        run one job
-hub, downloads  revisions, weights, and vLLM for the runs that use it
+hub             revisions, access and weights of models
 export          write an executed notebook's tables and figures, and the PDF
 report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
-check           preflight check: machine, disk, access, models
-machine         the lock of a run, programs and GPUs of this machine, and the memory that a model needs
+check           preflight check: machine, disk, access, models, the memory that they need
+ask             ask a model that only a server has
+machine         programs and GPUs of this machine, the lock of a run, and vLLM for the runs that use it
 """

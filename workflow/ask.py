@@ -1,154 +1,119 @@
-"""`./run_all.sh ask PROFILE --models M --url URL`: send the files of requests to a server, and keep its answers.
+"""What a model that only a server has is asked, and its answers: `requests` writes the files, `ask` sends them.
 
-Each answer is one line, appended as soon as it is there, so a killed run loses what was in flight and no more. What is
-answered is not sent again. The server is not trusted: an answer is read up to a size and checked before it is kept, and
-no redirect is followed, as the key would go with it.
+`./run_all.sh requests PROFILE --models M` writes the questions, and once responses are there, both forms of P(True).
+`./run_all.sh ask PROFILE --models M --url URL` sends what lacks an answer. Each answer is one line, appended as soon as
+it is there, so a killed run loses what was in flight and no more. The server is not trusted: an answer is read up to a
+size and checked before it is kept, and no redirect is followed, as the key would go with it.
 """
 
 import asyncio
 import fcntl
 import json
 import os
+import subprocess
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import openai
 from tqdm import tqdm
 
 from lib import params
 from lib.files import parse_json, read_bytes
-from lib.generate.batch_requests import VERIFICATIONS, BatchRequest, read_requests, served_file
-from lib.generate.response_files import Response, parse_response, read_response_file
-from lib.generate.served_p_true import parse_verdict
-from lib.paths import UserError, first_line, relative_path
+from lib.generate import batch_requests
+from lib.generate.batch_requests import VERIFICATIONS, BatchRequest, served_files
+from lib.generate.imported_responses import ImportedResponses
+from lib.generate.response_files import parse_response, read_response_file
+from lib.paths import ROOT, UserError, first_line, relative_path
+from workflow import hub
+from workflow.check import select_examples
 from workflow.pipeline import Run
 from workflow.progress import say
 
 RETRIES = 5  # after a broken connection, 408, 409, 429 and 5xx; openai waits longer before each
 MOST_BYTES = 2**26  # of an answer
-OF_ONE_REQUEST = (400, 413, 422)  # statuses that need not concern other requests
 KEY = os.environ.get("OPENAI_API_KEY", "")
 REMEDIES = {
+    None: "does it run there?",
+    **dict.fromkeys((301, 302, 307, 308), "--url must be where it redirects to"),
     401: "set OPENAI_API_KEY to its key",
     404: "check --url, and give `requests` the model's name there as --model-name",
     429: "the same command goes on later, with a smaller --concurrent",
 }
 
 
-class Unusable(UserError):
-    """An answer that can't be kept; others may be right."""
+def main(run: Run, args: Namespace) -> int:
+    """Write the requests of every pair, or send them, and return the exit code."""
+    if args.verb == "ask":
+        for model, dataset in run.pairs:
+            for form in ("", *VERIFICATIONS):
+                requests, answers = served_files(run.specs[model], dataset, form)
+                if requests.exists() or not form:
+                    ask_for_missing(requests, answers, dataset, args)
+        return 0
+    check_folders(run)
+    for model, dataset in run.pairs:
+        write_requests(run, model, dataset, args.model_name or model)
+    requests, answers = map(relative_path, served_files(run.specs[model], dataset))
+    ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
+    ask += f" --datasets {' '.join(run.values['datasets'])}" if args.datasets else ""
+    batch = f"vllm run-batch -i {requests} -o {answers} --model NAME"
+    say(f"send each file: `{batch}`, a provider's batch service, or `{ask}`")
+    return 0
 
 
-class BoundedClient(openai.DefaultAsyncHttpxClient):
-    """An HTTP client that follows no redirect and reads at most MOST_BYTES of an answer."""
-
-    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """Return the whole answer."""
-        answer, data = await super().send(request, stream=True, **options | {"follow_redirects": False}), b""
-        async for part in answer.aiter_bytes():
-            data += part
-            if len(data) > MOST_BYTES:
-                await answer.aclose()
-                raise UserError(f"an answer is longer than {MOST_BYTES / 1e6:.0f} MB")
-        told = {
-            name: answer.headers[name] for name in ("content-type", "location", "retry-after") if name in answer.headers
-        }
-        return type(answer)(answer.status_code, headers=told, content=data, request=request)
+# ---- files of requests
 
 
-async def post(api: openai.AsyncOpenAI, path: str, body: BatchRequest) -> Any:
-    """Return the JSON object of an answer. Raise UserError with the status and what to do."""
-    url = str(api.base_url).removesuffix("/v1/")
-    try:
-        answer = await api.post(url + path, body=body, cast_to=object)
-    except openai.APIStatusError as error:
-        status, moved = error.status_code, error.response.headers.get("location")
-        remedy = (
-            f"--url must be where it redirects to, {moved}" if moved else REMEDIES.get(status, "see the server's log")
-        )
-        said = first_line(error).replace(KEY or "\0", "***")
-        raise (Unusable if status in OF_ONE_REQUEST else UserError)(
-            f"{url} answers {status} ({said}): {remedy}"
-        ) from None
-    except openai.APIConnectionError as error:
-        raise UserError(f"{url} does not answer ({first_line(error.__cause__ or error)}): does it run there?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise Unusable(f"{url}{path} returns no JSON object: is it an OpenAI-compatible server?")
-    return answer
+def check_folders(run: Run) -> None:
+    """Raise UserError for the folder of two models, and for one in which git would take the questions of others."""
+    taken: dict[Path, str] = {}
+    for model, dataset in run.pairs:
+        path, data = served_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
+        if (other := taken.setdefault(path, model)) != model:
+            raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
+        if path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source)):
+            ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
+            if ignored.returncode == 1:  # 128 without git
+                of_others = (
+                    f"git does not ignore {relative_path(path)}, and the questions of '{dataset}' belong to others"
+                )
+                raise UserError(f"{of_others}: set `responses` to a folder such as artifacts/served/")
 
 
-async def render(api: openai.AsyncOpenAI, template: BatchRequest, model: str) -> str:
-    """Return a conversation as the server's own template renders it: by llama.cpp, else by vLLM."""
-    try:
-        rendered = await post(api, "/apply-template", template)
-    except UserError:
-        tokens = await post(api, "/tokenize", template | {"model": model})
-        rendered = await post(api, "/detokenize", {"model": model, "tokens": tokens.get("tokens")})
-    return str(rendered.get("prompt"))
+def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
+    """Write the questions, and both forms of P(True) if there are responses."""
+    spec, examples, settings = run.specs[model], select_examples(run, dataset), params.Generation.of(run.values)
+    asked = batch_requests.question_requests(spec, model_name, (model, dataset), examples, settings)
+    written = {"": asked}
+    if served_files(spec, dataset)[1].exists():
+        imported = ImportedResponses.read(spec, dataset, examples)
+        say("\n".join(imported.describe_coverage()))
+        written |= batch_requests.verification_requests(imported, {one["custom_id"]: one for one in asked})
+    for form, requests in written.items():
+        path, answers = served_files(spec, dataset, form)
+        batch_requests.write_requests(path, requests, answers)
+        say(f"{relative_path(path)}: {len(requests)} requests")
 
 
-# ---- the answers
+# ---- the answers of a server
 
 
-class Answers:
-    """The file of the answers to one file of requests, open for this process alone."""
-
-    def __init__(self, requests: Path, path: Path, dataset: str, form: str):
-        self.asked, self.file, self.name = read_requests(requests), path.open("ab", buffering=0), relative_path(path)
+def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
+    """Send the requests of a file that lack an answer, and append the answers."""
+    asked, name = batch_requests.read_requests(requests), relative_path(answers)
+    with answers.open("ab", buffering=0) as file:
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{self.name} is being written by another `ask`") from None
-        end_last_line(path)
-        self.parse = parse_verdict if form else parse_response
-        found = read_response_file(path, dataset, self.parse)
-        self.answered, self.unusable = {name for name, one in found.items() if not one.empty}, list[UserError]()
-
-    @property
-    def left(self) -> list[BatchRequest]:
-        return [request for name, request in self.asked.items() if name not in self.answered]
-
-    def keep(self, name: str, body: Any) -> None:
-        """Append an answer. Raise Unusable unless it can be read, with its log-probabilities."""
-        line = {"custom_id": name, "response": {"status_code": 200, "body": body}, "error": None}
-        data, where = json.dumps(line).encode(), f"the answer to '{name}'"
-        try:
-            read = self.parse(data, where, 1)
-        except UserError as problem:
-            raise Unusable(problem) from None
-        if isinstance(read, Response) and read.text and not read.pieces:
-            raise Unusable(f"{where} has no log-probabilities: start the server so that it gives `logprobs`")
-        self.file.write(data + b"\n")
-        self.answered.add(name)
-
-    async def ask(self, url: str, concurrent: int) -> None:
-        """Send the requests that are left. Raise the first error that concerns them all."""
-        base = f"{url.rstrip('/').removesuffix('/v1')}/v1"
-        api = openai.AsyncOpenAI(base_url=base, api_key=KEY or "none", max_retries=RETRIES, http_client=BoundedClient())
-        queue, shown = iter(self.left), tqdm(total=len(self.asked), initial=len(self.answered), disable=None)
-
-        async def work() -> None:
-            for request in queue:
-                try:
-                    body = request["body"]
-                    if template := request.get("template"):
-                        body = body | {"prompt": await render(api, template, body["model"]) + body["prompt"]}
-                    self.keep(request["custom_id"], await post(api, request["url"], body))
-                except Unusable as problem:
-                    if not self.answered:  # then it concerns all
-                        raise
-                    self.unusable.append(problem)
-                shown.update()
-
-        try:
-            async with api, asyncio.TaskGroup() as group:
-                for _ in range(concurrent):
-                    group.create_task(work())
-        except BaseExceptionGroup as problems:
-            raise problems.exceptions[0] from None
+            raise UserError(f"{name} is being written by another `ask`") from None
+        end_last_line(answers)
+        found = read_response_file(answers, dataset)
+        left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
+        unusable = asyncio.run(send(left, file, args.url, args.concurrent))
+    say(f"{name}: {len(asked) - len(unusable)} of {len(asked)} answered")
+    if unusable:
+        say(f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}")
 
 
 def end_last_line(path: Path) -> None:
@@ -161,18 +126,77 @@ def end_last_line(path: Path) -> None:
         os.truncate(path, path.stat().st_size - len(rest))
 
 
-def main(run: Run, args: Namespace) -> int:
-    """Send every file of requests that lacks answers and return the exit code."""
-    for model, dataset in run.pairs:
-        spec = params.load_model_config(model)
-        for form in ("", *VERIFICATIONS):
-            requests, path = (served_file(spec, dataset, kind, form) for kind in ("requests", "responses"))
-            if form and not requests.exists():
-                continue
-            answers = Answers(requests, path, dataset, form)
-            if answers.left:
-                asyncio.run(answers.ask(args.url, args.concurrent))
-            say(f"{answers.name}: {len(answers.asked) - len(answers.left)} of {len(answers.asked)} answered")
-            if wrong := answers.unusable:
-                say(f"{len(wrong)} can't be used and are asked again by the same command, the first: {wrong[0]}")
-    return 0
+async def send(requests: list[BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
+    """Send requests, append each answer to a file, and return why others can't be used.
+
+    Raise the last problem where as many in a row have one as are sent at once: then it concerns all.
+    """
+    root, client = url.rstrip("/").removesuffix("/v1"), BoundedClient(follow_redirects=False)
+    api = openai.AsyncOpenAI(base_url=root, api_key=KEY or "none", max_retries=RETRIES, http_client=client)
+    queue, unusable, in_a_row = iter(tqdm(requests, disable=None)), list[UserError](), list[UserError]()
+
+    async def work() -> None:
+        for request in queue:
+            try:
+                file.write(await fetch_line(api, request))
+                in_a_row.clear()
+            except UserError as problem:
+                unusable.append(problem)
+                in_a_row.append(problem)
+                if len(in_a_row) == min(concurrent, len(requests)):
+                    raise
+
+    async with api:
+        await asyncio.gather(*(work() for _ in range(concurrent)))
+    return unusable
+
+
+async def fetch_line(api: openai.AsyncOpenAI, request: BatchRequest) -> bytes:
+    """Return the line with the answer to a request. Raise UserError for one that can't be used."""
+    name, body = request["custom_id"], request["body"]
+    if template := request.get("template"):
+        body = body | {"prompt": await render(api, template, body["model"]) + body["prompt"]}
+    answer = {"status_code": 200, "body": await post(api, request["url"], body)}
+    line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
+    found = parse_response(line, where := f"the answer to '{name}'")
+    if found.text and not found.pieces:
+        raise UserError(f"{where} has no log-probabilities: start the server so that it gives `logprobs`")
+    return line
+
+
+async def render(api: openai.AsyncOpenAI, template: BatchRequest, model: str) -> str:
+    """Return a conversation as the server's own template renders it: by llama.cpp, else by vLLM."""
+    try:
+        rendered = await post(api, "/apply-template", template)
+    except UserError:
+        tokens = await post(api, "/tokenize", template | {"model": model})
+        rendered = await post(api, "/detokenize", {"model": model, "tokens": tokens.get("tokens")})
+    return str(rendered.get("prompt"))
+
+
+async def post(api: openai.AsyncOpenAI, path: str, body: BatchRequest) -> dict[str, Any]:
+    """Return the JSON object of an answer. Raise UserError with the status and what to do."""
+    url = str(api.base_url).rstrip("/") + path
+    try:
+        answer = parse_json(await api.post(path, body=body, cast_to=bytes), url)
+    except openai.APIError as error:
+        said = first_line(error.__cause__ or error).replace(KEY or "\0", "***")
+        remedy = REMEDIES.get(getattr(error, "status_code", None), "see the server's log")
+        raise UserError(f"{url}: {said}: {remedy}") from None
+    if not isinstance(answer, dict):
+        raise UserError(f"{url} answers no JSON object: is it an OpenAI-compatible server?")
+    return answer
+
+
+class BoundedClient(openai.DefaultAsyncHttpxClient):
+    """An HTTP client that reads at most MOST_BYTES of an answer."""
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Return the whole answer."""
+        answer, data = await super().send(request, **options | {"stream": True}), bytearray()
+        async for part in answer.aiter_bytes():
+            data += part
+            if len(data) > MOST_BYTES:
+                raise UserError(f"an answer is longer than {MOST_BYTES / 1e6:.0f} MB")
+        headers = {name: value for name, value in answer.headers.items() if name.startswith("retry-after")}
+        return type(answer)(answer.status_code, headers=headers, content=bytes(data), request=request)

@@ -13,16 +13,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import psutil
+
 from lib import params
 from lib.paths import UserError, first_line, one_line
-from workflow import downloads, hub, machine, slurm
+from workflow import hub, machine
 from workflow.pipeline import Run
 from workflow.progress import say
 
 Line = tuple[str, str]  # level (ok, note or wrong) and text
 MAX_LENGTH = 600  # characters of a line
-GPU_SHARE = 0.9  # of a GPU's memory that weights may use
+GPU_SHARE = 0.9  # of a GPU's memory that a model may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
+SAMPLING_BYTES = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
+GPU = "a GPU"
+SPARE = 1.1  # memory for weights, in multiples of their size
 SILENT = "it does not answer; models and datasets must be in the local cache, or in folders that files of params/ name"
 
 
@@ -40,61 +45,17 @@ def main(run: Run) -> int:
     return 2 if wrong else 0
 
 
-def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterator[Line]]]:
+def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterable[Line]]]:
     """Yield each subject, with its lines."""
     if silent:
-        yield "hub", iter([("note", SILENT)])
+        yield "hub", [("note", SILENT)]
     yield "machine", about_machine(run)
     yield "disk", about_disk(run)
-    yield "engine", about_engine(run)
     texts: dict[str, list[str]] = {}
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name, texts)
     for name in run.values["models"]:
         yield f"model {name}", about_model(run, name, texts, thorough=True)
-
-
-def about_machine(run: Run) -> Iterator[Line]:
-    import torch
-
-    listed, seen = machine.list_gpus(), torch.cuda.is_available()
-    place, free = machine.find_place(seen)
-    if seen:
-        yield "ok", f"{len(listed) or 1} x {place}, {free / 1e9:.0f} GB free, CUDA {torch.version.cuda}, bfloat16"
-    elif listed:
-        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
-        said = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
-        yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
-    else:
-        yield "note", f"no GPU: {run.cores} cores, {free / 1e9:.0f} GB of memory free, float32"
-
-
-def about_disk(run: Run) -> Iterator[Line]:
-    with suppress(UserError):  # reported with the model
-        wanted = sum(downloads.count_missing_bytes(params.load_model_config(name)) for name in run.values["models"])
-        lack = downloads.why_no_room(wanted)
-        yield ("wrong", lack) if lack else ("ok", f"{wanted / 1e9:.1f} GB of weights to fetch")
-
-
-def about_engine(run: Run) -> Iterator[Line]:
-    if downloads.uses_vllm(run):
-        reason = downloads.why_no_vllm(run)
-        yield ("wrong", reason) if reason else ("ok", "vLLM generates responses; one pass rescores them")
-
-
-def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
-    """Report the questions of a dataset, and add them to `texts`, if they can be read."""
-    from lib.tasks import datasets
-
-    spec, examples = params.load_dataset_config(name), select_examples(run, name)
-    texts[name] = [example.question for example in examples]
-    rows = Counter(example.split for example in examples)
-    source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
-    split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
-    yield "ok", f"{split} from {spec.folder or source}"
-
-
-# ---- models ----------------------------------------------------------------------------------------------------
 
 
 def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
@@ -105,6 +66,41 @@ def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
         yield "wrong", str(problem)
     except Exception as problem:
         yield "wrong", f"can't be looked at ({type(problem).__name__}: {first_line(problem)})"
+
+
+def about_machine(run: Run) -> Iterator[Line]:
+    import torch
+
+    gpus, cuda = len(machine.list_gpus()), torch.version.cuda
+    if gpus and not torch.cuda.is_available():
+        said = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
+        yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+    else:
+        yield "ok" if gpus else "note", f"{gpus} GPUs, CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32"
+    if machine.uses_vllm(run):
+        machine.check_vllm(run)
+
+
+def about_disk(run: Run) -> Iterator[Line]:
+    wanted = 0
+    for name in run.values["models"]:
+        with suppress(UserError):  # reported with the model
+            wanted += hub.count_missing_bytes(params.load_model_config(name))
+    hub.check_room(wanted)
+    yield "ok", f"{wanted / 1e9:.1f} GB of weights to fetch"
+
+
+def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
+    """Report the questions of a dataset, and add them to `texts`, if they can be read."""
+    spec, examples = params.load_dataset_config(name), select_examples(run, name)
+    texts[name] = [example.question for example in examples]
+    rows = Counter(example.split for example in examples)
+    source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
+    split = " and ".join(f"{count} {split}" for split, count in rows.items())
+    yield "ok", f"{split} questions from {spec.folder or source}"
+
+
+# ---- models ----------------------------------------------------------------------------------------------------
 
 
 def refuse_unusable(run: Run, names: list[str]) -> None:
@@ -128,7 +124,7 @@ def is_small(name: str) -> bool:
     spec = params.load_model_config(name)
     if not spec.at_hand:
         return False
-    folder, named = downloads.find_config(spec)
+    folder, named = hub.find_config(spec)
     return models.is_small(models.outline_network(models.read_config(folder, **named)))
 
 
@@ -150,64 +146,93 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         text = "its weights are not available (its file names no `source`)"
         yield "note", f"{text}: MC dropout, temperature scaling and ablations stay empty"
         return
-    if downloads.is_elsewhere(spec):
-        size = f"{downloads.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
+    if hub.is_elsewhere(spec):
+        size = f"{hub.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
         yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
         return
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
     from lib.generate.preflight import Preflight, load_outline
 
-    folder, named = downloads.find_config(spec)
+    folder, named = hub.find_config(spec)
     # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
     whole = not (hub.is_on_hub(spec) or named)
     preflight = Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
     yield from preflight.check()
-    yield from about_processor(run, preflight.lm.model)
-    yield from about_gpu(run, preflight.lm)
+    yield from about_place(run, preflight.lm)
     if thorough:
         yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
-        yield machine.about_memory(run, preflight)
+    yield from about_memory(run, preflight, thorough)
 
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
-    """Report how many of the run's questions a model's response files answer, and which fields are used."""
+    """Report how many of the run's questions a model's response files answer."""
     from lib.generate.imported_responses import ImportedResponses
 
     for name in run.values["datasets"]:
-        found = ImportedResponses.read(spec, name, select_examples(run, name))
-        said, *missed = found.describe_coverage()
-        yield "ok", f"{said}, {sum(bool(one.logprobs) for one in found.responses.values())} with log-probabilities"
+        said, *missed = ImportedResponses.read(spec, name, select_examples(run, name)).describe_coverage()
+        yield "ok", said
         yield from (("note", text) for text in missed)
 
 
-def about_processor(run: Run, network: Any) -> Iterator[Line]:
-    """Report a large model that would run without a GPU, probably by mistake."""
-    import torch
-
-    size, seen = network.num_parameters(), ""
-    if run.slurm:  # each job requests its own
-        rows = [row.name for row in run.notebooks if row.runs_model]
-        bare = [name for name in rows if not slurm.requests_gpu(run.slurm[name])]
-        seen = f"the file of --slurm requests no GPU for {', '.join(bare)}" if bare else ""
-    elif not torch.cuda.is_available():
-        seen = f"PyTorch ({torch.__version__}) sees no GPU here"
-    if seen and size > LARGE and not run.values.get("cpu"):
-        remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
-        yield "wrong", f"{size / 1e9:.2g} billion parameters, and {seen}: {remedy}"
-
-
-def about_gpu(run: Run, lm: Any) -> Iterator[Line]:
-    """Report a model that vLLM can't load, or that does not fit a GPU unless its file spreads it over all of them."""
+def about_place(run: Run, lm: Any) -> Iterator[Line]:
+    """Report a model that would run without a GPU, probably by mistake, or that vLLM can't load."""
     from lib.generate import models
 
-    if downloads.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
-        yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {downloads.REMEDY}"
-    if run.slurm or lm.spec.gpus == "all" or not models.runs_on_gpu(lm.model):
-        return
-    if not run.gpus:  # jobs that run at once would all take the first
+    if machine.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
+        yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {machine.REMEDY}"
+    on_gpu, size = models.runs_on_gpu(lm.model), lm.model.num_parameters()
+    if on_gpu and not run.gpus and not run.slurm:  # jobs that run at once would all take the first
         yield "wrong", "PyTorch sees a GPU, but nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES"
-    size = lm.model.num_parameters() * models.loading_dtype(lm.spec, lm.model).itemsize
-    largest = max(machine.memory_by_gpu().values(), default=math.inf)
-    if size > GPU_SHARE * largest:
-        text = f"its weights ({size / 1e9:.2g} GB) do not fit a GPU of {largest / 1e9:.2g} GB"
-        yield "wrong", f"{text}: write `gpus: all` in its file to spread it over all GPUs"
+    if size > LARGE and not (run.gpus if run.slurm else on_gpu) and not run.values.get("cpu"):
+        lacks = "the file of --slurm requests no GPU" if run.slurm else "PyTorch sees no GPU here"
+        remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
+        yield "wrong", f"{size / 1e9:.2g} billion parameters, and {lacks}: {remedy}"
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------
+
+
+def cache_numbers_per_token(network: Any) -> int:
+    """Return how many numbers one token takes in the cache: a key and a value per layer and key-value head."""
+    config = network.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", 0)  # none in a model of states alone
+    width = getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1)
+    return 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width
+
+
+def find_memory(run: Run, lm: Any) -> tuple[str, float]:
+    """Return the name and the bytes of memory of where a model runs: the processor, a GPU, or all of them."""
+    from lib.generate import models
+
+    if run.slurm:
+        return "a node", math.inf
+    if not models.runs_on_gpu(lm.model):
+        return "the CPU", psutil.virtual_memory().available
+    largest = GPU_SHARE * max(machine.memory_by_gpu().values(), default=math.inf)
+    return ("all GPUs", run.gpus * largest) if lm.spec.gpus == "all" else (GPU, largest)
+
+
+def about_memory(run: Run, preflight: Any, thorough: bool) -> Iterator[Line]:
+    """Compare the memory of weights, and of the caches and logits of rows that are decoded together, with what the
+    place has. Only weights that do not fit a GPU refuse a run."""
+    from lib.generate import models
+
+    lm, batch_tokens = preflight.lm, run.values["max_batch_tokens"]
+    config, number_bytes = lm.model.config.get_text_config(), models.loading_dtype(lm.spec, lm.model).itemsize
+    longest = preflight.estimate_prompt() + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
+    # per token: its cache, one layer's copy while the cache grows, its share of sampling
+    cache = cache_numbers_per_token(lm.model) * number_bytes
+    token = cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest
+    weights = SPARE * lm.model.num_parameters() * number_bytes
+    need, rows = weights + token * max(batch_tokens, longest), max(1, batch_tokens // longest)
+    size = f"{lm.model.num_parameters() / 1e9:.2g} billion parameters"
+    text = f"{size}, up to {need / 1e9:.2g} GB with {rows} rows at once"
+    place, free = find_memory(run, lm)
+    lacks = f"{text}: {place} has room for {free / 1e9:.4g} GB"
+    if weights + token > free and (thorough or place == GPU):
+        remedy = ": write `gpus: all` in its file to spread it over all GPUs" if place == GPU else ""
+        yield "wrong", f"{lacks}, too little for the weights alone{remedy}"
+    elif thorough and need > free:
+        yield "wrong", f"{lacks}; max_batch_tokens {int((free - weights) / token)} would fit"
+    elif thorough:
+        yield "ok", text

@@ -35,20 +35,18 @@ def whole_number(word: str) -> int:
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ["1", "2", "3", "4"]
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
+RUNNING = (*SELECTION, "--data-dir", "--force", "--cores", "--cpu", "--dry-run", "--slurm")
 OPTIONS = {  # how argparse reads them
     **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
-    "--data-dir": {"type": user_path},
-    "--cores": {"type": whole_number},
+    **dict.fromkeys(("--data-dir", "--slurm"), {"type": user_path}),
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
-    "--slurm": {"type": user_path},
-    "--model-name": {},
-    "--url": {"default": ""},
+    **dict.fromkeys(("--model-name", "--url"), {"default": ""}),
+    "--cores": {"type": whole_number},
     "--concurrent": {"type": whole_number, "default": 8},
 }
-SERVED = ("--model-name", "--url", "--concurrent")
 NAMING = (MAKE, "verify", "check", "replay", "requests", "ask")  # verbs that take a profile
 TAKES = {  # the options of each verb
-    **dict.fromkeys((MAKE, "verify"), tuple(option for option in OPTIONS if option not in SERVED)),
+    **dict.fromkeys((MAKE, "verify"), RUNNING),
     "requests": (*SELECTION, "--data-dir", "--model-name"),
     "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
     "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
@@ -67,11 +65,6 @@ def parameter_files(folder: str = "") -> list[str]:
 def notebook_numbers() -> list[str]:
     """Return the numbers of the notebooks, as `--force` takes them: 01, ..., 04b."""
     return [path.name.split("_")[0] for path in (ROOT / "notebooks").glob("[0-9][0-9]*_*.ipynb")]
-
-
-def notebook_number(word: str) -> str:
-    """Return the notebook number for a value of `--force`: 1, 01 and 01_generate are 01; 4b is 04b."""
-    return re.sub(r"^(?=\d(?!\d))", "0", word.split("_")[0])
 
 
 def choose(kind: str, word: str, options: list[str]) -> str:
@@ -93,58 +86,52 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
     Raise UserError for an option that the verb does not take.
     """
-    cut = argv.index("--") if "--" in argv else len(argv)
-    words, rest = argv[:cut], argv[cut + 1 :]
+    words, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (list(argv), [])
     if {"-h", "--help"} & set(words):
         words = ["help"]
-    finding = take_finding(words)
+    finding = ""
+    if words[:1] == ["finding"]:
+        finding, words = choose("finding", "".join(words[1:2]), FINDINGS), words[2:]
     verb = words.pop(0) if words and words[0] in TAKES else MAKE
     if finding and verb not in (MAKE, "replay"):
         raise UserError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
+    if rest and verb not in ("lab", "test"):
+        raise UserError(f"only lab and test take words after --: '{rest[0]}'")
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
-        if option == "--profile":
-            raise UserError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
-        if verb in ("lab", "test") and option not in OPTIONS:
-            raise UserError(f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}")
-        if option not in TAKES[verb]:
-            raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
+        check_option(verb, option)
     profile = words.pop(0) if verb in NAMING and words and not words[0].startswith("-") else DEFAULT
+    run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
     parser = Parser(add_help=False, allow_abbrev=False)
     for option, settings in OPTIONS.items():
         parser.add_argument(option, **settings)
-    run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
-    known = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run, rest=rest)
-    return parser.parse_known_args(words, known)
+    return parser.parse_known_args(words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run))
 
 
-def take_finding(words: list[str]) -> str:
-    """Remove a leading `finding N` from the words and return N; empty if there is none."""
-    if words[:1] != ["finding"]:
-        return ""
-    _, *number = words[:2]
-    del words[:2]
-    return choose("finding", "".join(number), FINDINGS)
+def check_option(verb: str, option: str) -> None:
+    """Raise UserError for an option that the verb does not take."""
+    if option == "--profile":
+        raise UserError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
+    if verb in ("lab", "test") and option not in OPTIONS:
+        raise UserError(f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}")
+    if option not in TAKES[verb]:
+        raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
 
 
 def parse_and_check(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments and check them against the folders of the project."""
     (args, surplus), profiles = parse(argv), parameter_files()
-    if args.verb == MAKE:
-        choose("profile or verb", args.profile, [*profiles, *VERBS])
-    elif args.verb in NAMING:
-        choose("profile", args.profile, profiles)
-    if surplus:  # checked after the first word, which may be a misspelled verb
+    if args.verb in NAMING:
+        first = args.verb == MAKE  # may be a misspelled verb
+        choose("profile or verb" if first else "profile", args.profile, [*profiles, *(VERBS if first else ())])
+    if surplus:
         raise UserError(f"one profile or verb at a time: '{surplus[0]}' is one too many")
-    if args.rest and args.verb not in ("lab", "test"):
-        verb = args.profile if args.verb == MAKE else args.verb
-        raise UserError(f"only lab and test take words after --, not {verb}: '{args.rest[0]}'")
     for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
+        there = parameter_files(f"{kind}s")
         for word in chosen:
-            there = parameter_files(kind + "s")  # a profile may have the same name
-            if word not in there and (word in profiles or word in VERBS):
+            if word in {*profiles, *VERBS}.difference(there):
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
-    args.force = [choose("notebook", notebook_number(word), notebook_numbers()) for word in args.force]
+    args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
         raise UserError(f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'")
     if args.slurm and args.cores:

@@ -12,6 +12,7 @@ configuration, so its own variables are set from that.
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import importlib.metadata
 import os
@@ -21,9 +22,9 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Mapping  # noqa: UP035  for Python 3.8
+from typing import Mapping  # noqa: UP035  for Python 3.8
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.lock", "requirements-test.lock")
@@ -80,7 +81,9 @@ def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
             say(f"{venv} is not used: {problem}")
     if own.exists() and not (own / MADE_BY_US).exists():
         raise SetupError(f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})")
-    with install_lock(root):
+    with open(root / ".venv.lock", "w") as lock:
+        with suppress(OSError):  # of a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if find_problem(own, pins, stamp):  # another start may have finished it
             create(root, own, test)
     return str(own / "bin" / "python")
@@ -110,21 +113,6 @@ def lock_stamp(root: Path, test: bool) -> str:
     return f"{root} {hashlib.sha256(content).hexdigest()}"
 
 
-@contextmanager
-def install_lock(root: Path) -> Iterator[None]:
-    """Keep two first starts from installing at the same time, if the file system has locks."""
-    import fcntl  # not on Windows, which is refused later
-
-    with open(root / ".venv.lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            say("waiting for another ./run_all.sh to finish its installation (if this file system has locks) ...")
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 # ---- making it
 
 
@@ -137,8 +125,8 @@ def create(root: Path, venv: Path, test: bool) -> None:
     venv.unlink() if venv.is_symlink() else shutil.rmtree(venv, ignore_errors=True)  # a link: the other project's stays
     venv.mkdir()
     (venv / MADE_BY_US).touch()
-    run(command, f"making {venv.name}")
-    install(root, venv, test)
+    if not (run(command) and install(root, venv, test)):
+        raise SetupError("the installation failed for the reason above; fix it and start ./run_all.sh again")
     (site,) = venv.glob("lib/python3*/site-packages")
     (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")  # `import lib` works from any folder
     (venv / MADE_BY_US).write_text(lock_stamp(root, test))
@@ -148,41 +136,33 @@ def create(root: Path, venv: Path, test: bool) -> None:
 def venv_command(venv: Path) -> list[str]:
     """Return the command that creates a virtual environment with pip: the first suitable Python, else uv."""
     for path in map(os.path.realpath, filter(None, map(shutil.which, PYTHONS))):  # not in what is about to be removed
-        if succeeds([path, "-I", "-c", SUITABLE]):
+        if run([path, "-I", "-c", SUITABLE], quiet=True):
             return [path, "-I", "-m", "venv", str(venv)]
     if uv := shutil.which("uv"):
         return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
     raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
 
 
-def install(root: Path, venv: Path, test: bool) -> None:
-    """Install what the locks pin, then torch, with uv or else pip."""
-    python = str(venv / "bin" / "python")
-    settings = read_pip_settings(python)
-    os.environ.update(uv_environment(settings))
-    if uv := fetch_uv(root, python):
-        say(f"installing into {venv.name} with uv, once ...")
-        no_index = ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
-        try:
-            uv_pip = [uv, "pip", "install", "--quiet", "--python", python, *no_index]
-            return install_with(uv_pip, "--default-index", root, test)
-        except SetupError as problem:
-            say(f"{problem}; trying pip")
-    say(f"installing into {venv.name} with pip, once, in minutes ...")
-    install_with([python, *PIP], "--index-url", root, test)
-
-
-def install_with(installer: list[str], index_option: str, root: Path, test: bool) -> None:
-    """Run the two steps of `install` with one installer. Raise SetupError for the first that fails.
+def install(root: Path, venv: Path, test: bool) -> bool:
+    """Install what the locks pin, then torch, with uv or else pip. Return whether that worked.
 
     torch has no hash, because each kind of machine has its own build. The lock holds what it requires but for CUDA's
     libraries, which a build for CUDA pins.
     """
-    locked = [word for name in LOCKS[: 1 + test] for word in ("-r", str(root / name))]
-    exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, which has no hashes
-    run([*installer, *exactly, *locked], "the installation of the locked packages")
-    index, torch = torch_index(), f"torch=={read_pins(root, test)['torch']}"
-    run([*installer, *([index_option, index] if index else []), torch], "the installation of torch")
+    python = str(venv / "bin" / "python")
+    settings, index = read_pip_settings(python), torch_index()
+    os.environ.update(uv_environment(settings))
+    no_index = ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
+    ways = [("uv, once", [uv, "pip", "install", "--quiet", "--python", python, *no_index], "--default-index")
+            for uv in fetch_uv(root, python)]  # fmt: skip
+    for how, installer, option in [*ways, ("pip, once, in minutes", [python, *PIP], "--index-url")]:
+        say(f"installing into {venv.name} with {how} ...")
+        locked = [word for name in LOCKS[: 1 + test] for word in ("-r", str(root / name))]
+        exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, without hashes
+        torch = [*([option, index] if index else []), f"torch=={read_pins(root, test)['torch']}"]
+        if run([*installer, *exactly, *locked]) and run([*installer, *torch]):
+            return True
+    return False
 
 
 def torch_index() -> str:
@@ -195,17 +175,12 @@ def torch_index() -> str:
     return ""  # it does not answer
 
 
-def run(command: list[str], what: str) -> None:
-    """Run a command with its output on stderr. Raise SetupError if it fails."""
-    if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
-        raise SetupError(f"{what} failed for the reason above; fix it and start ./run_all.sh again")
-
-
-def succeeds(command: list[str]) -> bool:
-    try:
-        return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+def run(command: list[str], quiet: bool = False) -> bool:
+    """Run a command with its output on stderr, or none. Return whether it succeeds."""
+    output = subprocess.DEVNULL if quiet else sys.stderr
+    with suppress(OSError):  # it is no program here
+        return not subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
+    return False
 
 
 # ---- what pip is told, told to uv
@@ -228,13 +203,13 @@ def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in told.items() if name not in os.environ and name.lower() not in os.environ}
 
 
-def fetch_uv(root: Path, python: str) -> str:
-    """Install the uv of the lock with pip. Return its path, or an empty string if it cannot be had."""
+def fetch_uv(root: Path, python: str) -> list[str]:
+    """Install the uv of the lock with pip. Return its path, or nothing if it cannot be had."""
     lock = (root / LOCKS[0]).read_text(encoding="utf-8")
     uv, alone = str(Path(python).with_name("uv")), Path(python).with_name("uv.lock")
     alone.write_text("".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.M)), encoding="utf-8")
-    fetched = succeeds([python, *PIP, "--no-deps", "--require-hashes", "-r", str(alone)])
-    return uv if fetched and succeeds([uv, "--version"]) else ""
+    fetched = run([python, *PIP, "--no-deps", "--require-hashes", "-r", str(alone)], quiet=True)
+    return [uv] if fetched and run([uv, "--version"], quiet=True) else []
 
 
 if __name__ == "__main__":

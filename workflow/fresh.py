@@ -3,28 +3,21 @@
 Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
 downstream of a job that runs is judged again when its turn comes: if its inputs are unchanged, it keeps its outputs.
 
-What a job replaces is linked into artifacts/<run>/stale/<key>-<id of the result>/ before it is removed. If the key
-returns, it is linked back and removed there. The record is the last file to be linked and the first to be removed, so a
-kill at any time leaves a result whole in one place at least.
+What a job replaces is linked into artifacts/<run>/stale/<key>/ before it is removed (edited files: <key>-edited/). If
+the key returns, it is linked back and removed there. The record is the last file to be linked and the first to be
+removed, so a kill at any time leaves a result whole in one place at least. `--force` changes the key, so that what it
+replaced never returns.
 """
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lib.paths import ROOT, UserError
 from workflow.fingerprint import read_json, write_json
-from workflow.keys import (
-    changed_parts,
-    is_intact,
-    key_parts,
-    read_record,
-    record_key,
-    tolerates_code_change,
-    with_manifests,
-)
+from workflow.keys import changed_parts, digest_of, is_intact, key_parts, read_record, tolerates_code_change
 from workflow.pipeline import Job, Run
 
 
@@ -44,15 +37,15 @@ class Verdict:
         return self.state not in ("fresh", "kept", "restored")
 
 
-def judge_all(run: Run, rejected: set[str]) -> list[Verdict]:
+def judge_all(run: Run) -> list[Verdict]:
     """Return the verdict on each job, upstream first. No file changes."""
     verdicts: dict[Job, Verdict] = {}
     for job in run.jobs:
-        verdicts[job] = judge(job, rejected, [verdicts[above] for above in job.upstream])
+        verdicts[job] = judge(job, [verdicts[above] for above in job.upstream])
     return list(verdicts.values())
 
 
-def judge(job: Job, rejected: set[str], upstream: Iterable[Verdict] = ()) -> Verdict:
+def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     """Return the verdict on one job, given those upstream, of which some may be yet to run. No file changes."""
     current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
     waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
@@ -63,21 +56,20 @@ def judge(job: Job, rejected: set[str], upstream: Iterable[Verdict] = ()) -> Ver
     changed = changed_parts(record, content) if record else []
     if waits_for:  # nothing is known yet of the inputs
         changed = [name for name in changed if not name.startswith("input ")]
-    state = state_of(job, record, changed, rejected)
+    state = state_of(job, record, changed)
     if waits_for and state in ("fresh", "kept"):
         return Verdict(job, "waits", waits_for[0])
-    if state not in ("fresh", "kept") and not waits_for:
-        for folder, earlier in stale_results(job, record_key(content)):
-            if earlier["id"] not in rejected and is_intact(earlier, folder):
-                return Verdict(job, "restored", source=folder)
+    source = stale_folder(job, digest_of(content))
+    if not waits_for and state not in ("fresh", "kept") and holds_result(source, job):
+        return Verdict(job, "restored", source=source)
     return Verdict(job, state, ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else ""))
 
 
-def state_of(job: Job, record: dict | None, changed: list[str], rejected: set[str]) -> str:
+def state_of(job: Job, record: dict | None, changed: list[str]) -> str:
     """Return the state of a job's outputs by its record and the parts of its key that changed."""
     if not record:
         return "new"
-    if record["id"] in rejected:
+    if "forced" in changed:
         return "forced"
     if not is_intact(record):
         return "damaged"
@@ -88,7 +80,7 @@ def state_of(job: Job, record: dict | None, changed: list[str], rejected: set[st
 
 def decide_at_start(job: Job) -> str:
     """Return why a job need not run, now that its inputs exist. Else set its old outputs aside and return ''."""
-    verdict = judge(job, rejected_results(job.run))
+    verdict = judge(job)
     if verdict.needs_run:
         set_aside(job)
         return ""
@@ -98,74 +90,57 @@ def decide_at_start(job: Job) -> str:
     return verdict.why or "its inputs are unchanged"
 
 
-def settle(run: Run, verdicts: list[Verdict], rejected: set[str]) -> None:
-    """Do what can be done before the first job: restore outputs, and note which were rejected."""
-    if rejected != rejected_results(run):
-        write_json(ROOT / run.folder / "forced.json", sorted(rejected))
-    for verdict in verdicts:
-        if verdict.source:
-            restore(verdict.job, verdict.source)
-        elif verdict.state == "forced":
-            remove_shards(verdict.job)
-        elif not verdict.needs_run:
-            finish_restoring(verdict.job)
-
-
-# ---- forced reruns ---------------------------------------------------------------------------------------------
-
-
-def rejected_results(run: Run) -> set[str]:
-    """Return the ids of the records of all results that `--force` has rejected. They are never valid again."""
-    found = read_json(ROOT / run.folder / "forced.json")
-    return {one for one in found if isinstance(one, str)} if isinstance(found, list) else set()
-
-
-def reject(run: Run, numbers: set[str]) -> set[str]:
-    """Return the rejected results, with those of the notebooks of these numbers. No file changes.
+def force(run: Run, numbers: Iterable[str]) -> Run:
+    """Return the run with one more forced rerun of the notebooks of these numbers. No file changes.
 
     A notebook whose forced rerun was stopped is left out: the same command goes on with it.
     """
-    if unknown := numbers - {job.notebook.number for job in run.jobs}:
-        raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to rerun")
-    rejected, begun, more = rejected_results(run), set(), {}
-    for job in (job for job in run.jobs if job.notebook.number in numbers):
-        current = [record for record in [read_record(ROOT / job.record, job)] if record]
-        earlier = [record for _, record in stale_results(job, record_key(key_parts(job)))]
-        if any(record["id"] in rejected for record in current or earlier):
-            begun.add(job.notebook.number)
-        more[job] = {record["id"] for record in current + earlier}
-    return rejected.union(*(ids for job, ids in more.items() if job.notebook.number not in begun))
+    found = read_json(ROOT / run.folder / "forced.json")
+    forced = found if isinstance(found, dict) else {}
+    for number in set(numbers):
+        jobs = [job for job in run.jobs if job.notebook.number == number]
+        if not jobs:
+            raise UserError(f"run '{run.name}' does not run notebook {number}: nothing to rerun")
+        records = {job.name: read_record(ROOT / job.record, job) or {"parts": {}} for job in jobs if job.name in forced}
+        if all(record["parts"].get("forced") == forced[name] for name, record in records.items()):
+            forced = forced | {job.name: forced.get(job.name, 0) + 1 for job in jobs}
+    return replace(run, forced=forced)
 
 
-def remove_shards(job: Job) -> None:
-    """Remove the rows that a job saved for the result that was rejected."""
-    for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may have several row caches
-        for folder in (ROOT / job.run.folder / "shards").glob(pattern):
-            shutil.rmtree(folder)
+def settle(run: Run, verdicts: list[Verdict]) -> None:
+    """Do what can be done before the first job: note what is forced, and restore outputs."""
+    if run.forced:
+        write_json(ROOT / run.folder / "forced.json", run.forced)
+    for verdict in verdicts:
+        if verdict.source:
+            restore(verdict.job, verdict.source)
+        elif not verdict.needs_run:
+            finish_restoring(verdict.job)
 
 
 # ---- stale/ ----------------------------------------------------------------------------------------------------
 
 
-def stale_results(job: Job, key: str) -> Iterator[tuple[Path, dict]]:
-    """Yield the folders in stale with a result of a job and key, and its record."""
-    for folder in sorted((ROOT / job.run.folder / "stale").glob(f"{key}-*")):
-        if (record := read_record(folder / job.record, job)) and record["key"] == key:
-            yield folder, record
+def stale_folder(job: Job, key: str) -> Path:
+    return ROOT / job.run.folder / "stale" / key
 
 
-def stale_folder(job: Job, record: dict) -> Path:
-    return ROOT / job.run.folder / "stale" / f"{record['key']}-{record['id']}"
+def holds_result(folder: Path, job: Job) -> bool:
+    """Whether a folder of stale holds a result of a job, undamaged."""
+    record = read_record(folder / job.record, job)
+    return bool(record) and is_intact(record, folder)
 
 
 def set_aside(job: Job) -> None:
     """Link a job's files into stale, then remove them. Shards remain, so no row is made twice."""
     record = read_record(ROOT / job.record, job)
     recorded = [*record["outputs"], job.record] if record else []
-    for path in recorded:
-        if (ROOT / path).exists():
-            link_file(ROOT / path, stale_folder(job, record) / path)
-    unfinished = [*with_manifests(job.outputs), *job.extra_outputs, job.executed]
+    if record:
+        folder = stale_folder(job, record["key"] if is_intact(record, ROOT) else f"{record['key']}-edited")
+        for path in recorded:
+            if (ROOT / path).exists():
+                link_file(ROOT / path, folder / path)
+    unfinished = [*job.outputs, *job.extra_outputs, job.executed]
     if job.notebook.exports:
         unfinished += [f"{job.run.figures}/results.{kind}" for kind in ("pdf", "log")]
     for path in dict.fromkeys([job.record, *recorded, *unfinished]):
@@ -183,7 +158,8 @@ def restore(job: Job, folder: Path) -> None:
 
 def finish_restoring(job: Job) -> None:
     """Remove what stale has of a job's valid outputs: an edit in place would change both."""
-    shutil.rmtree(stale_folder(job, read_record(ROOT / job.record, job)), ignore_errors=True)
+    record = read_record(ROOT / job.record, job)
+    shutil.rmtree(stale_folder(job, record["key"]), ignore_errors=True)
 
 
 def link_file(source: Path, target: Path) -> None:

@@ -1,17 +1,16 @@
 """The key of a job: everything that its outputs depend on, and nothing else; and its record: the key, and checksums of
 what it has made.
 
-The key covers declared parameters, model and dataset files, checksums of inputs, and code without comments and
-docstrings. File times and revisions do not count. The executed notebook is among what a job has made, because people
-read it; nothing else does, so they may save it.
+The key covers declared parameters, model and dataset files, checksums of inputs, code without comments and docstrings,
+and how often `--force` asked for the job. File times and revisions do not count. The executed notebook is among what a
+job has made, because people read it; nothing else does, so they may save it.
 """
 
 import ast
 import json
 import os
-import secrets
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 
 from lib import params
@@ -45,6 +44,8 @@ def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({}))
         parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
         if job.notebook.per_pair:
             parts |= {f"file {path}": value for path, value in local_checksums(spec, job.dataset).items()}
+    if times := job.run.forced.get(job.name):
+        parts["forced"] = times
     return parts | {f"code {path}": value for path, value in code_digests(job).items()}
 
 
@@ -102,11 +103,12 @@ def read_source(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def code_key(job: Job, content: Parts) -> str:
-    """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
-    if not job.notebook.runs_model or tolerates_code_change(job):
-        return ""
-    return record_key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
+def key_of_rows(job: Job, content: Parts) -> str:
+    """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): `--force`, and the code
+    unless rows survive its changes. It is empty if that is nothing."""
+    names = [name for name in content if name.startswith("code ") and not tolerates_code_change(job)]
+    counted = {name: content[name] for name in [*names, "forced"] if name in content}
+    return digest_of(counted)[:16] if counted else ""
 
 
 def is_local(job: Job) -> bool:
@@ -122,49 +124,31 @@ def tolerates_code_change(job: Job) -> bool:
 # ---- records ---------------------------------------------------------------------------------------------------
 
 
-def record_key(content: Parts) -> str:
-    """Return the key of everything that a job's outputs depend on."""
-    return digest(json.dumps(content, sort_keys=True, allow_nan=False))
+def digest_of(content: Mapping) -> str:
+    """Return the digest of a key, or of a record."""
+    return digest(json.dumps(content, sort_keys=True))
 
 
 def read_record(path: Path, job: Job) -> dict | None:
     """Return the record of a job; None if there is none, if it is damaged, or another job's, whose files must stay."""
     record = read_json(path)
-    try:
-        is_whole = record["key"] == record_key(record["parts"])
-        return record if is_whole and is_record_of(record, job) else None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+    is_whole = isinstance(record, dict) and record.pop("digest", "") == digest_of(record)
+    return record if is_whole and record["job"] == job.record else None
 
 
-def is_record_of(record: dict, job: Job) -> bool:
-    """Whether a record belongs to this job and names only files of its run."""
-    parts, folders = record["parts"], (f"{job.run.folder}/", f"{job.run.figures}/")
-    pair = (parts.get("parameter model", job.model), parts.get("parameter dataset", job.dataset))
-    inside = all(path.startswith(folders) and ".." not in PurePosixPath(path).parts for path in record["outputs"])
-    texts = all(isinstance(text, str) for text in (record["id"], *record["outputs"].values()))
-    return f"code {job.notebook.path}" in parts and pair == (job.model, job.dataset) and inside and texts
-
-
-def with_manifests(paths: list[str]) -> list[str]:
-    """Return the paths, with the manifests of parquet files."""
-    return [*paths, *(path.removesuffix(".parquet") + ".json" for path in paths if path.endswith(".parquet"))]
-
-
-def write_record(job: Job, content: Parts, outputs: list[str], seconds: float) -> None:
-    """Write the record of a finished job: its key, the content of the key, checksums of all outputs, and an id of this
-    result."""
-    sums = {path: checksum(path) for path in [*with_manifests(outputs), job.executed]}
+def write_record(job: Job, content: Parts, outputs: list[str]) -> None:
+    """Write the record of a finished job: its key, the content of the key, and checksums of all outputs."""
+    sums = {path: checksum(path) for path in [*outputs, job.executed]}
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
-    record = {"key": record_key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
-    write_json(ROOT / job.record, record | {"id": secrets.token_hex(8)})
+    record = {"job": job.record, "key": digest_of(content), "parts": content, "outputs": sums}
+    write_json(ROOT / job.record, record | {"digest": digest_of(record)})
 
 
 def changed_parts(record: dict, content: Parts) -> list[str]:
     """Return the names of the parts that changed."""
-    old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
+    old, new, nothing = record["parts"], content, object()
     return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 

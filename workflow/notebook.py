@@ -147,9 +147,8 @@ def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> floa
     else:
         nb = execute_in_kernel(job, parts, scratch, tell)
         outputs = outputs + job.extra_outputs + (export_outputs(job, nb) if job.notebook.reports else [])
-    seconds = time.monotonic() - began
-    keys.write_record(job, parts, outputs, seconds)
-    return seconds
+    keys.write_record(job, parts, outputs)
+    return time.monotonic() - began
 
 
 def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
@@ -161,7 +160,7 @@ def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) ->
         JUPYTER_RUNTIME_DIR=str(scratch),
         IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
         TMPDIR=str(scratch),
-        CALIBRATION_CODE=keys.code_key(job, parts),
+        CALIBRATION_CODE=keys.key_of_rows(job, parts),
         CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
     )
     tempfile.tempdir = None  # read TMPDIR again

@@ -33,7 +33,7 @@ class Run:
     `wanted`: names of notebooks, if only these and their upstream run. `slurm`: sbatch's options by notebook, empty for
     a run on this machine; on a cluster each job counts the cores and GPUs of its node. `small`: models that run on the
     processor everywhere (lib.parameter_schemas.SMALL), on one thread: it is the fastest, and its results do not depend
-    on the machine's cores. They are known once jobs start."""
+    on the machine's cores. They are known once jobs start. `forced`: how often `--force` asked for a job, by name."""
 
     name: str
     values: dict = field(hash=False)
@@ -42,6 +42,7 @@ class Run:
     wanted: tuple[str, ...] = field(default=(), hash=False)
     small: tuple[str, ...] = field(default=(), hash=False)
     slurm: dict = field(default_factory=dict, hash=False)
+    forced: dict = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:
@@ -184,8 +185,9 @@ class Job:
 
     @property
     def outputs(self) -> list[str]:
-        """Files that the notebook must write."""
-        return self.written(self.run.folder, self.notebook.writes)
+        """Files that the notebook must write: frames with their manifests, and others."""
+        paths = self.written(self.run.folder, self.notebook.writes)
+        return [*paths, *(path.removesuffix(".parquet") + ".json" for path in paths if path.endswith(".parquet"))]
 
     @property
     def extra_outputs(self) -> list[str]:

@@ -53,7 +53,7 @@ def first_numbers(job: Job) -> str:
     try:
         from lib import store  # slow to import, and a start with nothing to do shows no numbers
         from lib.params import EvaluationChoices
-        from lib.score import confidence, estimators, interpretation, metrics
+        from lib.score import confidence, estimators, evaluation, interpretation
 
         choices, pair = EvaluationChoices.of(job.run.values), f"{job.model}__{job.dataset}"
         kinds = dict.fromkeys(("generations", kind))
@@ -61,7 +61,7 @@ def first_numbers(job: Job) -> str:
         responses = interpretation.interpret_responses(frames["generations"], choices)
         passes = confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
         scores = confidence.confidence_frame(responses, frames.get("verification"), passes, choices, names)
-        value = metrics.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
+        value = evaluation.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
         errors = [f"{estimators.ESTIMATORS[name].plain} {value[name, 'ece']:.3f}" for name in names]
         return f"; {value['', 'acc']:.1%} right; ECE of {', '.join(errors)}"
     except Exception:

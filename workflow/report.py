@@ -9,13 +9,13 @@ import hashlib
 import html
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
 from lib.files import write_atomically
@@ -34,56 +34,49 @@ EXHIBITS = {  # tables and figures of each finding, the most important first
     "Finding 4": ("tab_result_calibration", "fig_calibration_analysis", "tab_calibration_transfer_summary",
                   "tab_result_calibration_full", "tab_result_isotonic", "tab_calibration_transfer_full"),
 }  # fmt: skip
-TEMPLATE = Path(__file__).with_name("report.html.jinja")
+LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")  # rep_... of the outputs
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
-SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
-    findings, ablation, choices, notes, numbers, overview = (
-        outputs.get(f"rep_{name}", {}).get("application/json", [])
-        for name in ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")
+    shown = {name: outputs.get(f"rep_{name}", {}).get("application/json", []) for name in LISTS}
+    claims, numbers, overview = shown["findings"], shown["numbers"], shown["overview"]
+    sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    env = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, loader=folder
     )
-    comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
-    foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
-    sections = {name: exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs}
-    tokens = "".join(outputs.get("rep_tokens", {}).get("text/html", ""))
-    sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
-    flips = [row for row in choices if row["flips"]]
-    template = TEMPLATE.read_text(encoding="utf-8")
-    env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    shown = env.from_string(template).render(
-        script=script_digest(template),
+    env.filters |= {"sha256": sha256_base64, "decimals": format_3dp}
+    page = env.get_template("report.html.jinja").render(
+        shown,
         run=(run := parameters.get("run", "lab")),
         command=command_of(run),
         title=parameters.get("title", "").strip().rstrip("."),
-        pairs=(pairs := group_by_pair(overview)),
-        said=summarize(pairs),
-        answer=sections.pop("fig_overview", None),
-        groups=group_claims(findings, sides, sections),
-        quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
-        twice=paper_facts()["twice"] if findings else (),
+        pairs=group_by_pair(overview),
+        said=summarize(overview),
         sides=sides,
-        counts=count_verdicts(findings, sides),
-        others=[part for name, part in sections.items() if not any(name in shown for shown in EXHIBITS.values())],
-        there={*sections} | ({"rep_ablation"} if ablation else set()),
-        held=comparable,
-        foreign=sorted(foreign),
+        groups=group_claims(claims, sides),
+        headlines=FINDINGS,
+        not_judged=VERDICT_WORDS[None],
+        quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
+        twice=paper_facts()["twice"] if claims else (),
+        sections={name: exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs},
+        exhibits=EXHIBITS,
+        compared=[row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE)],
+        foreign=sorted({row["verdict"].partition(NOT_COMPARABLE)[2] for row in numbers} - {""}),
         expected=EXPECTED_CAPTURE_RATE,
         robust="rep_sensitivity" in outputs,
-        flips=flips,
-        flips_by_choice=Counter(row["choice"] for row in flips),
-        choices=list(dict.fromkeys(row["choice"] for row in choices)),
-        ablation=ablation,
-        notes=[row["note"] for row in notes],
-        number=format_value,
-        short=format_3dp,
         mark=CHANCE_MARK,
-        tokens=Markup(tokens),  # noqa: S704  escaped in lib.paper.response_views
+        tokens=Markup("".join(outputs.get("rep_tokens", {}).get("text/html", ""))),  # noqa: S704  escaped in lib.paper
     )
-    return show_hidden(shown)
+    return show_hidden(page)
+
+
+def sha256_base64(script: str) -> str:
+    """Return the checksum of the page's script; its content security policy allows no other script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def group_by_pair(overview: list[dict]) -> list[list[dict]]:
@@ -91,26 +84,21 @@ def group_by_pair(overview: list[dict]) -> list[list[dict]]:
     return [list(rows) for _, rows in groupby(overview, lambda row: (row["model"], row["dataset"]))]
 
 
-def summarize(pairs: list[list[dict]]) -> dict[str, Any]:
+def summarize(overview: list[dict]) -> dict[str, Any]:
     """Return what the first sentence says: models, datasets, numbers of questions, and on how many pairs what holds."""
-    by_score = [{row["score"]: row for row in rows} for rows in pairs]
-    seq, ans, isotonic, constant = (
-        [scores.get(name, {"value": None}) for scores in by_score] for name in HEADLINE.values()
-    )
-
-    def count_lower(these: list[dict], those: list[dict]) -> int:
-        values = [(one["value"], other["value"]) for one, other in zip(these, those, strict=True)]
-        return sum(None not in pair and pair[0] < pair[1] for pair in values)
-
-    rows = sorted({max(row["n"] for row in rows) for rows in pairs})
+    frame = pd.DataFrame(overview, columns=["model", "dataset", "score", "n", "value", "calibrated"])
+    names = list(HEADLINE.values())
+    values = frame.pivot(index=["model", "dataset"], columns="score", values="value").reindex(columns=names)
+    seq, ans, isotonic, constant = (values[name].astype(float) for name in names)
+    sizes = frame.groupby(["model", "dataset"]).n.max()
     return {
-        "models": list(dict.fromkeys(rows[0]["model"] for rows in pairs)),
-        "datasets": list(dict.fromkeys(rows[0]["dataset"] for rows in pairs)),
-        "rows": " to ".join(f"{n:,}" for n in dict.fromkeys([*rows[:1], *rows[-1:]])),
-        "seq": count_lower(seq, ans),
-        "isotonic": count_lower(isotonic, ans),
-        "chance": sum(bool(one.get("calibrated")) for one in isotonic),
-        "constant": count_lower(constant, isotonic),
+        "models": list(frame.model.unique()),
+        "datasets": list(frame.dataset.unique()),
+        "rows": " to ".join(f"{n:,}" for n in sorted({sizes.min(), sizes.max()})),
+        "seq": (seq < ans).sum(),
+        "isotonic": (isotonic < ans).sum(),
+        "chance": ((frame.score == names[2]) & (frame.calibrated == True)).sum(),  # noqa: E712  it may be None
+        "constant": (constant < isotonic).sum(),
     }
 
 
@@ -127,40 +115,24 @@ def write_report(exported: Path, path: Path) -> None:
     write_atomically(path, lambda scratch: scratch.write_text(page, encoding="utf-8"))
 
 
-def script_digest(template: str) -> str:
-    """Return the checksum of the page's script; its content security policy allows no other script."""
-    (script,) = SCRIPT.findall(template)
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
+    """Return the claims by group, the paper's boxed findings first.
 
-
-def count_verdicts(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
-    """Count by side how many hold, do not hold and cannot be judged."""
-    return {side: Counter(row[side] for row in findings) for side in sides}
-
-
-def group_claims(claims: list[dict], sides: list[str], sections: Mapping[str, dict]) -> list[dict[str, Any]]:
-    """Group the claims, the paper's boxed findings first, each with its tables and figures.
-
-    A group counts how many claims hold. `differ` are those with different verdicts in the paper and in the run; without
-    a run, those that do not hold in the paper.
+    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run, whether it does not
+    hold in the paper.
     """
-    groups = []
-    for name in dict.fromkeys([*FINDINGS, *(claim["group"] for claim in claims)]):
-        if rows := [claim for claim in claims if claim["group"] == name]:
-            judged = [{row[side] for side in sides} - {VERDICT_WORDS[None]} for row in rows]
-            open_ = [len(words) > 1 or (len(sides) == 1 and VERDICT_WORDS[False] in words) for words in judged]
-            group = {"name": name, "id": re.sub(r"\W", "_", name.lower()), "headline": FINDINGS.get(name, "")}
-            group["differ"] = [row for row, apart in zip(rows, open_, strict=True) if apart]
-            group["alike"] = [row for row, apart in zip(rows, open_, strict=True) if not apart]
-            group["exhibits"] = [sections[place] for place in EXHIBITS.get(name, ()) if place in sections]
-            groups.append(group | {"counts": count_verdicts(rows, sides)})
-    return groups
+    groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
+    for claim in claims:
+        judged = {claim[side] for side in sides} - {VERDICT_WORDS[None]}
+        differs = len(judged) > 1 or sides == ["paper"] and judged == {VERDICT_WORDS[False]}
+        groups.setdefault(claim["group"], []).append(claim | {"differs": differs})
+    return {name: rows for name, rows in groups.items() if rows}
 
 
 def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
     """Return one figure, or one table whose cells link to their numbers next to the paper's."""
     short, long = CAPTIONS[name]
-    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": [], "marked": False}
+    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
     if "image/png" in data:
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:
@@ -188,12 +160,3 @@ def link_numbers(name: str, table: str, rows: list[dict]) -> str:
         return f'<a href="#{target}">{text}</a>'
 
     return NUMBER.sub(link, table)
-
-
-def format_value(value: Any) -> str:
-    """Format a value: three decimals, yes or no, an empty string for None."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)

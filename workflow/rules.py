@@ -66,6 +66,7 @@ class Notebook:
 RATE = (  # the code of lib/score that chooses the dropout rate
     "lib/score/interpretation.py",
     "lib/score/confidence.py",
+    "lib/score/evaluation.py",
     "lib/score/metrics.py",
     "lib/score/estimators.py:c_bald",
 )

@@ -21,7 +21,7 @@ from pathlib import Path
 from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, downloads, finding, fresh, hub, machine, slurm
+from workflow import check, cli, finding, fresh, hub, machine, slurm
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
@@ -72,7 +72,7 @@ def execute_command(args: Namespace) -> int:
     if args.verb == "check":
         return check.main(run)
     if args.verb in ("requests", "ask"):
-        return import_module(f"workflow.{args.verb}").main(run, args)  # slow to import, and other verbs do not need it
+        return import_module("workflow.ask").main(run, args)  # slow to import, and other verbs do not need it
     if (code := make(args, run)) or args.dry_run:
         return code
     for line in finding.summary_lines(run, args.finding) if args.finding else ():
@@ -88,7 +88,7 @@ def list_jobs(run: Run, force: list[str]) -> int:
     """Print the jobs that a start would do; do and move nothing."""
     with suppress(UserError):  # a start would report it
         hub.pin_revisions(run)
-    verdicts = fresh.judge_all(run, fresh.reject(run, set(force)))
+    verdicts = fresh.judge_all(fresh.force(run, force))
     todo = [verdict.job for verdict in verdicts if verdict.needs_run]
     for job in todo:
         say(job.title)
@@ -105,8 +105,8 @@ def make(args: Namespace, run: Run) -> int:
         return list_jobs(run, args.force)
     with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
-        rejected = fresh.reject(run, set(args.force))
-        verdicts = fresh.judge_all(run, rejected)
+        run = fresh.force(run, args.force)
+        verdicts = fresh.judge_all(run)
         todo = [verdict for verdict in verdicts if verdict.needs_run]
         jobs = [verdict.job for verdict in todo]
         if models_of(jobs):
@@ -117,7 +117,7 @@ def make(args: Namespace, run: Run) -> int:
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
-        fresh.settle(run, verdicts, rejected)  # changes files: every check of the user's input is above
+        fresh.settle(run, verdicts)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
         run = check.with_small(run, models_of(jobs))
         board = Board(run.job(job.name) for job in jobs)
@@ -162,10 +162,10 @@ def models_of(jobs: list[Job]) -> list[str]:
 def prepare_models(run: Run, jobs: list[Job]) -> None:
     """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
     models = models_of(jobs)
-    waiting = [name for name in models if downloads.is_elsewhere(params.load_model_config(name))]
+    waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
     check.refuse_unusable(run, [name for name in models if name not in waiting])
-    downloads.install_vllm(run, jobs)
-    downloads.fetch(models)
+    machine.install_vllm(run, jobs)
+    hub.fetch(models)
     check.refuse_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
 
 

@@ -109,7 +109,7 @@ def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     taken = {}
     for job in jobs:
         starts = [event for event in read_events(job) if event["event"] == "start"]
-        if job.name in running and starts and starts[-1]["key"] == keys.record_key(keys.key_parts(job)):
+        if job.name in running and starts and starts[-1]["key"] == keys.digest_of(keys.key_parts(job)):
             taken[job.name] = running[job.name]
     cancel(run, [number for number in queue if number not in taken.values()])
     return taken

@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
         text = str(problem) if isinstance(problem, UserError) else describe_system_error(problem)
         tell("fail", text=f"{job.title}: {text}", code=1)
         return 1
-    tell("start", key=keys.record_key(parts))
+    tell("start", key=keys.digest_of(parts))
     with tempfile.TemporaryDirectory(dir=short_tempdir()) as scratch:
         return notebook.run_job(job, parts, Path(scratch), tell)
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib import params
 from lib.analysis.run_results import Signals, calibration_frames, load_signals, raw_frames
-from lib.paper.report_contents import alternative_choices, change_choice
+from lib.paper.verdicts import alternative_choices, change_choice
 from lib.params import EvaluationChoices
 from lib.paths import UserError
 

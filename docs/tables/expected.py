@@ -12,7 +12,7 @@ from docs.tables.small_models import results as of_small  # noqa: E402
 from lib.analysis.run_results import load_signals  # noqa: E402
 from lib.paper.verdicts import CLAIMS, FINDINGS  # noqa: E402
 from lib.params import EvaluationChoices, load_profile  # noqa: E402
-from lib.score import metrics  # noqa: E402
+from lib.score import evaluation  # noqa: E402
 from workflow.pipeline import Run  # noqa: E402
 
 PAGE = ROOT / "ARTIFACT-APPENDIX.md"
@@ -33,7 +33,7 @@ def jobs(profile: str, run: str) -> int:
 def demo_errors(model: str, dataset: str) -> dict[str, str]:
     """The ECE of each estimator on a pair of the demo."""
     scores = load_signals("replay", [model], [dataset], EvaluationChoices(), ("verification",)).confidence
-    results = metrics.evaluate(scores, names=["ece"])
+    results = evaluation.evaluate(scores, names=["ece"])
     return {row.estimator: f"{row.value:.3f}".lstrip("0") for row in results.itertuples() if row.metric == "ece"}
 
 

@@ -144,12 +144,12 @@ def sentence_of_finding_3(outputs: Outputs) -> str:
 
 
 def sentence_of_finding_4(outputs: Outputs) -> str:
-    overview = group_by_pair(outputs["rep_overview"]["application/json"])
+    overview = outputs["rep_overview"]["application/json"]
     said = summarize(overview)
     raw = values(outputs, "tab_calibration_transfer_full", "ece")
     moved = [(value, raw[model, dataset, ""]) for (model, dataset, variant), value in raw.items()
              if variant.startswith("isotonic") and (model, dataset) != tuple(variant.split(" ")[1:])]  # fmt: skip
-    own = {(row["model"], row["dataset"]) for rows in overview for row in rows}
+    own = {(row["model"], row["dataset"]) for row in overview}
     lower = sum(value < before for value, before in moved)
     return (f"Isotonic regression lowers the ECE of Ans Avg on {said['isotonic']} of {len(own)} pairs; a constant has "
             f"a still lower one on {said['constant']}. From another model or dataset it still lowers it in {lower} of "
@@ -207,8 +207,9 @@ def shown_names(here: Outputs) -> list[str]:
 
 def answer(here: Outputs) -> list[str]:
     """The first figure, the sentence above it and its table."""
-    pairs = group_by_pair(here["rep_overview"]["application/json"])
-    said, count = summarize(pairs), len(pairs)
+    overview = here["rep_overview"]["application/json"]
+    pairs, said = group_by_pair(overview), summarize(overview)
+    count = len(pairs)
     scores = [row["score"] for row in pairs[0]]
     lines = [["pair", "accuracy", *(f"ECE {score}" for score in scores), "ECE, chance mean, isotonic"]]
     lines.append(["---", *["---:"] * (len(lines[0]) - 1)])

@@ -18,7 +18,7 @@ from lib.analysis.multi_pass_statistics import split_half_reliability  # noqa: E
 from lib.analysis.run_results import Signals, load_signals  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.score import bootstrap, metrics, prompt_ablation, proper_scores  # noqa: E402
+from lib.score import evaluation, metrics, prompt_ablation  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 
@@ -68,26 +68,26 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
     for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():
         found["Ans Avg, mean on wrong answers"][pair] = three(value)
-    measured = metrics.evaluate(scores, CHOICES.bins)
+    measured = evaluation.evaluate(scores, CHOICES.bins)
     measured = measured.set_index(["metric", "estimator", "model", "dataset"]).value.sort_index()
     for metric in ("ece", "auroc"):
         for name, label in ECE.items():
             for pair, value in measured[metric, name].items():
                 found[f"{metric.upper()} {label}"][pair] = three(value)
     passes = rows_at_selected_rate(signals().dropout, CHOICES)
-    passed = metrics.evaluate(confidence_frame(responses, None, passes, CHOICES, ["c_bald"]), CHOICES.bins)
+    passed = evaluation.evaluate(confidence_frame(responses, None, passes, CHOICES, ["c_bald"]), CHOICES.bins)
     for row in passed[passed.metric.isin(["ece", "auroc"])].itertuples():
         pair = row.model, row.dataset
         found["questions with passes with dropout"][pair] = str(row.n)
         found[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
     for pair, (confidence, correct, constant) in calibrated().items():
         constants = np.full(len(correct), constant)
-        after = proper_scores.proper_measures(confidence, correct)
+        after = {name: metrics.measure(name, confidence, correct) for name in ("ece", "auroc", "brier")}
         after["skill"] = 1 - after["brier"] / metrics.brier(constants, correct)
         found[CONSTANT][pair] = three(metrics.ece(constants, correct))
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
-        chance = bootstrap.draw_chance_errors(confidence, CHOICES.bins, SMALL.resamples, SMALL.seed)
+        chance = evaluation.draw_chance_errors(confidence, CHOICES.bins, SMALL.resamples, SMALL.seed)
         found[CHANCE][pair] = three(chance.mean())
         for what, (low, high) in against_the_constant(confidence, correct, constant).items():
             if not np.isnan(low):  # a resample without a right answer has no AUROC
@@ -115,23 +115,22 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
     the calibration rows teach."""
     return {
         pair: (
-            Isotonic().fit(calibration.confidence, calibration.correct).predict(evaluation.confidence),
-            evaluation.correct,
-            proper_scores.base_rate(calibration.correct),
+            Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
+            new.correct,
+            evaluation.base_rate(old.correct),
         )
-        for pair, (calibration, evaluation) in signals().sets.items()
+        for pair, (old, new) in signals().sets.items()
     }
 
 
 def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: float) -> dict[str, np.ndarray]:
     """Ends of 95% intervals, over the resamples that tables use, of what calibrated scores have before the constant."""
-    scores = np.column_stack([confidence, np.full(len(correct), constant)])
-    asked = CHOICES.bins, SMALL.resamples, SMALL.seed
-    resampled = bootstrap.resample_metrics(scores, correct, *asked)
-    ece, brier = resampled["ece"].T, resampled["brier"].T
-    counts = bootstrap.draw_resample_counts(len(correct), SMALL.resamples, SMALL.seed)
-    aurocs = np.concatenate([metrics.auroc(confidence, correct, block) for block in counts])
-    values = {ISOTONIC["auroc"]: aurocs, ISOTONIC["skill"]: 1 - brier[0] / brier[1], DIFFERENCE: ece[0] - ece[1]}
+    both, asked = (confidence, np.full(len(correct), constant)), (CHOICES.bins, SMALL.resamples, SMALL.seed)
+    ece, brier, auroc = (
+        [evaluation.resample_metric(name, scores, correct, *asked) for scores in both]
+        for name in ("ece", "brier", "auroc")
+    )
+    values = {ISOTONIC["auroc"]: auroc[0], ISOTONIC["skill"]: 1 - brier[0] / brier[1], DIFFERENCE: ece[0] - ece[1]}
     return {what: np.percentile(some, [2.5, 97.5]) for what, some in values.items()}
 
 

@@ -13,7 +13,8 @@ from lib.analysis.token_statistics import mean_with_interval
 from lib.params import EvaluationChoices
 from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds, scale_bald
 from lib.score.estimators import c_bald, p_true
-from lib.score.metrics import auroc, evaluate
+from lib.score.evaluation import evaluate
+from lib.score.metrics import auroc
 from lib.store import KEYS, PAIR
 
 BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies

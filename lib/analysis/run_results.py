@@ -15,11 +15,10 @@ from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
 from lib.calibrate.fitting import DataByPair, calibrate, calibration_data
 from lib.params import EvaluationChoices
-from lib.score.bootstrap import RESAMPLED
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
+from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
 from lib.score.interpretation import interpret_responses
-from lib.score.metrics import ablate_bins, evaluate
 from lib.score.prompt_ablation import summarize_arms
 from lib.store import KEYS, PAIR
 

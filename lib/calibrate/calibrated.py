@@ -16,8 +16,8 @@ from lib.generate.response_files import parse_response
 from lib.params import EvaluationChoices
 from lib.paths import SHIPPED, UserError, nearest
 from lib.score.estimators import ESTIMATORS
-from lib.score.interpretation import select_sequence_tokens
-from lib.tasks.answers import answer_span, locate_answer
+from lib.score.interpretation import interpret_row
+from lib.tasks.answers import locate_answer
 
 CALIBRATORS = SHIPPED.parent / "calibrators"
 
@@ -52,21 +52,18 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     if not path.exists():
         raise UserError(f"there is no calibrator '{calibrator}'; {nearest(str(calibrator), shipped)}")
     record = read_calibrator_record(path)
-    body = response.model_dump() if hasattr(response, "model_dump") else response
-    body = json.loads(body) if isinstance(body, str | bytes) else body
-    line = json.dumps({"custom_id": "the response", "response": {"body": body}}, default=str)
-    found = parse_response(line.encode(), "the response", 1)
-    estimator = ESTIMATORS.get(record["estimator"])
-    if found is None or not found.pieces:
+    body = json.loads(response) if isinstance(response, str | bytes) else response
+    line = json.dumps({"custom_id": "", "response": {"body": body}}, default=lambda one: one.model_dump())
+    found = parse_response(line.encode(), "the response")
+    if not found.pieces:
         raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
-    if estimator is None or estimator.needs not in ("response", "answer") or record["input"] != "confidence":
-        raise UserError(
-            f"{path.name} does not calibrate a score of a response's tokens; choose an isotonic one of these"
-        )
     logprobs = np.minimum(found.logprobs, 0.0)
     places = locate_answer(found.pieces[: len(logprobs) - found.ended], found.thought)
-    row = SimpleNamespace(**places, token_logprobs=logprobs, eos=found.ended)
-    tokens = select_sequence_tokens(row, logprobs, EvaluationChoices())
-    raw = estimator.function(logprobs[slice(*answer_span(row))] if estimator.needs == "answer" else tokens)
+    row = SimpleNamespace(**places, token_logprobs=logprobs, eos=found.ended, reference="")
+    _, _, *signals, _ = interpret_row(row, EvaluationChoices())
+    estimator, signal = ESTIMATORS.get(record["estimator"]), dict(zip(("response", "answer"), signals, strict=True))
+    if estimator is None or estimator.needs not in signal or record["input"] != "confidence":
+        raise UserError(f"{path.name} does not calibrate a score of a response's tokens: choose one of Seq Avg")
+    raw = estimator.function(signal[estimator.needs])
     told = {name: value for name, value in record.items() if name not in ("attributes", "sha256", "input")}
     return CalibratedScore(raw, float(load_calibrator(path).predict(np.array([raw]))[0]), told)

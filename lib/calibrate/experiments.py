@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import CalibrationData, DataByPair, Fit, ScoredSplit
 from lib.params import Subsampling
-from lib.score.metrics import METRICS, ece, reliability_diagram
+from lib.score.metrics import ece, measure, reliability_diagram
 from lib.store import PAIR
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
@@ -193,8 +193,8 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
     rows: list[tuple] = []
     for target, (_, new) in sets.items():
         for key, scores in scores_by_source(new, fits).items():
-            values = {name: METRICS[name](scores, new.correct, n_bins) for name in ("ece", "mce", "brier")}
-            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence, new.correct, n_bins)
+            values = {name: measure(name, scores, new.correct, n_bins) for name in ("ece", "mce", "brier")}
+            values["delta_ece"] = values["ece"] - ece(new.confidence, new.correct, n_bins)
             rows += [(*target, *key, metric, value, len(scores)) for metric, value in values.items()]
     return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
 

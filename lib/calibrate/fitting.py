@@ -17,8 +17,8 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
 from lib.files import parse_json, read_bytes, write_atomically
 from lib.paths import UserError, check_choice, first_line, relative_path
-from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ans_avg
+from lib.score.evaluation import RESULT_KEYS
 from lib.store import KEYS, PAIR
 
 SPLITS = ("calibration", "evaluation")

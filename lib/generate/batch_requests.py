@@ -9,13 +9,14 @@ them as `.responses.jsonl`.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lib.files import parse_json, read_bytes, write_atomically
 from lib.generate.imported_responses import ImportedResponses
+from lib.generate.response_files import LISTED
 from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.paths import UserError, relative_path
@@ -25,91 +26,85 @@ from lib.tasks.answers import answer_start_char
 from lib.tasks.datasets import Example
 
 VERIFICATIONS = ("verify", "in_situ")  # the forms of P(True), as files and custom_ids name them
-LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
-PROBES = ("with the query#in_situ", "without the query#in_situ")  # whose prompts tell the tokens of the query
+PROBES = ("with the query", "without the query")  # whose prompts tell the tokens of the query
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}  # vLLM, SGLang; llama.cpp does so itself
 BatchRequest = dict[str, Any]
 
 
-def served_file(spec: Model, dataset: str, kind: str, form: str = "") -> Path:
-    """Return the file of a dataset's `requests` or `responses`; `form`: one of VERIFICATIONS."""
+def served_files(spec: Model, dataset: str, form: str = "") -> tuple[Path, Path]:
+    """Return the files of a dataset's requests and responses; `form`: one of VERIFICATIONS."""
     responses = spec.responses_to(dataset)
     if responses is None:
         raise UserError(f"'{spec.label}' names no `responses`: set the folder for requests and answers in its file")
-    if kind == "responses" and not form:
-        return responses
-    return responses.parent / ".".join(filter(None, (dataset, form, kind, "jsonl")))
+    stem = responses.parent / (f"{dataset}.{form}" if form else dataset)
+    return Path(f"{stem}.requests.jsonl"), Path(f"{stem}.responses.jsonl") if form else responses
 
 
-def make_request(custom_id: str, body: BatchRequest, **more: Any) -> BatchRequest:
-    return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": body, **more}
+def make_request(custom_id: str, body: BatchRequest) -> BatchRequest:
+    return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": body}
 
 
 def question_requests(
-    spec: Model, model_name: str, names: tuple[str, str], examples: Iterable[Example], settings: Generation
-) -> Iterator[BatchRequest]:
-    """Yield the request for each question. `names`: of model and dataset, the keys of its seed."""
+    spec: Model, model_name: str, names: tuple[str, str], examples: Sequence[Example], settings: Generation
+) -> list[BatchRequest]:
+    """Return the request for each question. `names`: of model and dataset, the keys of its seed."""
     template = {"enable_thinking": spec.thinking} | ({"date_string": spec.date_string} if spec.date_string else {})
-    decoding = {name: getattr(spec, name) for name in ("temperature", "top_p", "top_k", "min_p")}
-    for example in examples:
-        seed = stream_seed(settings.seed, *names, example.example_id) % 2**31  # llama.cpp takes 32 bits
-        body = {
-            "model": model_name,
-            "messages": prompts.question_messages(example.question, spec.system_prompt, settings.demonstration),
-            "max_tokens": spec.max_new_tokens or settings.max_new_tokens,
-            **decoding,
-            "seed": seed,
-            "logprobs": True,
-            "top_logprobs": LISTED,
-            "chat_template_kwargs": template,
-        }
-        yield make_request(example.example_id, body)
+    shared = {
+        "model": model_name,
+        "max_tokens": spec.max_new_tokens or settings.max_new_tokens,
+        **spec.model_dump(include={"temperature", "top_p", "top_k", "min_p"}),
+        "logprobs": True,
+        "top_logprobs": LISTED,
+        "chat_template_kwargs": template,
+    }
+    requests = []
+    for name, _, question, _ in examples:
+        messages = prompts.question_messages(question, spec.system_prompt, settings.demonstration)
+        seed = stream_seed(settings.seed, *names, name) % 2**31  # llama.cpp takes 32 bits
+        requests.append(make_request(name, shared | {"messages": messages, "seed": seed}))
+    return requests
 
 
 def verification_requests(
     imported: ImportedResponses, asked: Mapping[str, BatchRequest]
 ) -> dict[str, list[BatchRequest]]:
-    """Return the requests of both forms of P(True), for every question that has a response.
+    """Return the requests for both forms of P(True) of every response; `asked`: those for the questions, by example_id.
 
-    Parameters
-    ----------
-    imported : the responses
-    asked : the request of each question, by example_id
+    The standard prompt asks a model that thinks to answer at once. In situ, templates drop the thinking from an
+    assistant's message. So a model that thinks is asked by text: `ask` puts the server's own rendering of `template`
+    before the prompt.
     """
     spec, standard, in_situ = imported.spec, [], []
-    for example in imported.examples:
-        response, first = imported.responses[example.example_id], asked[example.example_id]["body"]
-        if not response.empty:
-            name, answered = example.example_id, response.text
-            proposed = answered[answer_start_char(answered, spec.thinking) :].strip()
-            messages = prompts.verification_messages(example.question, proposed, spec.system_prompt)
-            standard.append(make_request(f"{name}#verify", one_token(first, messages, spec.thinking)))
-            in_situ.append(in_situ_request(f"{name}#in_situ", first, answered + prompts.QUERY, spec.thinking))
+    for name, _, question, _ in imported.examples:
+        response, text = imported.responses[name], imported.responses[name].text
+        if response.empty or name not in asked:
+            continue
+        first = asked[name]["body"]
+        template = first.get("chat_template_kwargs", {})
+        proposed = text[answer_start_char(text, spec.thinking) :].strip()
+        verifying = prompts.verification_messages(question, proposed, spec.system_prompt)
+        at_once = template | {"enable_thinking": False}
+        standard.append(one_token(f"{name}#verify", first, messages=verifying, chat_template_kwargs=at_once))
+        if spec.thinking:
+            request = one_token(f"{name}#in_situ", first, prompt=text + prompts.QUERY, logprobs=LISTED)
+            before = {"messages": first["messages"], "chat_template_kwargs": template}
+            in_situ.append(request | {"url": COMPLETION, "template": before})
+        else:
+            own = [*first["messages"], {"role": "assistant", "content": text + prompts.QUERY}]
+            continued = CONTINUE | {"chat_template_kwargs": template}
+            in_situ.append(one_token(f"{name}#in_situ", first, messages=own, **continued))
     for name, query in zip(PROBES, (prompts.QUERY, ""), strict=True):
-        in_situ.append(make_request(name, one_token(first, prompts.chat_messages(f"#### 7{query}", False), False)))
+        in_situ.append(
+            one_token(f"{name}#in_situ", first, messages=prompts.chat_messages(f"#### 7{query}", system=False))
+        )
     return {"verify": standard, "in_situ": in_situ}
 
 
-def one_token(first: BatchRequest, messages: prompts.Messages, thinking: bool) -> BatchRequest:
-    """Return the body that asks for the next token alone; a model that thinks is asked to answer at once."""
-    asked = {"model": first["model"], "messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
-    template = first["chat_template_kwargs"] | ({"enable_thinking": False} if thinking else {})
-    return asked | {"top_logprobs": LISTED, "chat_template_kwargs": template}
-
-
-def in_situ_request(name: str, first: BatchRequest, answered: str, thinking: bool) -> BatchRequest:
-    """Return the request for the token after a response and the query.
-
-    Templates drop the thinking from an assistant's message. A thinking model is therefore asked by text: `ask` puts
-    the server's own rendering of `template` before the prompt.
-    """
-    if not thinking:
-        messages = [*first["messages"], {"role": "assistant", "content": answered}]
-        return make_request(name, one_token(first, messages, False) | CONTINUE)
-    template = {key: first[key] for key in ("messages", "chat_template_kwargs")}
-    body = {"model": first["model"], "prompt": answered, "max_tokens": 1, "temperature": 0.0, "logprobs": LISTED}
-    return make_request(name, body, template=template) | {"url": COMPLETION}
+def one_token(custom_id: str, first: BatchRequest, **asked: Any) -> BatchRequest:
+    """Return the request for the next token alone. `first`: the request for a question; `asked`: what comes before."""
+    body = {"model": first["model"], "max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": LISTED}
+    return make_request(custom_id, body | asked)
 
 
 # ---- files
@@ -125,14 +120,18 @@ def read_requests(path: Path) -> dict[str, BatchRequest]:
         raise UserError(f"{where} has a line that is no request: remove the file and write it again") from None
 
 
-def write_requests(path: Path, requests: Iterable[BatchRequest], answers: Path) -> None:
-    """Write a file of requests. Raise UserError if `answers` are there to a question that was asked otherwise."""
-    asked = {request["custom_id"]: request for request in requests}
-    before = read_requests(path) if path.exists() and answers.exists() else {}
-    for name in asked.keys() & before.keys():
-        new, old = asked[name]["body"], before[name]["body"]
+def check_answered(requests: Sequence[BatchRequest], path: Path, answers: Path) -> None:
+    """Raise UserError if the file `answers` is there, and its requests in the file `path` are other than these."""
+    sent = read_requests(path) if path.exists() and answers.exists() else {}
+    for request in requests:
+        new, old = request["body"], sent.get(request["custom_id"], request)["body"]
         if changed := [key for key in new.keys() & old.keys() if new[key] != old[key] and key != "model"]:
-            where = relative_path(answers)
-            raise UserError(f"{where} answers requests with another '{min(changed)}': move it away to ask again")
-    text = "".join(json.dumps(request, ensure_ascii=False) + "\n" for request in asked.values())
+            about = f"'{request['custom_id']}' with another '{min(changed)}'"
+            raise UserError(f"{relative_path(answers)} answers {about}: move it away to ask again")
+
+
+def write_requests(path: Path, requests: Sequence[BatchRequest], answers: Path) -> None:
+    """Write a file of requests. Raise UserError if `answers` are there to a question that was asked otherwise."""
+    check_answered(requests, path, answers)
+    text = "".join(json.dumps(request, ensure_ascii=False) + "\n" for request in requests)
     write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))

@@ -6,6 +6,7 @@ They come from the Hugging Face Hub, a local folder or a GGUF file (lib.generate
 import json
 import math
 import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,8 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         if on_gpu:  # without a copy in the host's memory
             options["device_map"] = "auto" if spec.gpus == "all" else "cuda"
         model = load_network(source, **named, **options).eval()
+        if not on_gpu and dtype == torch.float32:
+            multiply_with_onednn(model)
         eos, _ = read_end_tokens(model, tokenizer, local_folder(spec))
     facts = describe_model(model, tokenizer, spec, dtype)
     if on_gpu:
@@ -132,6 +135,25 @@ def loading_dtype(spec: Model, network: Any) -> torch.dtype:
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
     return torch.bfloat16 if runs_on_gpu(network) else torch.float32
+
+
+class OneDnnLinear(torch.nn.Linear):
+    """A linear layer computed by oneDNN, as compiled networks do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+
+
+def multiply_with_onednn(network: Any) -> None:
+    """Let oneDNN compute the linear layers of a float32 network on an x86 processor.
+
+    PyTorch leaves them to MKL, which uses half the width of the processors of other makers: on an AMD EPYC with
+    AVX-512 it takes 2.3 times as long. The numbers differ in the last digits.
+    """
+    if platform.machine() == "x86_64" and torch.backends.mkldnn.is_available():
+        for layer in network.modules():
+            if type(layer) is torch.nn.Linear:
+                layer.__class__ = OneDnnLinear
 
 
 # ---- logits and texts

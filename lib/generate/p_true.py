@@ -25,7 +25,7 @@ from lib.tasks import answers, prompts
 
 OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
-IN_SITU_COLUMNS = [*(column.name for column in stored_columns.IN_SITU_FIELDS), "in_situ_seconds"]  # that 01 measures
+IN_SITU_COLUMNS = [*stored_columns.SCHEMAS["in_situ"].names[len(store.KEYS) :], "in_situ_seconds"]  # that 01 measures
 OptionLogits = dict[str, Any]  # logits of the spellings, and logz; seconds where they are measured
 
 # ---- the options

@@ -8,7 +8,7 @@ because half of a response would silently have another answer or confidence.
 import codecs
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +34,8 @@ ENDINGS = {
 }
 # other fields that may not be ignored
 OTHERS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason", "token_logprobs"]
+VERDICTS = ("#verify", "#in_situ")  # ends of custom_ids: requests for one token, in both forms of P(True)
+LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
@@ -50,41 +52,49 @@ class Response:
     token_ids: list[int] = field(default_factory=list)  # with the end token, if any
     pieces: list[str] = field(default_factory=list)  # (n,) the text that each logged token adds
     logprobs: list[float] = field(default_factory=list)  # (n,) their log-probabilities, nats
+    listed: dict[str, float] = field(default_factory=dict)  # of a verdict, the most probable tokens' texts, nats
     ended: bool = False  # whether the last piece is an end token
     thought: bool = False  # whether it begins with thinking, as far as the line tells
     finish_reason: str = "stop"  # or length
     remarks: list[str] = field(default_factory=list)  # what is unusual about it, as said of several
     prompt_tokens: int = 0  # as the server counted them; 0 where it does not tell
+    cached_tokens: int | None = None  # of these, from the server's cache; None where it does not tell
 
     @property
     def empty(self) -> bool:
         return not (self.text or self.token_ids or self.pieces)
 
 
-def read_response_file(path: Path, dataset: str, parse: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Return the responses of a file to the questions of a dataset, by example_id; `parse`: as `parse_response`.
+def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
+    """Return the responses of a file to the questions of a dataset, by example_id.
 
     Raise UserError, with the line number, for a line that cannot be read whole and for a question with two responses.
     An empty response, as of a failed request, may be repeated on another line.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Response] = {}
     name = relative_path(path)
     for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
-        response = (parse or parse_response)(data, name, number, dataset) if data.strip() else None
-        if response and (response.example_id not in found or found[response.example_id].empty):
-            found[response.example_id] = response
-        elif response and not response.empty:
-            raise UserError(f"{name}, line {number}: '{response.example_id}' has been answered before")
+        line = parse_line(data, name, number) if data.strip() else None
+        if line and line.dataset in (None, dataset):
+            response = build_response(line, where := f"{name}, line {number}")
+            if response.example_id not in found or found[response.example_id].empty:
+                found[response.example_id] = response
+            elif not response.empty:
+                raise UserError(f"{where}: '{response.example_id}' has been answered before")
     return found
 
 
-def parse_response(data: bytes, file: str, number: int, dataset: str = "") -> Response | None:
-    """Return the response of a line, or None if the line is of another dataset."""
+def parse_response(data: bytes, file: str, number: int = 1) -> Response:
+    """Return the response of a line, such as the answer of a server."""
+    return build_response(parse_line(data, file, number), f"{file}, line {number}")
+
+
+def parse_line(data: bytes, file: str, number: int) -> "ResponseLine":
+    """Return the fields of a line, of either form."""
     where, raw = f"{file}, line {number}", parse_json(data, file, number)
     if not isinstance(raw, dict):
         raise UserError(f'{where} must be an object: {{"example_id": ..., "text": ...}}')
-    line = validate(ResponseLine, unwrap_batch(raw, where) if "custom_id" in raw else drop_other_fields(raw), where)
-    return build_response(line, where) if line.dataset in (None, dataset) else None
+    return validate(ResponseLine, unwrap_batch(raw, where) if "custom_id" in raw else drop_other_fields(raw), where)
 
 
 # ---- the fields of a line
@@ -102,21 +112,16 @@ class LoggedToken(Strict):
     bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # where there are some, they count
 
 
-class LoggedTokens(Strict):
-    """`logprobs` of a chat completion. The thinking stands apart where a server's parser took it out of the text."""
+def sort_tokens(value: Any) -> Any:
+    """Return `logprobs` by what they are of: the `content`, or the `reasoning` that a server's parser took out of it.
 
-    content: list[LoggedToken] | None = None
-    reasoning: list[LoggedToken] | None = None
-    refusal: Any = None
-
-
-def wrap_tokens(value: Any) -> Any:
-    """Return `logprobs` as chat completions wrap them. Raise ValueError for other forms."""
+    Raise ValueError for other forms than that of chat completions, and its list alone.
+    """
     given = value if isinstance(value, dict) else {"content": value}
     parts = {name.removesuffix("_content"): part for name, part in given.items() if part is not None}
     entries = [entry for part in parts.values() for entry in (part if isinstance(part, list) else [part])]
     whole = all(isinstance(entry, dict) and {"token", "logprob"} <= entry.keys() for entry in entries)
-    if not whole or parts.keys() - LoggedTokens.model_fields.keys():
+    if not whole or parts.keys() - {"content", "reasoning", "refusal"}:
         raise ValueError('is no list [{"token": ..., "logprob": ...}, ...]: ask /v1/chat/completions, which has it')
     return parts
 
@@ -138,9 +143,12 @@ class ResponseLine(Strict):
     text: Whole | None = None
     reasoning_content: Whole | None = None
     token_ids: list[int] | None = None
-    logprobs: Annotated[LoggedTokens, BeforeValidator(wrap_tokens)] = LoggedTokens()
+    logprobs: Annotated[dict[str, list[LoggedToken]], BeforeValidator(sort_tokens)] = {}
     finish_reason: Annotated[str, BeforeValidator(name_ending)] = "stop"
-    prompt_size: int = 0  # tokens of the prompt, in a batch
+    # of a batch line
+    prompt_size: int = 0  # tokens of the prompt
+    cached_size: int | None = None  # of these, from the server's cache
+    listed: list[LoggedToken] = []  # of a verdict, the most probable tokens
 
 
 def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +161,10 @@ def drop_other_fields(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a batch line in our own form. A failed request gives no response."""
+    """Return a batch line in our own form. A failed request gives no response.
+
+    In a verdict, the token alone counts: llama.cpp also repeats the message that it continued.
+    """
     line = {"example_id": raw["custom_id"]}
     try:
         answer = {} if raw.get("error") else raw["response"] or {}
@@ -161,13 +172,25 @@ def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
         if not body or answer.get("status_code") not in (200, None):
             return line | {"finish_reason": "failed"}
         (choice,) = [body["choices"]] if isinstance(body["choices"], dict) else body["choices"]  # SGLang writes one
-        message, told = choice["message"], {name: choice.get(name) for name in ("logprobs", "finish_reason")}
+        usage, logprobs = body.get("usage") or {}, choice.get("logprobs") or {}
+        line |= {"finish_reason": choice.get("finish_reason"), "prompt_size": usage.get("prompt_tokens", 0)}
+        if line["example_id"].endswith(VERDICTS):
+            (token,) = logprobs.get("content") or wrap_arrays(**logprobs)
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            return line | {"logprobs": [token], "listed": token["top_logprobs"], "cached_size": cached}
+        message = choice["message"]
         thinking = message.get("reasoning_content") or message.get("reasoning")
-        told |= {"prompt_size": (body.get("usage") or {}).get("prompt_tokens", 0)}
-        return line | told | {"text": message.get("content"), "reasoning_content": thinking}
+        return line | {"text": message.get("content"), "reasoning_content": thinking, "logprobs": logprobs}
     except (LookupError, TypeError, ValueError, AttributeError):
-        remedy = "ask /v1/chat/completions, with `n: 1`"
+        remedy = f"ask /v1/chat/completions, with `n: 1` and `top_logprobs: {LISTED}`"
         raise UserError(f"{where}: its 'response' is not one chat completion: {remedy}") from None
+
+
+def wrap_arrays(tokens: list, token_logprobs: list, top_logprobs: list, **_: Any) -> list[dict[str, Any]]:
+    """Return the tokens of /v1/completions, of which vLLM writes arrays, as chat completions list them."""
+    listed = [[{"token": text, "logprob": value} for text, value in tops.items()] for tops in top_logprobs]
+    columns = zip(tokens, token_logprobs, listed, strict=True)
+    return [dict(zip(("token", "logprob", "top_logprobs"), one, strict=True)) for one in columns]
 
 
 # ---- a response
@@ -177,8 +200,8 @@ def build_response(line: ResponseLine, where: str) -> Response:
     """Return the response of a line. Raise UserError if its fields do not tell the same."""
     if line.finish_reason == "lost":
         return Response(line.example_id, remarks=[LOST])
-    thinking, text, stopped = line.logprobs.reasoning or [], line.text or "", line.finish_reason == "stop"
-    tokens = [*thinking, *(line.logprobs.content or [])]
+    thinking, text, stopped = line.logprobs.get("reasoning", []), line.text or "", line.finish_reason == "stop"
+    tokens = [*thinking, *line.logprobs.get("content", [])]
     if line.token_ids is not None and (tokens or line.text is not None):
         raise UserError(f"{where}: a response is given as 'text', as 'token_ids' or as 'logprobs'")
     pieces = decode(tokens)
@@ -202,11 +225,13 @@ def build_response(line: ResponseLine, where: str) -> Response:
         token_ids=line.token_ids or [],
         pieces=told,
         logprobs=logprobs,
+        listed={decode([one])[0]: one.logprob for one in sorted(line.listed, key=lambda one: one.logprob)},
         ended=ended and not cut,
         thought=bool(thinking or line.reasoning_content) or CLOSING_TAG in "".join([*kept, text]),
         finish_reason="stop" if stopped else "length",
         remarks=[UNFINISHED] * unfinished + [CUT] * cut + [MARKED] * marked,
         prompt_tokens=line.prompt_size,
+        cached_tokens=line.cached_size,
     )
 
 

@@ -24,7 +24,7 @@ from lib.generate.models import LanguageModel, check_finite_logits
 from lib.parameter_schemas import Model
 from lib.tasks.datasets import Example
 
-CANDIDATES = 2048  # number of most probable tokens to sort for top-p
+CANDIDATES = (64, 2048)  # numbers of most probable tokens to sort for top-p, before all
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
         least = warped.topk(min(spec.top_k, warped.shape[-1])).values[:, -1:]
         warped = warped.masked_fill(warped < least, -torch.inf)
     if spec.top_p < 1.0:
-        for count in (min(CANDIDATES, warped.shape[-1] // 4), warped.shape[-1]):
-            values, ids = warped.topk(count)  # falling
+        for count in (*CANDIDATES, warped.shape[-1]):
+            values, ids = warped.topk(min(count, warped.shape[-1]))  # falling
             shares = (values - warped.logsumexp(-1, True)).double().exp()
             before = shares.cumsum(-1) - shares
             if (before[:, -1:] >= spec.top_p).all():

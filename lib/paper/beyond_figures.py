@@ -14,7 +14,7 @@ from scipy.stats import gmean
 
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
-from lib.paper.cells import HEADLINE, estimators_shown, label_rows
+from lib.paper.cells import HEADLINE, label_rows
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
@@ -32,31 +32,27 @@ MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend
 def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE of each pair's HEADLINE scores with their 95% intervals, a panel per model {name: label}.
 
-    `errors` is from `headline.headline_errors`. A gray bar ends at the 95th percentile of the ECE of perfectly
+    `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95th percentile of the ECE of perfectly
     calibrated scores. A hollow marker lies within it.
     """
     rows = len(datasets)
     canvas = style.new_canvas(0.9 + len(models) * (0.22 + 0.38 * rows), title=title)
     axes = canvas.subplots(len(models), 1, squeeze=False, sharex=True).ravel()
     for ax, model in zip(axes, models, strict=True):
-        for shift, ((estimator, method), said) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
+        for shift, ((estimator, method), score) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
             part = errors[(errors[["model", "estimator", "method"]] == [model, estimator, method]).all(axis=1)]
-            part, at = part.set_index("dataset").reindex(list(datasets)), np.arange(rows) + shift
-            color, _, marker, _ = style.ESTIMATOR_STYLES[estimator]
-            marker = "*" if method else marker
-            ax.barh(at, part["chance_high"], 0.19, color="0.85", label=CHANCE_LABEL)
-            ax.hlines(at, part["low"], part["high"], color=color, linewidth=1)
-            faces = ["white" if inside else color for inside in part["calibrated"].eq(True)]
-            look: dict[str, Any] = {"facecolor": faces, "edgecolor": color, "linewidth": 0.8}
-            ax.scatter(part["value"], at, 22, marker=marker, zorder=3, clip_on=False, **look)  # also at 0
-            ax.scatter([], [], 22, marker=marker, color=color, label=said)
+            part, places = part.set_index("dataset").reindex(list(datasets)), np.arange(rows) + shift
+            look = style.ESTIMATOR_LOOKS[estimator]
+            look = look._replace(marker="*") if method else look
+            ax.barh(places, part["chance_high"], 0.19, color="0.85", label=CHANCE_LABEL)
+            style.draw_estimates(ax, places, part, "value", part["calibrated"].eq(True), look)
+            ax.scatter([], [], 22, marker=look.marker, color=look.color, label=score)
         ax.set_yticks(range(rows), list(datasets.values()))
         ax.set(title=models[model], ylim=(rows - 0.5, -0.5))
-    most = errors[["value", "high"]].max(axis=None)
-    axes[-1].set(xlabel=style.LOWER_IS_BETTER, xlim=(0, 1.05 * most))
+    axes[-1].set(xlabel=style.LOWER_IS_BETTER, xlim=(0, 1.05 * errors[["value", "high"]].max(axis=None)))
     axes[-1].plot([], [], color="0.3", linewidth=1, label="95% interval")
     hollow: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.3", "linewidth": 0.8}
-    axes[-1].scatter([], [], 22, marker="D", **hollow, label="hollow: could be calibrated")
+    axes[-1].scatter([], [], 22, marker="D", label="hollow: could be calibrated", **hollow)
     return canvas
 
 
@@ -66,12 +62,12 @@ def overview(errors: Frame, models: Mapping[str, str], datasets: Mapping[str, st
 def draw_histogram(ax: Axes, values: Frame, bins: np.ndarray, of: str) -> None:
     """Draw the share of correct and of incorrect values (columns `value`, `correct`) in each bin, as two outlines;
     values outside count in no bin."""
-    for kind, label, color, line in style.RESPONSE_STYLES:
-        part = values.loc[values["correct"].astype(bool) == kind, "value"]
+    for kind, (label, (color, line, _)) in style.RESPONSE_LOOKS.items():
+        part = values.loc[values["correct"].astype(bool) == kind, "value"].to_numpy(float)
         look: dict[str, Any] = {"color": color, "linestyle": line, "fill": kind, "alpha": 0.25 if kind else 1}
         if len(part):
             look["label"] = f"{label} (n = {len(part)})"
-            sns.histplot(x=part.to_numpy(float), bins=bins, stat="probability", element="step", ax=ax, **look)
+            sns.histplot(x=part, bins=bins, stat="probability", element="step", ax=ax, **look)
     ax.set(ylabel=f"share of {of}", xlim=(bins[0], bins[-1]))
 
 
@@ -84,7 +80,7 @@ def answer_density(tokens: Frame, title: str = "") -> Canvas:
     """
     powers = -np.log10(np.maximum(-np.expm1(tokens["logprob"].astype(float)), 10**-7.25))  # of 1 - p
     canvas = style.new_canvas(2.3, title=title)
-    (ax,) = style.add_panels(canvas, 1)
+    ax = canvas.subplots()
     draw_histogram(ax, tokens.assign(value=powers), np.arange(0, 8, 0.5), "tokens")
     ax.set_xticks(range(8), ["1", ".1", ".01", ".001", "1e-4", "1e-5", "1e-6", "\u22641e-7"])
     ax.set_xlabel("1 \N{MINUS SIGN} probability of the answer token (surer to the right)")
@@ -112,7 +108,7 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
 def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Canvas:
     """Draw paired differences of ECE with their 95% intervals, a panel per contrast and a line per pair.
 
-    `differences` is from `Bootstrap.differences`, `pairs` {(model, dataset): label}. The first has the lower ECE left
+    `differences` is from `paired_differences`, `pairs` {(model, dataset): label}. The first has the lower ECE left
     of 0. A hollow marker means that the interval contains 0.
     """
     contrasts, places = list(differences.groupby(CONTRAST, sort=False)), np.arange(len(pairs))
@@ -120,11 +116,8 @@ def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Can
     canvas = style.new_canvas(down * (0.75 + 0.15 * len(pairs)), 2 * style.WIDTH)
     for ax, (contrast, part) in zip(style.add_panels(canvas, len(contrasts), sharey=True), contrasts, strict=True):
         part = part.set_index(PAIR).reindex(list(pairs))
-        decided = (part["low"] > 0) | (part["high"] < 0)
         ax.axvline(0, color="0.6", linewidth=0.8)
-        ax.hlines(places, part["low"], part["high"], color="black", linewidth=1)
-        faces = np.where(decided, "black", "white")
-        ax.scatter(part["difference"], places, 14, facecolor=faces, edgecolor="black", linewidth=0.8, zorder=3)
+        style.draw_estimates(ax, places, part, "difference", part["low"] * part["high"] <= 0, style.Look("black", "-"))
         ax.set_yticks(places, list(pairs.values()))
         ax.xaxis.set_major_locator(MaxNLocator(3))
         title = "\n\N{MINUS SIGN} ".join(label_score(*contrast[i : i + 2]) for i in (0, 2))
@@ -149,20 +142,19 @@ def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     """
     canvas = style.new_canvas(4.0, title=title)
     axes = canvas.subplots(2, sharex=True)
-    for ax, (metric, label) in zip(
-        axes, {"ece": style.LOWER_IS_BETTER, "auroc": "AUROC (higher is better)"}.items(), strict=True
+    complete = frame.groupby(PAIR)["estimator"].transform("nunique") == frame["estimator"].nunique()
+    shared = frame[complete] if complete.any() else frame
+    means = shared.groupby("estimator").agg({"tokens": gmean, "ece": "mean", "auroc": "mean"})
+    for ax, metric, label in zip(
+        axes, ("ece", "auroc"), (style.LOWER_IS_BETTER, "AUROC (higher is better)"), strict=True
     ):
-        points = frame.dropna(subset=[metric, "tokens"])
-        complete = points.groupby(PAIR)["estimator"].transform("nunique") == points["estimator"].nunique()
-        shared = points[complete] if complete.any() else points
-        for name in COST_ESTIMATORS:
-            rows, means = (part[part["estimator"] == name] for part in (points, shared))
-            color, _, marker, _ = style.ESTIMATOR_STYLES[name]
-            look: dict[str, Any] = {"marker": marker, "color": color, "linewidth": 0.7}
-            ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **look)
-            if len(means):
-                at = gmean(means["tokens"]), means[metric].mean()
-                ax.scatter(*at, s=50, edgecolor="black", label=ESTIMATORS[name].plain, **look)
+        for name in (name for name in COST_ESTIMATORS if name in means.index):
+            look, rows = style.ESTIMATOR_LOOKS[name], frame[frame["estimator"] == name]
+            mark: dict[str, Any] = {"marker": look.marker, "color": look.color, "linewidth": 0.7}
+            ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **mark)
+            ax.scatter(
+                *means.loc[name, ["tokens", metric]], s=50, edgecolor="black", label=ESTIMATORS[name].plain, **mark
+            )
         ax.set(ylabel=label, xscale="log")
     axes[1].scatter([], [], s=6, color="0.4", label="small: a pair")
     axes[1].scatter([], [], s=50, color="0.4", label="large: mean")
@@ -188,22 +180,20 @@ def risk_coverage_plot(
     """
     precision = thresholds["target"].quantile(0.5, interpolation="higher")
     ours = curves[(curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)].sort_values("answered")
-    shown = [e for e in estimators_shown(ours) if e.name in ESTIMATORS_DRAWN]
     found = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
-    found = found[found["estimator"].isin([e.name for e in shown])].assign(method="")
     canvas = style.new_canvas(3.4, style.WIDTH * max(1, len(datasets) / 2), title)
     axes = canvas.subplots(2, len(datasets), squeeze=False, sharex=True, sharey=True)
     panels = product(("", "isotonic"), datasets.items())
     for ax, (method, (dataset, label)) in zip(axes.flat, panels, strict=True):
-        rows, rings = (part[(part["dataset"] == dataset) & (part["method"] == method)] for part in (ours, found))
-        for estimator in shown:
-            color, line, marker, _ = style.ESTIMATOR_STYLES[estimator.name]
-            part = rows[rows["estimator"] == estimator.name]
-            look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
-            ax.plot(part["answered"], part["accuracy"], line, markevery=0.25, label=estimator.plain, **look)
-        ring: dict[str, Any] = {"s": 36, "facecolor": "none", "edgecolor": "black"}
-        if len(rings.dropna(subset="answered")):
-            ax.scatter(rings["answered"], rings["precision"], **ring, label=f"guaranteed {precision:g}")
+        rows = ours[(ours["dataset"] == dataset) & (ours["method"] == method)]
+        for name in (name for name in ESTIMATORS_DRAWN if name in set(ours["estimator"])):
+            part, look = rows[rows["estimator"] == name], style.ESTIMATOR_LOOKS[name]
+            line: dict[str, Any] = {**look._asdict(), "markersize": 3.5, "linewidth": 1.2, "markevery": 0.25}
+            ax.plot(part["answered"], part["accuracy"], label=ESTIMATORS[name].plain, **line)
+        rings = found[(found["dataset"] == dataset) & found["estimator"].isin(ESTIMATORS_DRAWN) & (method == "")]
+        if rings["answered"].notna().any():
+            label_of_ring = f"guaranteed {precision:g}"
+            ax.scatter(rings["answered"], rings["precision"], 36, "none", edgecolor="black", label=label_of_ring)
         ax.axhline(precision, zorder=0, color="0.6", linewidth=0.8, label=f"accuracy {precision:g}")
         ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], **({"xlabel": "share answered"} if method else {"title": label}))
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):

@@ -15,7 +15,7 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import COMMANDS, Table, embolden, escape
 from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
-from lib.score.proper_scores import BASE
+from lib.score.evaluation import BASE
 
 Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number

@@ -10,20 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import style
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
 
-from lib.calibrate.calibrators import METHODS
-from lib.score.proper_scores import BASE
+from lib.score.evaluation import BASE
 
 P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper
@@ -31,27 +28,29 @@ PANELS_PER_ROW = 3
 DPI = 300  # of a PNG
 LONG_LABEL = 16  # letters; a legend with longer ones has two columns
 BLUE, ORANGE, GREEN, PINK, PALE_PINK = (sns.color_palette("colorblind")[i] for i in (0, 1, 2, 4, 6))
-RESPONSE_STYLES = ((True, "correct", GREEN, "-"), (False, "incorrect", "0.2", "--"))  # of responses
-# Color, line, marker, hatching. A color other than gray and green belongs to one estimator, in every figure.
-ESTIMATOR_STYLES: dict[str, tuple[Any, str, str, str]] = {
-    "seq_avg": (BLUE, "-", "o", ""),
-    "ans_avg": (ORANGE, "--", "s", ""),
-    "p_true": (PINK, "-.", "^", ""),
-    "p_true_insitu": (PALE_PINK, "-.", "v", "////"),
-    "c_bald": ("0.25", ":", "D", ""),
-    BASE: ("black", ":", "P", ""),
-}
-# Of methods and other ways to make a number, in grays. Any two differ in line and marker, too.
-STYLES = ("0.15", "-", "o", ""), ("0.5", "--", "s", "////"), ("0.35", "-.", "^", "...."), ("0.65", ":", "D", "xxxx")
 LOWER_IS_BETTER = "ECE (lower is better)"
 STYLE_SHEETS = "default", "seaborn-v0_8-ticks", str(Path(__file__).with_suffix(".mplstyle"))
 
 
-def method_styles() -> dict[str, tuple[str, Any, str, str, str]]:
-    """Return label and style of the raw score ("") and of every method."""
-    named = zip(METHODS.values(), [*STYLES, *STYLES], strict=False)
-    styles = {method.name: (method.answer_label, *style) for method, style in named}
-    return {"": ("raw", "black", ":", "d", "")} | styles
+class Look(NamedTuple):
+    """How one kind of number is drawn, in every figure."""
+
+    color: Any
+    linestyle: str
+    marker: str = "o"
+
+
+RESPONSE_LOOKS = {True: ("correct", Look(GREEN, "-")), False: ("incorrect", Look("0.2", "--"))}
+ESTIMATOR_LOOKS = {  # a color other than gray and green belongs to one estimator
+    "seq_avg": Look(BLUE, "-", "o"),
+    "ans_avg": Look(ORANGE, "--", "s"),
+    "p_true": Look(PINK, "-.", "^"),
+    "p_true_insitu": Look(PALE_PINK, "-.", "v"),
+    "c_bald": Look("0.25", ":", "D"),
+    BASE: Look("black", ":", "P"),
+}
+# Of methods and other ways to make a number, in grays. Any two differ in line and marker, too.
+LOOKS = Look("0.15", "-", "o"), Look("0.5", "--", "s"), Look("0.35", "-.", "^"), Look("0.65", ":", "D")
 
 
 def new_canvas(height: float, width: float = WIDTH, title: str = "") -> Canvas:
@@ -71,10 +70,20 @@ def add_panels(part: FigureBase, count: int, **more: Any) -> np.ndarray:
     return axes[:count]
 
 
-def draw_band(ax: Axes, rows: pd.DataFrame, x: str, color: Any, line: str, alpha: float = 0.25, **look: Any) -> None:
+def draw_band(ax: Axes, rows: pd.DataFrame, x: str, look: Look, alpha: float = 0.2, **more: Any) -> None:
     """Draw the mean of rows against the column `x`, and the band from low to high."""
-    ax.plot(rows[x], rows["mean"], line, color=color, **look)
-    ax.fill_between(rows[x], rows["low"], rows["high"], color=color, alpha=alpha, linewidth=0)
+    ax.plot(rows[x], rows["mean"], look.linestyle, color=look.color, **more)
+    ax.fill_between(rows[x], rows["low"], rows["high"], color=look.color, alpha=alpha, linewidth=0)
+
+
+def draw_estimates(
+    ax: Axes, places: np.ndarray, rows: pd.DataFrame, column: str, hollow: pd.Series, look: Look
+) -> None:
+    """Draw a column of rows with its intervals (low, high) at these places, a marker each, `hollow` or not."""
+    ax.hlines(places, rows["low"], rows["high"], color=look.color, linewidth=1)
+    edges: dict[str, Any] = {"edgecolor": look.color, "linewidth": 0.8, "marker": look.marker}
+    faces = ["white" if is_hollow else look.color for is_hollow in hollow]
+    ax.scatter(rows[column], places, 22, facecolor=faces, zorder=3, clip_on=False, **edges)  # also at 0
 
 
 @dataclass(frozen=True)
@@ -93,17 +102,10 @@ class Figure:
         return Figure(self.canvas, has_pdf=True)
 
     def save(self, kind: str) -> bytes:
-        """Return the figure as `png` or `pdf`, without what differs between two processes.
-
-        It is drawn once; `savefig` would draw it twice.
-        """
-        self.canvas.set_dpi(DPI)
+        """Return the figure as `png` or `pdf`, without what differs between two processes."""
+        left_out = dict.fromkeys(["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"])
         with style.context(STYLE_SHEETS), io.BytesIO() as buffer:
-            if kind == "png":
-                FigureCanvasAgg(self.canvas).print_png(buffer, metadata={"Software": None})
-            else:
-                without = dict.fromkeys(["CreationDate", "Creator", "Producer"])
-                FigureCanvasPdf(self.canvas).print_pdf(buffer, metadata=without)
+            self.canvas.savefig(buffer, format=kind, dpi=DPI, metadata=left_out)
             return buffer.getvalue()
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
@@ -123,7 +125,7 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
             canvas = draw(*args, **kwargs)
             add_legend(canvas)
             canvas.draw_without_rendering()
-            canvas.set_layout_engine("none")  # all files have this layout
+            canvas.set_layout_engine(None)  # all files have this layout
             return Figure(canvas)
 
     return figure

@@ -18,23 +18,24 @@ from lib.analysis.token_statistics import right_minus_wrong
 from lib.calibrate.calibrators import METHODS
 from lib.paper import figure_style as style
 from lib.paper.cells import format_3dp
-from lib.paper.figure_style import Canvas, in_paper_style, method_styles
+from lib.paper.figure_style import Canvas, Look, in_paper_style
+from lib.score.estimators import ESTIMATORS
 
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
 MIN_BIN_COUNT = 5  # bins with fewer rows are not drawn
 POSITION = "normalized token position"
-CURVE_LOOK: dict[str, Any] = {"markersize": 3, "linewidth": 1}
+CURVE: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 
 # ---- fig:main_analysis
 
 
-def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
+def draw_running_means(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw running means, zoomed to their range after the first tokens, which vary most."""
-    for correct, label, color, line in style.RESPONSE_STYLES:
+    for correct, (label, look) in style.RESPONSE_LOOKS.items():
         part = curves[curves["correct"] == correct]
         if len(part):
-            style.draw_band(ax, part, "position", color, line, label=f"{label} (n = {part['n'].iloc[0]})")
+            style.draw_band(ax, part, "position", look, 0.25, label=f"{label} (n = {part['n'].iloc[0]})")
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
@@ -42,18 +43,18 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
     ax.legend(loc="lower right")
 
 
-def _difference(ax: Axes, curves: pd.DataFrame) -> None:
+def draw_difference(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
-    style.draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
+    style.draw_band(ax, right_minus_wrong(curves), "position", Look("black", "-"), linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
 
 
-def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
+def draw_entropies(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
-    for term, (color, line, marker, _) in zip(("predictive", "conditional"), style.STYLES, strict=False):
+    for term, look in zip(("predictive", "conditional"), style.LOOKS, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        style.draw_band(ax, part, "passes", color, line, marker=marker, markersize=3, label=term)
+        style.draw_band(ax, part, "passes", look, 0.25, marker=look.marker, markersize=3, label=term)
     passes = int(frame["passes"].max())
     ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
@@ -66,18 +67,26 @@ def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="upper left")
 
 
-def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
+def draw_in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the ECE of both forms of P(True) by dataset, with intervals if there are any."""
     places = np.arange(len(frame))
-    for shift, column, name in zip((-0.2, 0.2), ("standard", "in situ"), ("p_true", "p_true_insitu"), strict=True):
-        color, _, _, hatch = style.ESTIMATOR_STYLES[name]
-        look: dict[str, Any] = {"color": color, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
-        ax.bar(places + shift, frame[column], 0.38, label=column, **look)
+    bars = (-0.2, "standard", "p_true", ""), (0.2, "in situ", "p_true_insitu", "////")
+    for shift, column, name, hatch in bars:
+        color = style.ESTIMATOR_LOOKS[name].color
+        ax.bar(places + shift, frame[column], 0.38, color=color, hatch=hatch, edgecolor="black", lw=0.5, label=column)
         low, high = (frame.get(f"{column} {end}", np.nan) for end in ("low", "high"))
         ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
     ax.set_xticks(places, frame["dataset"], rotation=20, ha="right", rotation_mode="anchor")
     ax.set(ylabel=style.LOWER_IS_BETTER, ylim=(0, 1.4 * frame.max(numeric_only=True).max() or None))
     ax.legend(loc="upper left", handlelength=1.6)
+
+
+PANELS = {  # of fig:main_analysis; the difference is below (a)
+    "a": (draw_running_means, "token probability"),
+    "d": (draw_difference, ""),
+    "b": (draw_entropies, "dropout passes"),
+    "c": (draw_in_situ, "P(True), raw"),
+}
 
 
 @in_paper_style
@@ -92,19 +101,18 @@ def main_analysis(
     (a) `curves` from `running_mean_curves`, and their difference below if both classes exist; (b) `entropies` from
     `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
     """
-    panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
-    words = {"a": "token probability", "b": "dropout passes", "c": "P(True), raw"}
-    given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
-    titles = {letter: f"({letter}) " * (len(given) > 1) + words[letter] for letter in given}
+    data = {"a": curves, "b": entropies, "c": in_situ}
+    given = {letter: frame for letter, frame in data.items() if frame is not None and len(frame)}
+    titles = {letter: f"({letter}) " * (len(given) > 1) + PANELS[letter][1] for letter in given}
     if curves is not None and curves["correct"].nunique() == 2:
-        given["d"] = _difference, curves
+        given["d"] = curves
     rows = ["".join(letter for letter in row if letter in given) for row in ("a", "d", "bc")]
     rows = [row.ljust(2, row[0]) for row in rows if row]
     heights = [0.55 if row == "dd" else 1.0 for row in rows]
     canvas = style.new_canvas(0.3 + 1.95 * sum(heights), title=title)
     axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
-    for letter, (draw, data) in given.items():
-        draw(axes[letter], data)
+    for letter, frame in given.items():
+        PANELS[letter][0](axes[letter], frame)
         axes[letter].set_title(titles.get(letter, ""))
     if "d" in axes:
         axes["a"].set(xlabel="", xticklabels=[])
@@ -126,39 +134,27 @@ def ece_of_bins(bins: pd.DataFrame) -> float:
     return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
 
 
-def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], estimator: str) -> None:
-    """Draw a diagram per panel {title: bins}, and below it the number of rows in each bin, in an estimator's color.
+def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], look: Look) -> None:
+    """Draw a diagram per panel {title: bins}, and below it the number of rows in each bin.
 
     Without panels, empty axes have a note.
     """
     axes = part.subplots(2, max(1, len(panels)), squeeze=False, sharex=True, sharey="row", height_ratios=[1.5, 0.5])
     axes[0, 0].set(ylabel="accuracy", title="nothing was measured")
     axes[1, 0].set(ylabel="rows")
-    color, _, marker, _ = style.ESTIMATOR_STYLES[estimator]
     for (ax, below), (title, bins) in zip(axes.T, panels.items(), strict=False):
         ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0, label="calibrated")
         drawn = bins[bins["count"] >= MIN_BIN_COUNT]
         ends, x, y = wilson_intervals(drawn), drawn["confidence"], drawn["accuracy"]
-        ax.vlines(x, y, x, color=color, alpha=0.3, linewidth=4, label="gap")
-        ax.vlines(x, ends["low"], ends["high"], color=color, linewidth=0.8, label="95% interval")
-        area = 8 + 50 * drawn["count"] / bins["count"].sum()
-        ax.scatter(x, y, area, color=color, marker=marker, zorder=3, label=f"bin of {MIN_BIN_COUNT} rows or more")
+        ax.vlines(x, y, x, color=look.color, alpha=0.3, linewidth=4, label="gap")
+        ax.vlines(x, ends["low"], ends["high"], color=look.color, linewidth=0.8, label="95% interval")
+        area, label = 8 + 50 * drawn["count"] / bins["count"].sum(), f"bin of {MIN_BIN_COUNT} rows or more"
+        ax.scatter(x, y, area, color=look.color, marker=look.marker, zorder=3, label=label)
         ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
         ax.set_title(f"{title}\nECE {format_3dp(ece_of_bins(bins))}")
         middle, width = (bins["lower"] + bins["upper"]) / 2, 0.84 * (bins["upper"] - bins["lower"])
-        below.bar(middle, bins["count"], width, color=color)
+        below.bar(middle, bins["count"], width, color=look.color)
         below.set(xlabel="confidence")
-
-
-@in_paper_style
-def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "", estimator: str = "ans_avg") -> Canvas:
-    """Draw a panel per method, the raw score first; `diagrams` is from `reliability_by_method`."""
-    shown = {
-        METHODS[method].label if method else "Raw": diagrams[method] for method in ("", *METHODS) if method in diagrams
-    }
-    canvas = style.new_canvas(2.5, style.WIDTH * max(1, len(shown) / 3), title)
-    draw_reliability(canvas, shown, estimator)
-    return canvas
 
 
 # ---- learning curves
@@ -170,20 +166,19 @@ def draw_learning(
     """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
     of each value of the column `by`. The dotted line is the raw score."""
     bands = bands[bands[column].isin(list(panels))].sort_values("n")
-    styles = method_styles()
-    if by != "method":
-        ways = zip(bands[by].unique(), style.STYLES, strict=False)
-        styles = {way: (way.replace("wrong", "incorrect"), *look) for way, look in ways}
+    ways = METHODS if by == "method" else bands[by].unique()
+    looks = dict(zip(ways, [*style.LOOKS, *style.LOOKS], strict=False))
     shown = [value for value in panels if (bands[column] == value).any()]
     for ax, value in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
         of_panel = bands[bands[column] == value]
-        for name, rows in of_panel.groupby(by, sort=False):
-            label, color, line, marker, _ = styles[name]
-            if name:
-                style.draw_band(ax, rows, "n", color, line, 0.2, marker=marker, label=label, **CURVE_LOOK)
-            else:
-                ax.axhline(rows["mean"].iloc[0], color=color, linestyle=line, linewidth=1, label=label)
-        sizes = of_panel.loc[of_panel["method"] != "", "n"].unique().astype(int)
+        raw = of_panel.loc[of_panel["method"] == "", "mean"]
+        curves = of_panel[of_panel["method"] != ""]
+        for name, rows in curves.groupby(by, sort=False):
+            label = METHODS[name].answer_label if by == "method" else name.replace("wrong", "incorrect")
+            style.draw_band(ax, rows, "n", looks[name], marker=looks[name].marker, label=label, **CURVE)
+        for mean in raw[:1]:
+            ax.axhline(mean, color="black", linestyle=":", linewidth=1, label="raw")
+        sizes = curves["n"].unique().astype(int)
         ticks = sizes[:: -max(1, len(sizes) // 2)]  # the last one is all rows
         most = 1.05 * bands[["high", "mean"]].max(axis=None)
         ax.set(title=panels[value], xlabel="calibration rows", xscale="log", ylim=(0, most))
@@ -218,20 +213,22 @@ def calibration_analysis(
     bands: pd.DataFrame | None = None,
     datasets: Mapping[str, str] | None = None,
     title: str = "",
+    estimator: str = "ans_avg",
 ) -> Canvas:
     """Draw `fig:calibration_analysis`, as far as there is data.
 
-    Reliability of the raw score of Ans Avg, and (a, b) after each method, a panel each, from `bins` by method
+    Reliability of the raw score of an estimator, and (a, b) after each method, a panel each, from `bins` by method
     (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
     (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
     """
-    letters = iter("abcdefgh")
-    panels = {f"({next(letters)}) {METHODS[method].answer_label}": bins[method] for method in METHODS if method in bins}
-    panels = {"raw": bins[""]} | panels if panels else {}
+    letters, of_answer = iter("abcdefgh"), ESTIMATORS[estimator].needs == "answer"
+    named = {name: method.answer_label if of_answer else method.label for name, method in METHODS.items()}
+    panels = {"raw": bins[""]} if "" in bins else {}
+    panels |= {f"({next(letters)}) {label}": bins[method] for method, label in named.items() if method in bins}
     heights = [2.5] if bands is None else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
     canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(panels) / 3), title)
     parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-    draw_reliability(parts[0], panels, "ans_avg")
+    draw_reliability(parts[0], panels, style.ESTIMATOR_LOOKS[estimator])
     if bands is not None:
         draw_learning(parts[1], bands, datasets or {})
         for ax in parts[1].axes[:1]:

@@ -1,13 +1,12 @@
-"""What 08 and 09 tell the report beside tables, figures and claims: each number beside the paper's, verdicts under
-other choices, notes.
+"""What 08 tells the report beyond the paper's tables and claims: the answer of a run, tokens, when to answer, 04b, each
+number beside the paper's, notes.
 
 Only the paper's own models, with its sampling and its questions, can reproduce the paper. Numbers of other models are
 not compared.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,37 +14,109 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
+from lib.analysis.run_results import Signals
+from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate.experiments import SOURCE
-from lib.paper import beyond_tables, tables
-from lib.paper.booktabs import CAPTIONS, OF_PAPER, ReportRecords, Table
-from lib.paper.cells import label_rows
+from lib.paper import cells, tables
+from lib.paper.booktabs import OF_PAPER, ReportRecords, Table
+from lib.paper.cells import HEADLINE, label_rows, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
-from lib.paper.verdicts import Verdict, judge_all
-from lib.params import EvaluationChoices
-from lib.paths import UserError
-from lib.score.bootstrap import RESULT_KEYS
 from lib.score.estimators import ESTIMATORS
+from lib.score.evaluation import BASE, RESULT_KEYS
 from lib.score.interpretation import answer_coverage
 from lib.store import PAIR
 
-BUILDERS = vars(tables) | vars(beyond_tables)
-TABLES: dict[str, Callable[[Results], Table]] = {
-    name: BUILDERS[name.removeprefix("tab_")] for name in CAPTIONS if name.startswith("tab_")
-}
+RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",
+              "log_loss": "Log-loss", "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
+AFTER_ISOTONIC = ["ece", "brier", "mcb", "dsc"]
+WITH_INTERVALS = ["auroc", "augrc"]  # raw, shown with intervals
+TABLES = {name: vars(tables)[name.removeprefix("tab_")] for name in OF_PAPER if name.startswith("tab_")}
 # Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
 EXPECTED_CAPTURE_RATE = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
 NOT_COMPARABLE = "not comparable: "  # how such a verdict begins
 HALF_DIGIT = 0.0005  # half of the last decimal in the paper
-WITH_BOUNDS = ["value", "low", "high"]
-PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
-COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
+PAPER_NUMBERS = ["value_paper", "low_paper", "high_paper"]
+COMPARED_NUMBERS = ["value", "low", "high", *PAPER_NUMBERS, "difference"]
 CHANCE_COLUMNS = ["chance", "chance_high", "calibrated"]  # of `compare_with_chance`
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 # Key of a number, here and in the paper
 SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
 
-# ---- numbers
+# ---- the answer of a run: the ECE of each pair's HEADLINE scores, and what chance gives
+
+
+def headline_errors(here: Results) -> pd.DataFrame:
+    """Return the ECE of each pair's HEADLINE scores (`score`): the frame `chance` of the results, which has the columns
+    of `compare_with_chance`, with the 95% interval (low, high).
+    """
+    constants = here.frame("selective_scores", estimator=BASE)
+    intervals = pd.concat([here.frame("result_isotonic"), constants], ignore_index=True)
+    shown = here.frame("chance").merge(intervals[[*RESULT_KEYS, "low", "high"]], "left", RESULT_KEYS)
+    shown["score"] = [HEADLINE.get(key) for key in zip(shown.estimator, shown["method"], strict=True)]
+    return shown.dropna(subset="score")
+
+
+def list_overview(here: Results) -> ReportRecords:
+    """List the `headline_errors`, with the accuracy of the pair and the AUROC of each score."""
+    ranks = here.frame("selective_scores", metric="auroc").rename(columns={"value": "auroc"})
+    right = here.frame("result_estimation", metric="acc").rename(columns={"value": "accuracy"})
+    frame = headline_errors(here).merge(ranks[[*RESULT_KEYS[:4], "auroc"]], "left").merge(right[[*PAIR, "accuracy"]])
+    frame = label_rows(frame, here.models, here.datasets).sort_values(PAIR, kind="stable")
+    frame = frame.astype(dict.fromkeys(("low", "high", "auroc", "accuracy"), float))
+    shown = frame.assign(text=cells.mark_calibrated(frame), accuracy=frame.accuracy.round(3))
+    shown = shown.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")[list(HEADLINE.values())]
+    return ReportRecords(frame, shown.reset_index().rename_axis(columns=None))
+
+
+# ---- tables beyond the paper
+
+
+def costs(results: Results) -> Table:
+    """Return the table of tokens: those of the response, and the extra tokens of every estimator."""
+    extra = {name: ESTIMATORS[name].label for name in EXTRA_TOKEN_ESTIMATORS}
+    columns = lines({"estimator": {RESPONSE_ITSELF: "Response"} | extra}, metric="tokens")
+    rows = pair_lines(results.models, results.datasets)
+    numbers = place(results.frames["costs"], rows, columns)
+    numbers["text"] = cells.format_values(numbers.value, "{:,.0f}".format)
+    return set_table(numbers, rows, columns, "ll" + "c" * len(columns), results.title)
+
+
+def selective(results: Results) -> Table:
+    """Return the table of a pair's base rate and estimators, a row each: scores raw, after isotonic regression, and the
+    share answered at each guaranteed precision.
+
+    Bold is a pair's lowest Brier score, raw and isotonic, its highest share answered and its lowest AUGRC.
+    """
+    scores, thresholds = results.frames["selective_scores"], results.frames["selective_thresholds"]
+    precisions = {f"answered_{t:g}": cells.format_3dp(t).rstrip("0") for t in sorted(thresholds.target.unique())}
+    metric = thresholds.target.map("answered_{:g}".format)
+    answered = thresholds.assign(metric=metric, value=thresholds.answered, method="")
+    labels = {BASE: "Base rate"} | {e.name: e.label for e in cells.estimators_shown(scores)}
+    rows, has_scores = pair_lines(results.models, results.datasets, estimator=labels), [*PAIR, "estimator"]
+    rows = rows[pd.MultiIndex.from_frame(rows).isin(scores.set_index(has_scores).index)]
+    columns = pd.concat([
+        lines({"method": {"": "Raw"}, "metric": RAW_LABELS}),
+        lines({"method": {"isotonic": "Isotonic"}, "metric": {name: RAW_LABELS[name] for name in AFTER_ISOTONIC}}),
+        lines({"method": {"": "Answered at"}, "metric": precisions}),
+    ])  # fmt: skip
+    numbers = place(pd.concat([scores, answered], ignore_index=True), rows, columns)
+    numbers = numbers[(numbers.estimator != BASE) | (numbers.column < len(RAW_LABELS))]
+    has_interval = numbers.metric.isin(WITH_INTERVALS) & (numbers["method"] == "")
+    intervals = cells.format_intervals(numbers, r"\scoreci", cells.format_3dp)
+    texts = intervals.where(has_interval, cells.format_values(numbers.value, cells.format_3dp))
+    best_is_low = numbers.assign(value=numbers.value.where(~numbers.metric.isin([*precisions]), -numbers.value))
+    bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "brier", *precisions]), *PAIR, "column")
+    spec = " ".join(["lll", "c" * len(RAW_LABELS), "c" * len(AFTER_ISOTONIC), "c" * len(precisions)])
+    return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title)
+
+
+def list_ablation(here: Results) -> ReportRecords:
+    """List the results of 04b by pair and arm, with the run's labels; empty if it was not run."""
+    frame = label_rows(here.frames.get("ablation", pd.DataFrame()), here.models, here.datasets)
+    return ReportRecords(frame, frame.round(3))
+
+
+# ---- numbers beside the paper's
 
 
 def printed_numbers(results: Results) -> pd.DataFrame:
@@ -54,14 +125,14 @@ def printed_numbers(results: Results) -> pd.DataFrame:
     Columns: NUMBER_KEY and QUANTITIES, labels of models and datasets (`..._label`), the `key` of each within its table
     in one word, as in cells, and its `text`.
     """
-    shown = {name: build(results).numbers for name, build in TABLES.items() if name in OF_PAPER}
-    numbers = pd.concat([part.assign(table=name) for name, part in shown.items() if len(part)], ignore_index=True)
+    numbers = pd.concat([build(results).numbers.assign(table=name) for name, build in TABLES.items()])
     numbers = numbers.dropna(subset="value").reindex(columns=[*NUMBER_KEY, *QUANTITIES, "key", "text"])
     words = [name for name in NUMBER_KEY if name not in ("rate", "bins")]
     numbers[words] = numbers[words].fillna("")
     labels = {"model": dict(results.models), "dataset": dict(results.datasets)}
     labels |= {f"source_{name}": known for name, known in labels.items()}
-    return numbers.assign(**{f"{name}_label": numbers[name].replace(known) for name, known in labels.items()})
+    numbers = numbers.assign(**{f"{name}_label": numbers[name].replace(known) for name, known in labels.items()})
+    return numbers.reset_index(drop=True)
 
 
 def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
@@ -72,7 +143,7 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     """
     ours, printed = printed_numbers(here), printed_numbers(paper)
     intervals = printed.groupby(SHARED_KEY, dropna=False)[["low", "high"]].transform("last")
-    printed = printed.fillna(intervals)[["table", *SHARED_KEY, *WITH_BOUNDS]]
+    printed = printed.fillna(intervals)[["table", *SHARED_KEY, "value", "low", "high"]]
     both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
     chance = here.frames.get("chance", pd.DataFrame(columns=[*RESULT_KEYS, *CHANCE_COLUMNS]))
     both = both.merge(chance[[*RESULT_KEYS, *CHANCE_COLUMNS]], "left", RESULT_KEYS)
@@ -119,73 +190,6 @@ def find_foreign(here: Results, paper: Results) -> dict[str, str]:
     return reasons
 
 
-# ---- sensitivity: other choices, one at a time, without a model
-
-CHOICES = {  # that move results and need no model, and what each decides
-    "missing": "a response without an answer",
-    "logprobs_from": "whose probabilities are read",
-    "include_thinking": "the thinking block is part of the response",
-    "options": "the words whose mass P(True) compares",
-    "phi": "from BALD to confidence",
-    "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
-    "grader": "what counts as right",
-    "bins": "the bins of ECE and MCE",
-}
-OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
-BINS = (10, 20, 30)  # the paper's
-
-
-def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
-    """Yield each of CHOICES with every value except the current one (`now`)."""
-    for name in CHOICES:
-        kind = EvaluationChoices.model_fields[name].annotation
-        values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
-        yield from ((name, value) for value in values if value != getattr(now, name))
-
-
-def change_choice(signals: Signals, name: str, value: Any) -> Signals:
-    """Return the signals under another choice. Raise UserError if no response is left."""
-    choices = signals.choices.model_copy(update={name: value})
-    if name in OF_SCORES:
-        return score_signals(replace(signals, choices=choices))
-    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
-
-
-def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
-    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames."""
-    frames = raw_frames(signals) | calibration_frames(signals)
-    return judge_all(replace(labels, frames=frames))
-
-
-def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
-    """Judge the claims again under every alternative choice.
-
-    Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and
-    name, its counts `here` and `then`, and whether the verdict `flips`.
-    """
-    before, records = list(judge_errors(signals, labels).values()), []
-    for name, value in alternative_choices(signals.choices):
-        said, now = ({True: "yes", False: "no"}.get(one, one) for one in (value, getattr(signals.choices, name)))
-        choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
-        try:
-            after = list(judge_errors(change_choice(signals, name, value), labels).values())
-        except UserError as error:  # such as options that are not single tokens of the model
-            after = []
-            records.append((choice, str(error), "", "", "", False))
-        for old, new in zip(before, after, strict=False):
-            if old.held is not None:
-                flips = new.held not in (None, old.held)
-                records.append((choice, old.claim.quote, old.claim.name, old.said, new.said, flips))
-    return pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])
-
-
-def list_changed_verdicts(records: pd.DataFrame) -> ReportRecords:
-    """List the claims whose verdict changes, from the output of `judge_alternatives`."""
-    changed = records.loc[records.flips, ["choice", "finding", "here", "then"]]
-    none = pd.DataFrame([{"choice": "any of them", "finding": "none changes"}])
-    return ReportRecords(records, changed if len(changed) else none)
-
-
 # ---- notes on all tables
 
 NOT_AT_HAND = "from a file, the model not at hand: nothing is known of passes with dropout and temperature"
@@ -197,22 +201,21 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     rows = counted["rows"].sum()
     unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
     shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
-    lines = [*describe_sources(run, results), f"{shares}, {cut:.1%} cut by length."]
-    lines += [*describe_row_counts(results), *explain_empty_cells(run, results)]
-    frame = pd.DataFrame({"note": lines})
+    told = [*describe_sources(run, results), f"{shares}, {cut:.1%} cut by length."]
+    frame = pd.DataFrame({"note": [*told, *describe_row_counts(results), *explain_empty_cells(run, results)]})
     return ReportRecords(frame, frame)
 
 
 def describe_sources(run: str, results: Results) -> list[str]:
     """Return a line for each model: its source and revision, and the device and precision, from its manifests."""
-    pairs, lines = store.pair_names(list(results.models), list(results.datasets)), []
+    pairs, told = store.pair_names(list(results.models), list(results.datasets)), []
     for pair, facts in store.read_manifests(run, "generations", pairs):
         said = NOT_AT_HAND
         if loaded := facts.get("loaded"):
             revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
             said = f"{loaded['source']}{revision}, on {loaded['device']}, {loaded['dtype']}"
-        lines.append(f"{results.models[pair.split('__')[0]]}: {said}.")
-    return list(dict.fromkeys(lines))
+        told.append(f"{results.models[pair.split('__')[0]]}: {said}.")
+    return list(dict.fromkeys(told))
 
 
 def describe_row_counts(results: Results) -> Iterator[str]:
@@ -229,16 +232,15 @@ def describe_row_counts(results: Results) -> Iterator[str]:
 def explain_empty_cells(run: str, results: Results) -> Iterator[str]:
     """Yield why a pair has no passes with dropout, what a server did not tell, and other reasons, each once."""
     pairs = store.pair_names(list(results.models), list(results.datasets))
-    here = store.pair_names(params.models_at_hand(list(results.models)), list(results.datasets))
-    made = dict(store.read_manifests(run, "dropout", here))
-    for pair in here:
-        model, dataset = pair.split("__")
-        if reason := made[pair].get("missing") if pair in made else "not made yet":
-            yield f"No dropout passes of {results.models[model]} on {results.datasets[dataset]}: {reason}."
+    labels = [f"{model} on {dataset}" for model in results.models.values() for dataset in results.datasets.values()]
+    named, at_hand = dict(zip(pairs, labels, strict=True)), params.models_at_hand(list(results.models))
+    made = dict(store.read_manifests(run, "dropout", pairs))
+    for pair, label in named.items():
+        reason = made.get(pair, {"missing": "not made yet"}).get("missing")
+        if reason and pair.split("__")[0] in at_hand:
+            yield f"No dropout passes of {label}: {reason}."
     for pair, facts in store.read_manifests(run, "verification", pairs):
-        model, dataset = pair.split("__")
-        for remark in facts.get("remarks", ()):
-            yield f"P(True) of {results.models[model]} on {results.datasets[dataset]}: {remark}."
+        yield from (f"P(True) of {named[pair]}: {remark}." for remark in facts.get("remarks", ()))
     told = [frame for frame in results.frames.values() if "reason" in frame]
     reasons = pd.concat([frame.reason[frame.filter(["value", "answered"]).isna().any(axis=1)] for frame in told])
     if said := ", ".join(filter(None, reasons.dropna().unique())):

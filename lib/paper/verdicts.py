@@ -1,17 +1,21 @@
 """The claims of the paper's abstract, introduction and four boxed findings, in this order, and their verdicts: holds,
-does not hold, not judged."""
+does not hold, not judged; also under other choices."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
+from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
 from lib.paper import calibration_claims, multi_pass_claims, single_pass_claims
 from lib.paper.booktabs import ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
 from lib.paper.numbers_of_paper import paper_facts, published
+from lib.params import EvaluationChoices
+from lib.paths import UserError
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
 MODULES = (single_pass_claims, multi_pass_claims, calibration_claims)
@@ -97,3 +101,63 @@ def show_claims(
     here = {name: one for name, one in here.items() if one.claim.group != names or not one.lacks}
     paper = judge_all(published(), [one.claim for one in here.values()])
     return ReportRecords(None, list_claims(paper, here).shown)
+
+
+# ---- other choices, one at a time, without a model
+
+CHOICES = {  # that move results and need no model, and what each decides
+    "missing": "a response without an answer",
+    "logprobs_from": "whose probabilities are read",
+    "include_thinking": "the thinking block is part of the response",
+    "options": "the words whose mass P(True) compares",
+    "phi": "from BALD to confidence",
+    "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
+    "grader": "what counts as right",
+    "bins": "the bins of ECE and MCE",
+}
+OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
+BINS = (10, 20, 30)  # the paper's
+
+
+def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
+    """Yield each of CHOICES with every value except the current one (`now`)."""
+    for name in CHOICES:
+        kind = EvaluationChoices.model_fields[name].annotation
+        values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
+        yield from ((name, value) for value in values if value != getattr(now, name))
+
+
+def change_choice(signals: Signals, name: str, value: Any) -> Signals:
+    """Return the signals under another choice. Raise UserError if no response is left."""
+    choices = signals.choices.model_copy(update={name: value})
+    if name in OF_SCORES:
+        return score_signals(replace(signals, choices=choices))
+    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
+
+
+def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
+    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames."""
+    frames = raw_frames(signals) | calibration_frames(signals)
+    return judge_all(replace(labels, frames=frames))
+
+
+def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
+    """Judge the claims again under every alternative choice.
+
+    Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and
+    name, its counts `here` and `then`, and whether the verdict `flips`.
+    """
+    before, records = judge_errors(signals, labels), []
+    for name, value in alternative_choices(signals.choices):
+        said, now = ({True: "yes", False: "no"}.get(one, one) for one in (value, getattr(signals.choices, name)))
+        choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
+        try:
+            after = judge_errors(change_choice(signals, name, value), labels)
+        except UserError as error:  # such as options that are not single tokens of the model
+            records.append((choice, str(error), "", "", "", False))
+            continue
+        for old, new in zip(before.values(), after.values(), strict=True):
+            if old.held is not None:
+                flips = new.held not in (None, old.held)
+                records.append((choice, old.claim.quote, old.claim.name, old.said, new.said, flips))
+    return pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])

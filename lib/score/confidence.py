@@ -13,7 +13,7 @@ import pandas as pd
 from lib import stored_columns
 from lib.params import EvaluationChoices
 from lib.score.estimators import ESTIMATORS, in_declared_order
-from lib.score.metrics import METRICS, evaluate
+from lib.score.evaluation import RESULT_METRICS, evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
@@ -148,7 +148,7 @@ def evaluate_rate_grid(
     responses: pd.DataFrame,
     dropout: pd.DataFrame,
     choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
-    names: Collection[str] = METRICS,
+    names: Collection[str] = RESULT_METRICS,
 ) -> pd.DataFrame:
     """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
 

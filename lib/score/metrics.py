@@ -1,4 +1,4 @@
-"""Accuracy, calibration errors and AUROC of confidence scores, each registered once in METRICS.
+"""Calibration errors, proper scores and ranking of confidence scores, each registered once in METRICS.
 
 Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty bins do not count.
 Scores on an edge matter here, since scores of exactly 1.0 and calibrated scores k/n are common. Edges are the floats
@@ -8,15 +8,13 @@ edge counts as on it, and belongs to the bin below; 0 is in the first.
 `sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape (...).
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-
-from lib.store import PAIR
-
-ONE_CLASS = "one class only"  # the reason of a missing AUROC
+from scipy.optimize import isotonic_regression
+from scipy.stats import rankdata
 
 
 def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +72,7 @@ def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.D
     return bins.assign(product=bins.gap * bins.share)
 
 
-# ---- metrics
+# ---- calibration errors
 
 
 def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
@@ -117,10 +115,66 @@ def mce(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = No
     return (np.abs(right - sure) / np.where(count > 0, count, 1)).max(axis=-1)
 
 
+def equal_mass_ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
+    """Return the ECE with bins of equally many unweighted rows.
+
+    Equal scores share the bin of their mean rank, whatever the order of rows.
+    """
+    c, y = validate_scores(confidence, correct)
+    index = np.floor((rankdata(c) - 0.5) * n_bins / c.size).astype(int)
+    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    sums = w @ (np.eye(n_bins)[index] * (y - c)[:, None])
+    return np.abs(sums).sum(axis=-1) / w.sum(axis=-1)
+
+
+# ---- proper scores
+
+
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the mean squared difference of confidence and outcome."""
     c, y = validate_scores(confidence, correct)
     return weighted_mean((c - y) ** 2, sample_weight)
+
+
+def log_loss(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
+    """Return the mean of -log of the probability of the outcome, nats.
+
+    As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but wrong score costs 36.
+    """
+    c, y = validate_scores(confidence, correct)
+    least = np.finfo(float).eps
+    return weighted_mean(-np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least)), sample_weight)
+
+
+def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
+    """Return the parts of the Brier score = `mcb` - `dsc` + `unc` (CORP, arXiv 2008.03033), without bins.
+
+    Isotonic regression on the same rows gives the best scores in the order of these. Miscalibration (`mcb`) is what
+    they gain over the scores, discrimination (`dsc`) what they gain over the rows' own accuracy, whose Brier score is
+    the uncertainty (`unc`). No part is negative, and all rows of one score have no discrimination. On few rows chance
+    raises both.
+    """
+    c, y = validate_scores(confidence, correct)
+    _, place, count = np.unique(c, return_inverse=True, return_counts=True)
+    best = isotonic_regression(np.bincount(place, y) / count, weights=count).x[place]
+    recalibrated, unc = np.mean((best - y) ** 2), y.mean() * (1 - y.mean())
+    parts = {"mcb": np.mean((c - y) ** 2) - recalibrated, "dsc": unc - recalibrated, "unc": unc}
+    return {name: max(0.0, float(part)) for name, part in parts.items()}  # rounding can leave -1e-17
+
+
+# ---- ranking
+
+
+def rank_pairs(confidence: Any, correct: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """Return the weight of pairs whose right answer scores above the wrong one (ties count half), and the weights of
+    right and of wrong answers."""
+    c, y = validate_scores(confidence, correct)
+    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    right, wrong, order = w[..., y > 0], w[..., y == 0], np.argsort(c[y == 0])
+    lowest = np.insert(np.cumsum(wrong[..., order], axis=-1), 0, 0, axis=-1)  # weight of the k lowest wrong answers
+    places = (np.searchsorted(c[y == 0][order], c[y > 0], side) for side in ("left", "right"))
+    below, not_above = (lowest[..., k] for k in places)
+    return (right * (below + not_above) / 2).sum(axis=-1), right.sum(axis=-1), wrong.sum(axis=-1)
 
 
 def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
@@ -128,75 +182,31 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 
     NaN if only right or only wrong answers have weight. Parameters as for `ece`.
     """
-    c, y = validate_scores(confidence, correct)
-    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    right, wrong, order = w * y, w * (1 - y), np.argsort(c)
-    total = np.cumsum(wrong[..., order], axis=-1)
-    total = np.concatenate([np.zeros_like(total[..., :1]), total], axis=-1)  # weight of wrong rows among the k lowest
-    below, not_above = (total[..., np.searchsorted(c[order], c, side)] for side in ("left", "right"))
-    above = (right * (below + not_above) / 2).sum(axis=-1)
+    above, right, wrong = rank_pairs(confidence, correct, sample_weight)
     with np.errstate(invalid="ignore"):
-        return above / (right.sum(axis=-1) * wrong.sum(axis=-1))
+        return above / (right * wrong)
 
 
-METRICS: dict[str, Callable[..., Any]] = {  # functions of confidence, correct, the number of bins and the weights
-    "acc": lambda confidence, correct, n_bins, sample_weight=None: accuracy(confidence, correct, sample_weight),
-    "ece": ece,
-    "mce": mce,
-    "brier": lambda confidence, correct, n_bins, sample_weight=None: brier(confidence, correct, sample_weight),
-    "auroc": lambda confidence, correct, n_bins, sample_weight=None: auroc(confidence, correct, sample_weight),
-}
+def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
+    """Return the area under the generalized risk-coverage curve (arXiv 2407.01032).
 
-
-# ---- over frames
-
-
-def evaluate(
-    frame: pd.DataFrame, n_bins: int = 10, split: str = "evaluation", names: Collection[str] = METRICS
-) -> pd.DataFrame:
-    """Evaluate every estimator of a confidence frame, and every method if it has that column, on one split.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        From `confidence_frame`, or with a column `method` ("" for raw scores) from `fitting.calibrate`.
-    n_bins
-        As for `ece`.
-    split : {"evaluation", "calibration"}
-    names : collection of str
-        Of METRICS; all by default.
-
-    Returns
-    -------
-    DataFrame
-        model, dataset, estimator (and method), metric, value, n (rows), and reason. The accuracy has a row per pair, of
-        estimator "". A value that cannot be computed is missing (NA), and `reason` explains it. With methods, also
-        `relative`, the share by which a method lowers the raw ECE.
+    It is the share of all rows that are answered and wrong, averaged over coverage:
+    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2. Equal scores may be answered in any order.
     """
-    by = [name for name in ("estimator", "method") if name in frame]
-    rows: list[tuple] = []
-    for pair, part in frame[frame.split == split].groupby(PAIR, sort=False):
-        everyone = part.drop_duplicates("example_id")
-        if "acc" in names:
-            rows.append((*pair, *[""] * len(by), "acc", everyone.correct.mean(), len(everyone)))
-        for key, group in part.groupby(by, sort=False):
-            given = group.confidence.to_numpy(), group.correct.to_numpy(), n_bins
-            rows += [(*pair, *key, name, METRICS[name](*given), len(group)) for name in names if name != "acc"]
-    results = pd.DataFrame(rows, columns=[*PAIR, *by, "metric", "value", "n"]).astype({"value": "Float64"})
-    results["reason"] = np.where(results.value.isna(), ONE_CLASS, "")
-    return add_relative_gain(results) if "method" in by else results
+    above, right, wrong = rank_pairs(confidence, correct, sample_weight)
+    return (right * wrong - above + wrong**2 / 2) / (right + wrong) ** 2
 
 
-def add_relative_gain(results: pd.DataFrame) -> pd.DataFrame:
-    """Return results with `relative`, the share by which a method lowers the raw ECE; missing elsewhere."""
-    cell = [*PAIR, "estimator"]
-    errors = results[results.metric == "ece"]
-    raw = errors[(errors["method"] == "") & (errors.value > 0)].set_index(cell).value
-    before = raw.reindex(pd.MultiIndex.from_frame(errors[cell])).array
-    return results.assign(relative=(1 - errors.value / before).where(errors["method"] != ""))
+# ---- by name
+
+METRICS: dict[str, Callable[..., Any]] = {
+    "acc": accuracy, "ece": ece, "mce": mce, "brier": brier, "auroc": auroc,
+    "ece_mass": equal_mass_ece, "log_loss": log_loss, "augrc": augrc,
+}  # fmt: skip
+WITH_BINS = ("ece", "mce", "ece_mass")
 
 
-def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], names: Collection[str] = METRICS) -> pd.DataFrame:
-    """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`)."""
-    parts = [evaluate(frame, n_bins, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
-    return pd.concat(parts, ignore_index=True)
+def measure(name: str, confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
+    """Return one of METRICS; `n_bins` is for those WITH_BINS."""
+    bins = {"n_bins": n_bins} if name in WITH_BINS else {}
+    return METRICS[name](confidence, correct, sample_weight=sample_weight, **bins)

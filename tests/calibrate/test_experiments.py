@@ -6,7 +6,7 @@ from synthetic import responses, run, single_pass, with_margins
 from lib.calibrate import experiments, fitting
 from lib.calibrate.calibrators import Isotonic, Temperature
 from lib.params import Subsampling
-from lib.score.bootstrap import bootstrap
+from lib.score.evaluation import RESAMPLED, evaluate
 from lib.score.metrics import ece
 from lib.store import PAIR
 
@@ -71,7 +71,7 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
 def test_transfer_to_itself_is_calibration(sets, calibrated):
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
     moved = experiments.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
-    own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")
+    own = evaluate(calibrated[0], names=RESAMPLED).query("estimator == 'ans_avg'")
     for row in own.itertuples():
         source = (row.model, row.dataset) if row.method else ("", "")
         assert moved[*source, row.model, row.dataset, row.method, row.metric] == pytest.approx(row.value)

@@ -5,7 +5,7 @@ import pytest
 
 from lib import params, store
 from lib.calibrate import experiments, fitting
-from lib.score import bootstrap, proper_scores, selective
+from lib.score import evaluation, selective
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 
@@ -16,13 +16,14 @@ DEMO = params.load_profile("demo")
 def made(shipped):
     """Every frame of 02 and 05 to 09, by its name."""
     scores, learned, calibrators = fitting.calibrate(shipped.confidence, shipped.sets)
-    resampled = bootstrap.bootstrap(scores, DEMO.bins, DEMO.resamples, DEMO.seed).results
+    resampling = {"names": evaluation.RESAMPLED, "resamples": DEMO.resamples, "seed": DEMO.seed}
+    resampled = evaluation.evaluate(scores, DEMO.bins, **resampling)
     of_model = {pair: one for pair, one in shipped.sets.items() if pair[0] == DEMO.figure_model}
     drawn = params.Subsampling.of(DEMO.model_dump())
     passes, choices = shipped.dropout, shipped.choices
     read = shipped.responses, shipped.verification, rows_at_selected_rate(passes, choices), choices
     raw = confidence_frame(*read, ESTIMATORS, fitting.token_signals(shipped.sets))
-    rated = proper_scores.add_base_rate(raw, fitting.calibrate(raw, shipped.sets)[0])
+    rated = evaluation.add_base_rate(raw, fitting.calibrate(raw, shipped.sets)[0])
     promised = DEMO.target_precisions, DEMO.precision_confidence, DEMO.seed
     tuned = {"c_bald": passes[passes.tuning.astype(bool)]}
     return {
@@ -31,7 +32,7 @@ def made(shipped):
         "calibration/results": pd.concat([resampled, learned], ignore_index=True),
         "calibration/curves": experiments.learning_curves(of_model, drawn, list(experiments.SAMPLING), DEMO.bins),
         "calibration/transfer": experiments.transfer(shipped.sets, calibrators, DEMO.bins),
-        "selective/scores": proper_scores.compare_with_base_rate(rated, DEMO.bins, seed=DEMO.seed),
+        "selective/scores": evaluation.compare_with_base_rate(rated, DEMO.bins, seed=DEMO.seed),
         "selective/curves": selective.risk_coverage_curves(rated),
         "selective/thresholds": selective.selective_thresholds(raw, *promised, tuned),
     }

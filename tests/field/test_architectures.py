@@ -1,40 +1,110 @@
-"""Thirty architectures: what a run stores of a response is what plain forward passes say, without cache or batch."""
+"""Thirty architectures: what a run stores of a response is what plain forward passes say, without cache or batch; and
+what `check` says of a kind of network, by one of random weights."""
+
+import dataclasses
+import types
 
 import architectures
 import numpy as np
 import pytest
-from architectures import plain_logits, respond
+from architectures import examples, plain_logits, respond
 
 from lib import params
-from lib.generate import models, p_true, preflight, sampling
+from lib.generate import generation, models, p_true, preflight, sampling
 
-pytestmark = pytest.mark.slow
-NAMES = [*architectures.ATTENTION, *architectures.STATEFUL]
+DATASET = "demo-easy"
+ALWAYS = ["tiny-llama", "gpt2", "mistral", "qwen3", "gemma2", *architectures.STATEFUL]
+RANDOM = [*ALWAYS[1:], *(name for name in architectures.ATTENTION if name not in ALWAYS)]
+SLOW = [name for name in ("tiny-qwen", *RANDOM) if name not in ALWAYS]
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(scope="module", params=[*ALWAYS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def lm(request):
-    return architectures.random(request.param)
+    return architectures.load(request.param)
+
+
+def assert_plain(lm, frame):
+    """Log-probabilities, kept logits, the verdict in situ (of the pass, and after a cache) and that of the standard
+    prompt."""
+    options, query = list(p_true.option_tokens(lm).values()), p_true.query_ids(lm)
+    verdicts = p_true.verify_responses(lm, frame, max_batch_tokens=500).itertuples()
+    for row, asked in zip(frame.itertuples(), verdicts, strict=True):
+        response, ids = row.token_ids.tolist(), p_true.trajectory_ids(lm, row) + query
+        assert asked.in_situ_tokens == len(query) and asked.standard_tokens == len(
+            models.encode(lm, asked.standard_prompt)
+        )
+        whole = plain_logits(lm, ids)
+        read, kept = whole[row.prompt_tokens - 1 :][: len(response)], row.kept_positions
+        logprobs = read.log_softmax(-1)[range(len(response)), response]
+        np.testing.assert_allclose(row.token_logprobs, logprobs, atol=1e-4)
+        np.testing.assert_allclose(row.chosen_logit, read[kept, row.token_ids[kept]], atol=1e-4)
+        continued, before = p_true.ask_in_situ_on_cache(lm, row)
+        assert continued["seconds"] > 0 < before
+        standard = plain_logits(lm, models.encode(lm, asked.standard_prompt))[-1]
+        for logits, logz, last in (
+            (row.in_situ_logits, row.in_situ_logz, whole[-1]), (continued["logits"], continued["logz"], whole[-1]),
+            (asked.standard_logits, asked.standard_logz, standard),
+        ):  # fmt: skip
+            np.testing.assert_allclose(logits, last[options], atol=1e-4)
+            assert abs(logz - last.double().logsumexp(-1)) < 1e-4
 
 
 def test_a_run_stores_what_plain_passes_say(lm):
-    """Of tokens that were drawn in a batch: log-probabilities, the verdict in situ, and that of the standard prompt."""
-    frame, options = respond(lm, 4, max_new_tokens=40), list(p_true.option_tokens(lm).values())
-    for row, asked in zip(frame.itertuples(), p_true.verify_responses(lm, frame).itertuples(), strict=True):
-        prompt, response = models.encode(lm, row.prompt), row.token_ids.tolist()
-        logprobs = plain_logits(lm, prompt + response)[len(prompt) - 1 : -1].log_softmax(-1)
-        np.testing.assert_allclose(row.token_logprobs, logprobs[range(len(response)), response], atol=5e-5)
-        continued = prompt + response[: len(response) - row.eos] + p_true.query_ids(lm)
-        np.testing.assert_allclose(row.in_situ_logits, plain_logits(lm, continued)[-1][options], atol=1e-4)
-        standard = plain_logits(lm, models.encode(lm, asked.standard_prompt))[-1][options]
-        np.testing.assert_allclose(asked.standard_logits, standard, atol=1e-4)
+    """Of tokens that were drawn in a batch whose rows end at different times, each as it is drawn alone."""
+    frame, requests = (
+        respond(lm, 6, DATASET, max_new_tokens=60),
+        architectures.requests(lm, 6, DATASET, max_new_tokens=60),
+    )
+    assert frame.token_ids.map(len).nunique() > 1
+    assert [*map(list, frame.token_ids)] == [sampling.sample_batch(lm, [one])[0] for one in requests]
+    assert_plain(lm, frame)
 
 
-def test_rows_of_a_batch_are_those_drawn_alone(lm):
-    requests = architectures.requests(lm, 5, max_new_tokens=30)
-    assert sampling.sample_batch(lm, requests) == [sampling.sample_batch(lm, [one])[0] for one in requests]
+def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
+    """After worked examples that are encoded once. Two lengths with the prompt, and many without; ended and cut; a
+    thinking block, and an end token alone."""
+    thought = models.encode(lm, "<think>\n#### 5\n</think>\n\n#### 42")
+
+    def given(asked):
+        most, (first, *_), rest = max(len(one.prompt_ids) for one in asked) + 3, lm.eos, asked[2:]
+        made = [[*range(5, 5 + most + i % 2 - len(one.prompt_ids)), *lm.eos[: i % 3 > 0]] for i, one in enumerate(rest)]
+        return [[first], [*thought, first], *made]
+
+    settings = architectures.SETTINGS.model_copy(update={"demonstration": "few"})
+    engine, passes = types.SimpleNamespace(sample=given), []
+    with lm.model.register_forward_hook(lambda model, inputs, read: passes.append(len(read.logits))):
+        frame = generation.generate_responses(lm, DATASET, examples(DATASET, 9), settings, engine)
+    assert max(passes) > 2, "rows of equal length share a pass"
+    assert_plain(lm, frame)
 
 
-def test_check_says_that_it_can_run_and_dropout_acts(lm):
-    ((level, _),) = preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check_kind()
-    assert level == "ok"
+# ---- what `check` says
+
+
+def said(name):
+    return [*preflight.Preflight(architectures.random(name), params.load_profile("demo").model_dump(), {}).check_kind()]
+
+
+@pytest.mark.parametrize("name", RANDOM[:7] + [pytest.param(name, marks=pytest.mark.slow) for name in RANDOM[7:]])
+def test_what_can_be_read_from_a_cache_is_ready(name):
+    ((level, text),) = said(name)
+    assert level == "ok" and text.startswith("dropout sites: ")
+
+
+@pytest.mark.parametrize("name", architectures.REFUSED)
+def test_what_can_not_is_refused_in_one_line(name):
+    (level, text), *_ = said(name)
+    assert level == "wrong" and "\n" not in text and "can't be read from a cache of keys and values" in text
+
+
+def test_one_without_dropout_runs_with_empty_cells():
+    assert said("falcon") == [("note", "dropout takes no effect anywhere in a FalconForCausalLM: c_BALD stays empty")]
+
+
+def test_a_large_network_is_tried_with_every_type_of_layer():
+    lm = architectures.random("qwen3_next")
+    large = {"num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000, "layer_types": None}
+    network = models.outline_network(type(lm.model.config)(**lm.model.config.to_dict() | large))
+    few = preflight.random_twin(dataclasses.replace(lm, model=network)).model.config
+    assert few.layer_types == [*["linear_attention"] * 3, "full_attention"] and few.num_hidden_layers == 4
+    assert (few.num_experts, few.vocab_size, network.config.num_experts) == (4, 512, 512)

@@ -13,7 +13,7 @@ from lib import params, store
 from lib.generate import batching, mc_dropout, models, p_true
 from lib.paths import UserError
 from lib.row_cache import measured_facts
-from workflow import machine
+from workflow import check
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
@@ -157,7 +157,7 @@ def test_numbers_that_a_token_takes_in_the_cache(name):
     network = load(name).model
     layers = network(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values.layers
     held = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
-    assert held == 3 * machine.cache_numbers_per_token(network)
+    assert held == 3 * check.cache_numbers_per_token(network)
 
 
 # ---- a model on several GPUs

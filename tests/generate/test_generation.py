@@ -1,25 +1,20 @@
-"""Sampling and what is kept of it, against transformers' own numbers and plain forward passes (float32, CPU)."""
+"""Sampling and what is kept of it, against transformers' own numbers (float32, CPU; plain forward passes of many
+architectures: tests/field/test_architectures.py)."""
 
 import dataclasses
 
-import architectures
 import numpy as np
 import pytest
 import torch
 import transformers
-from architectures import SETTINGS, examples, respond
+from architectures import SETTINGS, requests, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params
-from lib.generate import batching, generation, models, p_true, sampling
+from lib.generate import batching, generation, mc_dropout, p_true, sampling, teacher_forcing
 from lib.paths import UserError
-
-
-def build(lm, asked, **changed):
-    return generation.build_requests(lm, "demo-hard", asked, SETTINGS.model_copy(update=changed))
-
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
 WARPERS = {"temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
@@ -39,22 +34,20 @@ def test_logprobs_are_those_of_transformers(lm):
     temperature and top-k/p, and on the warped ones; rows that finish early included."""
     warped = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.05}
     lm = dataclasses.replace(lm, spec=lm.spec.model_copy(update=warped))
-    requests = build(lm, examples("demo-hard", 6))
-    padded = lm.tokenizer.pad({"input_ids": [one.prompt_ids for one in requests]}, return_tensors="pt")
-    uniforms = sampling.uniform_numbers([one.seed for one in requests], 120)
+    asked, frame = requests(lm, 6), respond(lm, 6, "demo-hard")
+    padded = lm.tokenizer.pad({"input_ids": [one.prompt_ids for one in asked]}, return_tensors="pt")
+    begun, uniforms = padded.input_ids.shape[1], sampling.uniform_numbers([one.seed for one in asked], 120)
 
     def draw(ids, scores):  # greedy decoding then has no other choice
-        drawn = sampling.sample_inverse_cdf(warp(scores, warped), uniforms[:, ids.shape[1] - padded.input_ids.shape[1]])
+        drawn = sampling.sample_inverse_cdf(warp(scores, warped), uniforms[:, ids.shape[1] - begun])
         return torch.full_like(scores, -torch.inf).scatter(-1, drawn[:, None], 0.0)
 
     ends = {"eos_token_id": lm.eos, "pad_token_id": lm.tokenizer.pad_token_id, "max_new_tokens": 120}
     config = GenerationConfig(do_sample=False, output_logits=True, return_dict_in_generate=True, **ends)
     out = lm.model.generate(**padded, logits_processor=LogitsProcessorList([draw]), generation_config=config)
-    frame = respond(lm, 6, "demo-hard")
     assert frame.token_ids.map(len).nunique() > 1, "the batch must have rows that finish early"
-    responses = out.sequences[:, padded.input_ids.shape[1] :]
-    for row, ids in zip(frame.itertuples(), responses, strict=True):
-        assert list(row.token_ids) == sampling.truncate_at_eos(ids.tolist(), lm.eos)
+    for found, ids in zip(frame.token_ids, out.sequences[:, begun:], strict=True):
+        assert found.tolist() == sampling.truncate_at_eos(ids.tolist(), lm.eos)
     # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
     raw = tuple(step.double() for step in out.logits)
     drawn = tuple(warp(step, warped) for step in raw)
@@ -62,32 +55,6 @@ def test_logprobs_are_those_of_transformers(lm):
         oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
         for found, expected in zip(frame[column], oracle, strict=True):
             np.testing.assert_allclose(found, expected[: len(found)], atol=5e-5)
-
-
-@pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "mistral", *architectures.STATEFUL])
-def test_tokens_are_those_of_a_row_by_itself(name):
-    """Rows of a batch end at different times; those that go on keep their cache, their padding and their stream."""
-    lm = architectures.load(name)
-    requests = build(lm, examples("demo-hard", 9))
-    together = sampling.sample_batch(lm, requests)
-    assert len({len(response) for response in together}) > 4, "the rows must end at different times"
-    assert together == [sampling.sample_batch(lm, [one])[0] for one in requests]
-
-
-@pytest.mark.parametrize("end", ["nan", "inf"])
-def test_a_padded_row_whose_logits_are_not_finite_is_said(end):
-    """In a batch alone: the pass over the response, without padding, would not show it."""
-    lm = architectures.load("tiny-llama")
-    requests = build(lm, examples("demo-hard", 3))
-
-    def spoil(model, inputs, output):
-        if len(output.logits) > 1:
-            output.logits[0, -1, 5] = float(end)
-
-    lm.model.register_forward_hook(spoil)
-    shortest = min(requests, key=lambda one: len(one.prompt_ids)).example.example_id
-    with pytest.raises(UserError, match=f"float32, sdpa.*: the logits of row {shortest} are not finite .1 of 3 rows"):
-        sampling.TransformersEngine(lm, 32768).sample(requests)
 
 
 @pytest.mark.parametrize("size", [300, 20_000])
@@ -106,48 +73,51 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
 
 
 def test_sampling_follows_the_distribution():
-    logits = torch.tensor([0.5, 0.2, 0.0, 0.3]).log()
+    """And a token without mass is never drawn."""
+    p = torch.tensor([0.5, 0.2, 0.0, 0.3])
     u = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = sampling.sample_inverse_cdf(logits.expand(40_000, 4), u)
-    share = torch.bincount(drawn, minlength=4) / 40_000
-    assert share[2] == 0 and (share - torch.tensor([0.5, 0.2, 0.0, 0.3])).abs().max() < 0.01
-    for last in (0.0, 1 - 1e-16):  # a token without mass is never drawn
-        ends = sampling.sample_inverse_cdf(torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log(), torch.tensor([last]).double())
-        assert int(ends[0]) in (1, 2)
+    share = torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 4), u), minlength=4) / 40_000
+    assert share[2] == 0 and (share - p).abs().max() < 0.01
+    ends = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log().expand(2, 4)
+    assert sampling.sample_inverse_cdf(ends, torch.tensor([0.0, 1 - 1e-16]).double()).tolist() == [1, 2]
 
 
-@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000))
+SITES = {
+    "sampling": lambda lm, frame: sampling.TransformersEngine(lm, 32768).sample(requests(lm, 3)),
+    "scoring": lambda lm, frame: teacher_forcing.score_responses(lm, requests(lm, 3), [[5, 6]] * 3, SETTINGS),
+    "verification": p_true.verify_responses,
+    "passes": lambda lm, frame: mc_dropout.mc_dropout_entropies(
+        lm, frame, [(frame.example_id[0], 0.1)], params.Dropout(dropout_passes=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("end", ["nan", "inf"])
+def test_logits_that_are_not_finite_are_refused_with_the_row(llama, site, end):
+    """Never a token V, never a NaN: of a batch its first row, which is padded."""
+    frame = respond(llama, 3, "demo-hard", max_new_tokens=20)
+
+    def spoil(layer, inputs, logits):
+        logits[0, -1, 5] = float(end)
+
+    refused = pytest.raises(UserError, match=r"float32, .*: the logits of row .* are not finite \([13] of")
+    with llama.model.get_output_embeddings().register_forward_hook(spoil), refused:
+        SITES[site](llama, frame)
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000), st.booleans())
 @settings(max_examples=60)
-def test_batches_hold_everyone_once_within_the_budget(lengths, budget):
-    groups = batching.batch_by_length(lengths, budget)
+def test_batches_hold_everyone_once_within_the_budget(lengths, budget, equal):
+    groups = batching.batch_by_length(lengths, budget, equal=equal)
     assert sorted(i for g in groups for i in g) == list(range(len(lengths)))
     assert all(len(g) == 1 or len(g) * max(lengths[i] for i in g) <= budget for g in groups)
-    alike = batching.batch_by_length(lengths, budget, equal=True)
-    assert sorted(i for g in alike for i in g) == list(range(len(lengths)))
-    assert all(len({lengths[i] for i in g}) == 1 and len(g) <= max(1, budget // lengths[g[0]]) for g in alike)
-
-
-def test_a_small_model_runs_in_one_thread_also_outside_a_run():
-    torch.set_num_threads(2)
-    models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
-    assert torch.get_num_threads() == 1
-
-
-def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):
-    """A repetition penalty in a checkpoint's own configuration must not bend the distribution."""
-    lm.model.save_pretrained(tmp_path)
-    lm.tokenizer.save_pretrained(tmp_path)
-    GenerationConfig(repetition_penalty=3.0, eos_token_id=lm.eos, do_sample=True, top_k=2).save_pretrained(tmp_path)
-    other = models.load_language_model("copy", lm.spec.model_copy(update={"source": str(tmp_path)}))
-    requests = build(lm, examples("demo-hard", 2))
-    assert sampling.sample_batch(other, requests) == sampling.sample_batch(lm, requests)
-
-
-# ---- the context
+    assert not equal or all(len({lengths[i] for i in g}) == 1 for g in groups)
 
 
 def test_responses_end_where_the_context_does(lm, monkeypatch):
-    """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is uncut."""
+    """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is uncut. Without room
+    for a single token it is refused."""
     whole, query = respond(lm, 8, "demo-hard"), len(p_true.query_ids(lm))
     context = int(whole.prompt_tokens.max()) + 25 + query
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
@@ -161,10 +131,6 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
     cut = (whole.token_ids.map(len) > left).sum()
     shorter = frame.assign(token_ids=frame.token_ids.map(lambda ids: ids[:-1]))  # as a server may have cut them
     assert cut > 0 and [generation.count_cut_by_context(lm, each) for each in (frame, shorter)] == [cut, 0]
-    assert max(len(p_true.trajectory_ids(lm, row)) + query for row in frame.itertuples()) == context
-
-
-def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
         respond(lm, 1, "demo-hard")

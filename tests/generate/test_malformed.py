@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from lib import params
 from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
-from workflow import check, downloads
+from workflow import check, hub
 
 TINY = ROOT / "demo" / "models" / "tiny-llama"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 5\n"
@@ -99,7 +99,7 @@ def looked_at(spec):
     """What `check` finds wrong with a model."""
 
     def lines():
-        lm = preflight.load_outline("mine", spec, downloads.find_config(spec)[0], whole=True)
+        lm = preflight.load_outline("mine", spec, hub.find_config(spec)[0], whole=True)
         yield from preflight.Preflight(lm, params.load_profile("demo").model_dump(), {}).check()
 
     return [text for level, text in check.explain_errors(lines()) if level == "wrong"]
@@ -162,5 +162,5 @@ def test_a_date_that_is_set_is_the_one_that_a_template_writes(tmp_path, date):
     put_date = lambda place: put(place, "chat_template.jinja", "{{ " + date + " }}" + EVERY)  # noqa: E731
     spec = changed(tmp_path, put_date).model_copy(update={"date_string": "26 Jul 2024"})
     assert not looked_at(spec)
-    lm = preflight.load_outline("mine", spec, downloads.find_config(spec)[0], whole=True)
+    lm = preflight.load_outline("mine", spec, hub.find_config(spec)[0], whole=True)
     assert models.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith("26 Jul 2024")

@@ -1,4 +1,4 @@
-"""P(True): the standard prompt against a plain forward pass, prompts as in the figure, spellings of the options."""
+"""P(True): prompts as in the figure, spellings of the options (plain passes: tests/field/test_architectures.py)."""
 
 import re
 
@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-import torch
-from architectures import SETTINGS, examples, plain_logits, respond
+from architectures import SETTINGS, respond
 from realmodels import FOLDERS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
@@ -28,36 +27,6 @@ SOLVED = (
     "To solve this problem, let's break it down step by step:\n1. The recipe calls for 8 cups of sugar and 7 "
     "cups of salt.\n2. Difference = 8 - 7 = 1.\n\n#### 1"
 )
-
-
-def test_the_standard_prompt_is_asked_whole(any_lm):
-    """Against a plain forward pass over each prompt by itself."""
-    frame = respond(any_lm, 5, "demo-easy", max_new_tokens=30)
-    query = len(models.encode(any_lm, prompts.QUERY))
-    for row in p_true.verify_responses(any_lm, frame, max_batch_tokens=500).itertuples():
-        ids = models.encode(any_lm, row.standard_prompt)
-        logits = plain_logits(any_lm, ids)[-1]
-        options = logits[list(p_true.option_tokens(any_lm).values())]
-        np.testing.assert_allclose(row.standard_logits, options, atol=1e-5)
-        assert abs(row.standard_logz - float(logits.double().logsumexp(-1))) < 1e-5
-        assert (row.standard_tokens, row.in_situ_tokens) == (len(ids), query)
-
-
-def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
-    """In 01, and in both verdicts of 03: never a token V, never a NaN."""
-    asked, frame = examples("demo-easy", 3), respond(any_lm, 3, "demo-easy")
-
-    def spoil(module, inputs, logits):
-        return logits.index_fill(0, torch.tensor(0), torch.nan)
-
-    row = "|".join(example.example_id for example in asked)
-    where = rf"model '.*' .torch.float32, (sdpa|eager) attention.: the logits of row ({row})"
-    refused = rf"{where} are not finite \([1-3] of . rows\)"
-    with any_lm.model.get_output_embeddings().register_forward_hook(spoil):
-        with pytest.raises(UserError, match=refused):
-            generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)
-        with pytest.raises(UserError, match=refused):
-            p_true.verify_responses(any_lm, frame)
 
 
 # ---- the prompts
@@ -90,18 +59,16 @@ def figures(shared):
 
 
 def test_prompts_are_the_figures(real, shared):
-    assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
     drawn = figures(shared)
     solve, verify = prompts.question_messages(CAKE), prompts.verification_messages(CAKE, SOLVED)
     assert words(solve[0]["content"]) == drawn["solve"]["system"] == words(verify[0]["content"])
     assert words(solve[1]["content"]) == drawn["solve"]["user"] == drawn["in situ"]["user"]
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
-    solved = "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED
-    text = p_true.standard_prompt(real, CAKE, solved)
+    text = p_true.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED)
     assert verify[1]["content"] in text and verify[0]["content"] in text
-    assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
     assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
+    assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
 
 
 def made(*pieces):
@@ -132,36 +99,25 @@ def test_spellings_are_the_vocabularys_own(pieces, counts):
     assert p_true.balanced_spellings(lm) == {"A/B": counts}  # True and False are no tokens here
 
 
-# ---- reading
-
-
-def read(logits, spellings, options):
-    columns = {"spellings": [list(spellings)]}
-    for variant in confidence.MARGINS:
-        columns |= {f"{variant}_logits": [np.float32(logits)], f"{variant}_logz": [np.log(np.exp(logits).sum() + 10)]}
-    return confidence.option_log_odds(synthetic.keyed(1, **columns), options).iloc[0]
-
-
 @pytest.mark.parametrize("logits, spellings, options, true, false", [
     ([1.0, 2.0, 0.5, -1.0], ("A", " A", "B", " B"), "A/B", [0, 1], [2, 3]),
     ([1.0, 2.0, 0.5, -1.0], ("A", "True", "B", "False"), "True/False", [1], [3]),
     ([-1.2, -0.4, 3.0], ("A", "B", " B"), "A/B", [0], [1]),
-    ([0.0, 1.0, 3.0, 9.0], (" A", "A", " B", "True"), "A/B", [0], [2]),
+    ([0.0, 1.0, 300.0, 9.0], (" A", "A", " B", "True"), "A/B", [0], [2]),
 ])  # fmt: skip
 def test_every_spelling_counts(logits, spellings, options, true, false):
-    """Of those forms that both options have."""
-    found, e = read(logits, spellings, options), np.exp(logits)
-    a, b = e[true].sum(), e[false].sum()
+    """Of those forms that both options have; without underflow."""
+    columns, e, whole = {"spellings": [list(spellings)]}, np.exp(logits), np.exp(logits).sum() + 10
+    for variant in confidence.MARGINS:
+        columns |= {f"{variant}_logits": [np.float32(logits)], f"{variant}_logz": [np.log(whole)]}
+    verified, a, b = synthetic.keyed(1, **columns), e[true].sum(), e[false].sum()
+    found = confidence.option_log_odds(verified, options).iloc[0]
     for variant in confidence.MARGINS:
         assert found[f"{variant}_margin"] == pytest.approx(np.log(a / b), abs=1e-6)
-        assert found[f"{variant}_mass"] == pytest.approx((a + b) / (e.sum() + 10), abs=1e-6)
-        assert estimators.p_true(found[f"{variant}_margin"]) == pytest.approx(a / (a + b), abs=1e-6)
+        assert found[f"{variant}_mass"] == pytest.approx((a + b) / whole, abs=1e-6)
+        assert estimators.p_true(found[f"{variant}_margin"]) == pytest.approx(a / (a + b), rel=1e-6)
     with pytest.raises(UserError, match="have no spelling of the same form as single tokens"):
-        read(logits, spellings, "B/Z")
-
-
-def test_p_true_does_not_underflow():
-    assert [estimators.p_true(margin) for margin in (800.0, -800.0, -30.0)] == pytest.approx([1, 0, np.exp(-30)])
+        confidence.option_log_odds(verified, "B/Z")
 
 
 def test_no_space_comes_between_response_and_query(llama):
@@ -172,21 +128,16 @@ def test_no_space_comes_between_response_and_query(llama):
 
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
-    bare, prompted = SETTINGS.model_dump() | {"save_texts": False}, {"save_texts": False, "demonstration": "none"}
     kept, frame = (respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=keep) for keep in (True, False))
     assert frame[["text", "prompt", "question"]].isna().all(axis=None)
-    told = generation.restore_texts(lm, frame, "demo-easy", prompted)
+    bare = SETTINGS.model_dump() | {"save_texts": False}
+    told = generation.restore_texts(lm, frame, "demo-easy", bare)
     one, other = (each.drop(columns="in_situ_seconds") for each in (told, kept))
     pd.testing.assert_frame_equal(one, other, check_like=True, check_dtype=False)
-    whole = p_true.verify_responses(lm, kept)
-    untold = p_true.verify_responses(lm, told, save_texts=False)
-    assert untold.standard_prompt.isna().all()
-    own = ["standard_prompt", "standard_seconds", "in_situ_seconds"]
-    pd.testing.assert_frame_equal(whole.drop(columns=own), untold.drop(columns=own))
+    assert p_true.verify_responses(lm, told, save_texts=False).standard_prompt.isna().all()
     shown = generation.example_dialogue(lm, bare)
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
-        generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", prompted)
-    for keep in (True, False):  # as 01b writes it
-        with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
-            generation.restore_texts(lm, frame, "demo-easy", {"save_texts": keep})
+        generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", bare)
+    with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
+        generation.restore_texts(lm, frame, "demo-easy", {"save_texts": False})  # as 01b writes it

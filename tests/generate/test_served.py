@@ -11,14 +11,14 @@ from lib import params, store
 from lib.calibrate.calibrated import CALIBRATORS, score
 from lib.generate import batch_requests, generation, models, p_true
 from lib.generate.imported_responses import ImportedResponses, response_token_ids
-from lib.generate.response_files import Response
-from lib.generate.served_p_true import ServedVerification, parse_verdict
+from lib.generate.response_files import Response, parse_response
+from lib.generate.served_p_true import read_verification
 from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets, prompts
-from workflow import ask, requests
+from workflow import ask
 from workflow.pipeline import Run
 
 SETTINGS = params.Generation(demonstration="none", max_new_tokens=256)
@@ -45,8 +45,9 @@ def commands(tmp_path, monkeypatch):
         run = Run("demo", values | {"models": ["served"], "datasets": [DATASET]})
 
         def command(verb, **options):
-            main = {"requests": requests.main, "ask": ask.main}[verb]
-            return main(run, SimpleNamespace(**{"model_name": "", "datasets": [], "concurrent": 4} | options))
+            return ask.main(
+                run, SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], "concurrent": 4} | options)
+            )
 
         return command
 
@@ -78,9 +79,10 @@ def test_a_folder_of_git_does_not_take_the_questions_of_others(monkeypatch):
     monkeypatch.setattr(params, "load_model_config", lambda _: spec)
     of_others = Run("demo", params.load_profile("demo").model_dump() | {"models": ["served"], "datasets": ["gsm8k"]})
     with pytest.raises(
-        UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to others"
+        UserError,
+        match="git does not ignore docs/served/gsm8k.requests.jsonl, and the questions of 'gsm8k' belong to others",
     ):
-        requests.main(of_others, SimpleNamespace(model_name="", datasets=[]))
+        ask.main(of_others, SimpleNamespace(verb="requests", model_name="", datasets=[]))
     assert not (ROOT / "docs" / "served").exists()
 
 
@@ -96,7 +98,7 @@ def test_answers_to_other_requests_are_not_mixed(tmp_path, commands):
         command("requests")
         command("ask", url=f"{server.url}/v1/")
         assert len(server.asked) == 6 + 4 + 6  # both forms of the first four, too: they had answers
-    with pytest.raises(UserError, match="answers requests with another 'temperature': move it away"):
+    with pytest.raises(UserError, match="answers 'easy-.*' with another 'temperature': move it away"):
         commands(spec.model_copy(update={"temperature": 0.2}), 3)("requests")
 
 
@@ -127,8 +129,8 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, commands, mod
             command("requests")
             command("ask", url=url)
     imported = ImportedResponses.read(spec, DATASET, asked)
-    served = ServedVerification.read(imported)
-    found, verified = imported.to_frame(model), served.to_frame(model)
+    served = read_verification(imported, model)
+    found, verified = imported.to_frame(model), served.frame
     lm = models.load_language_model(model, Model(label="x", source=f"demo/models/{model}", dtype="float32",
                                                  system_prompt=False, thinking=spec.thinking))  # fmt: skip
     own = generation.generate_responses(lm, DATASET, asked, SETTINGS, TheSame(lm, imported))
@@ -145,8 +147,8 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, commands, mod
     np.testing.assert_allclose(a.confidence[~single], b.confidence[~single], atol=1e-3)
     assert served.remarks == [] and verified.in_situ_tokens.tolist() == theirs.in_situ_tokens.tolist()
     assert verified.standard_tokens.tolist() == theirs.standard_tokens.tolist()
-    tokens = served.count_tokens()
-    assert tokens.encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < tokens.encoded["verify"]
+    encoded = {form: told["encoded"] for form, told in served.tokens.items()}
+    assert encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
 
 
 # ---- P(True) that a server can not give, or gives in part
@@ -156,7 +158,8 @@ def verdict_line(name, tops, prompt=90, written="A", **usage):
     content = [
         {"token": written, "logprob": -0.1, "top_logprobs": [{"token": t, "logprob": v} for t, v in tops.items()]}
     ]
-    body = {"choices": [{"logprobs": {"content": content}}], "usage": {"prompt_tokens": prompt} | usage}
+    choice = {"message": {"content": written}, "logprobs": {"content": content}, "finish_reason": "length"}
+    body = {"choices": [choice], "usage": {"prompt_tokens": prompt} | usage}
     return {"custom_id": name, "response": {"status_code": 200, "body": body}, "error": None}
 
 
@@ -167,7 +170,7 @@ def answered(tmp_path, commands):
     command, asked = commands(spec, 10), some_examples(10)
     command("requests")
 
-    first = batch_requests.read_requests(batch_requests.served_file(spec, DATASET, "requests")).values()
+    first = batch_requests.read_requests(batch_requests.served_files(spec, DATASET)[0]).values()
 
     def respond(text):
         bodies = [completion(one["body"], text) | {"usage": {"prompt_tokens": 40}} for one in first]
@@ -181,11 +184,16 @@ def answered(tmp_path, commands):
 
     def read(**lines):
         for form, some in lines.items():
-            write_lines(batch_requests.served_file(spec, DATASET, "responses", form), some)
-        return ServedVerification.read(imported)
+            write_lines(batch_requests.served_files(spec, DATASET, form)[1], some)
+        return read_verification(imported, "m")
 
     return SimpleNamespace(
-        read=read, names=[one.example_id for one in asked], spec=spec, command=command, respond=respond
+        read=read,
+        names=[one.example_id for one in asked],
+        imported=imported,
+        spec=spec,
+        command=command,
+        respond=respond,
     )
 
 
@@ -194,7 +202,9 @@ def write_lines(path, lines):
 
 
 BOTH = {"A": -0.4, " A": -3.0, "B": -1.5, " B": -4.0, "the": -5.0}
-PROBES = [verdict_line(name, BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)]
+PROBES = [
+    verdict_line(f"{name}#in_situ", BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)
+]
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered):
@@ -206,14 +216,14 @@ def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered):
         "verify: 1 of 20 do not list one of the options, which the least one listed bounds",
         "in_situ: 20 of 20 were not answered",
     ]
-    frame = found.to_frame("m").set_index("example_id")
+    frame = found.frame.set_index("example_id")
     odds = option_log_odds(frame.reset_index()).set_index("example_id")
     assert len(frame) == 19 and odds.in_situ_margin.isna().all()
     masses = np.exp(-0.4) + np.exp(-3.0), np.exp(-1.5) + np.exp(-4.0)
     assert odds.standard_margin[answered.names[0]] == pytest.approx(np.log(masses[0] / masses[1]), abs=1e-6)
     assert odds.standard_mass[answered.names[0]] == pytest.approx(sum(masses), abs=1e-6)
     assert odds.standard_margin[answered.names[18]] == pytest.approx(-0.01 + 6.0, abs=1e-6)
-    scores = confidence_frame(interpret_responses(found.imported.to_frame("m")), frame.reset_index())
+    scores = confidence_frame(interpret_responses(answered.imported.to_frame("m")), frame.reset_index())
     assert scores.groupby("estimator").size()["p_true"] == 19 and "p_true_insitu" not in set(scores.estimator)
 
 
@@ -224,40 +234,35 @@ def test_a_message_that_was_not_continued_is_seen_by_its_tokens(answered, other,
     lines = [verdict_line(f"{name}#in_situ", BOTH, size, prompt_tokens_details={"cached_tokens": 41})
              for name, size in zip(answered.names, sizes, strict=True)]  # fmt: skip
     found = answered.read(in_situ=[*PROBES, *lines])
-    assert found.query_tokens == 30 and len(found.verdicts["in_situ"]) == kept
+    assert len(found.frame) == found.tokens["in_situ"]["rows"] == kept
     empty = f"in_situ: {20 - kept} of 20 were not continued, by the tokens of their prompts"
     assert (empty in found.remarks) == (kept < 20)
     path = answered.spec.responses_to("d").parent / "verification" / "m__d.parquet"
-    frame = store.read_frame(store.write_frame(found.to_frame("m"), path))
+    frame = store.read_frame(store.write_frame(found.frame, path))
     assert len(frame) == kept
     if kept:
-        assert set(frame.in_situ_tokens) == {30} and found.count_tokens().cached["in_situ"] == 41 * kept
+        assert set(frame.in_situ_tokens) == {30} and found.tokens["in_situ"]["cached"] == 41 * kept
 
 
 def test_a_model_that_thinks_first_has_no_verdict(answered):
     lines = [verdict_line(f"{name}#verify", BOTH, written="<think>") for name in answered.names]
     found = answered.read(verify=lines)
-    assert found.remarks[0] == "verify: 20 of 20 list no option, or think" and found.to_frame("m").empty
+    assert found.remarks[0] == "verify: 20 of 20 list no option, or think" and found.frame.empty
 
 
 def test_arrays_of_completions_are_read():
     arrays = {"tokens": [" A"], "token_logprobs": [-0.2], "top_logprobs": [{" A": -0.2, "B": -2.0}]}
     body = {"choices": [{"logprobs": arrays, "text": " A"}], "usage": {"prompt_tokens": 7}}
     line = {"custom_id": "x#in_situ", "response": {"status_code": 200, "body": body}}
-    verdict = parse_verdict(json.dumps(line).encode(), "f", 1)
-    assert (
-        verdict.example_id == "x#in_situ"
-        and verdict.by_text == {" A": -0.2, "B": -2.0}
-        and verdict.cached_tokens is None
-    )
+    verdict = parse_response(json.dumps(line).encode(), "f")
+    assert (verdict.example_id, verdict.prompt_tokens, verdict.cached_tokens) == ("x#in_situ", 7, None)
+    assert verdict.listed == {" A": -0.2, "B": -2.0} and verdict.pieces == [" A"]
 
 
-UNTOLD = {"custom_id": "a#verify", "response": {"status_code": 200, "body": {"choices": [{"logprobs": {}}]}}}
 REFUSED = {
-    "no list": (verdict_line("a#verify", {}), "line 2: 'top_logprobs'"),
-    "no usage": (UNTOLD, "line 2 is not the answer"),
-    "no object": ([], "line 2 is not the answer"),
-    "a number above 0": (verdict_line("a#verify", {"A": 0.7}), "line 2: 'top_logprobs.0.logprob' is 0.7"),
+    "no message": ({"custom_id": "a#verify", "response": {"body": {"choices": [{}]}}}, "line 2: its 'response' is not"),
+    "no object": ([], "line 2 must be an object"),
+    "a number above 0": (verdict_line("a#verify", {"A": 0.7}), "line 2: 'listed.0.logprob' is 0.7"),
     "twice": (verdict_line("0#verify", BOTH), "line 2: '0#verify' has been answered before"),
 }  # fmt: skip
 
@@ -273,9 +278,9 @@ def test_verdicts_on_other_responses_are_refused(answered):
     answered.read(verify=lines)
     answered.respond("#### 8")
     again = ImportedResponses.read(answered.spec, DATASET, some_examples(10))
-    with pytest.raises(UserError, match="is about another response: move it away, ask again"):
-        ServedVerification.read(again)
-    with pytest.raises(UserError, match="answers requests with another 'messages': move it away"):
+    with pytest.raises(UserError, match="answers '.*#verify' with another 'messages': move it away to ask again"):
+        read_verification(again, "m")
+    with pytest.raises(UserError, match="answers '.*#verify' with another 'messages'"):
         answered.command("requests")
 
 

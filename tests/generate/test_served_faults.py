@@ -1,6 +1,6 @@
 """`ask` against a server that fails in each way: nothing is lost, nothing asked twice, and one line says why."""
 
-import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from clone import copy_of_project
@@ -26,20 +27,16 @@ SOON = {"retry-after-ms": "1", "retry-after": "0"}
 def files(tmp_path):
     """Requests for twenty questions, and where their answers will be."""
     requests, answers = tmp_path / "d.requests.jsonl", tmp_path / "d.responses.jsonl"
-    asked = (make_request(f"q{n}", BODY | {"messages": [{"role": "user", "content": f"{n}"}]}) for n in range(20))
+    asked = [make_request(f"q{n}", BODY | {"messages": [{"role": "user", "content": f"{n}"}]}) for n in range(20)]
     write_requests(requests, asked, answers)
     return requests, answers
 
 
-def send(files, answer, form="", concurrent=4):
-    """Ask a server that answers in this way. Return what was asked of it, and what it could not be used for."""
+def send(files, answer, concurrent=4):
+    """Ask a server that answers in this way, and return it."""
     with faulty(answer) as server:
-        answers = ask.Answers(*files, "d", form)
-        try:
-            asyncio.run(answers.ask(server.url, concurrent))
-        finally:
-            answers.file.close()
-    return server, answers
+        ask.ask_for_missing(*files, "d", SimpleNamespace(url=server.url, concurrent=concurrent))
+    return server
 
 
 def right(server, number, body):
@@ -51,18 +48,18 @@ def read(files):
 
 
 def test_every_question_is_asked_once_and_again_only_without_an_answer(files):
-    server, _ = send(files, right)
+    server = send(files, right)
     assert Counter(body["messages"][0]["content"] for body in server.asked) == {str(n): 1 for n in range(20)}
     assert {one.text for one in read(files).values()} == {"#### 7"} and len(read(files)) == 20
     lines = files[1].read_text().splitlines(keepends=True)
     failed = json.dumps({"custom_id": "q3", "response": {"status_code": 500, "body": {}}, "error": None})
     whole = [line for line in lines if json.loads(line)["custom_id"] not in ("q3", "q5", "q9")]
     files[1].write_text("".join(whole) + failed + "\n" + lines[0][:50])  # as a killed run leaves it
-    server, _ = send(files, right)
+    server = send(files, right)
     assert sorted(body["messages"][0]["content"] for body in server.asked) == ["3", "5", "9"]
     assert len(read(files)) == 20
     files[1].write_text(files[1].read_text().rstrip("\n"))  # a provider's file may have no last line break
-    assert not send(files, right)[0].asked and len(read(files)) == 20
+    assert not send(files, right).asked and len(read(files)) == 20
 
 
 PASSING = {
@@ -100,15 +97,18 @@ def refuse(status, message):
 
 
 LASTING = {
-    "401": (refuse(401, "not the key sk-secret"), r"answers 401 .*\*\*\*.*: set OPENAI_API_KEY"),
-    "404": (refuse(404, "no model m"), "answers 404 .*no model m.*--model-name"),
-    "400": (refuse(400, "top_k is unknown"), "answers 400 .*top_k is unknown"),
-    "429 for ever": (refuse(429, "busy"), "answers 429 .*: the same command goes on later"),
-    "another host": (lambda *_: (302, {"location": "http://127.0.0.1:9/"}, b""), "redirects to, http://127.0.0.1:9/"),
+    "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
+    "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
+    "400": (refuse(400, "top_k is unknown"), "400.*top_k is unknown"),
+    "429 for ever": (refuse(429, "busy"), "429.*: the same command goes on later"),
+    "another host": (
+        lambda *_: (302, {"location": "http://127.0.0.1:9/"}, b""),
+        "302.*--url must be where it redirects to",
+    ),
     "no log-probabilities": (lambda server, number, body: without(body), "has no log-probabilities"),
-    "HTML": (lambda *_: (200, {"content-type": "text/html"}, b"<script>alert(1)</script>"), "no JSON object"),
-    "no JSON": (lambda *_: b'{"choices": [', "no JSON object"),
-    "deep": (lambda *_: b"[" * 100_000, "no JSON object"),
+    "HTML": (lambda *_: (200, {"content-type": "text/html"}, b"<script>alert(1)</script>"), "not JSON"),
+    "no JSON": (lambda *_: b'{"choices": [', "not JSON"),
+    "deep": (lambda *_: b"[" * 100_000, "not JSON"),
     "an endless line": (lambda *_: b" " * 3_000_000, "longer than 1 MB"),
     "half of a character": (altered(token="\ud800", bytes=None), "input should be a valid string"),
     "a probability": (altered(logprob=0.9), "less than or equal"),
@@ -127,20 +127,21 @@ def test_a_lasting_fault_is_one_line_and_no_answer(files, monkeypatch, answer, s
     assert files[1].read_bytes() == b""
 
 
-def test_one_answer_that_can_not_be_used_is_said_and_the_others_are_kept(files):
+def test_one_answer_that_can_not_be_used_is_said_and_the_others_are_kept(files, capsys):
     def answer(server, number, body):
-        if body["messages"][0]["content"] == "7":
+        if body["messages"][0]["content"] == "0":  # the first of all
             return 400, {}, b'{"error": {"message": "the prompt is too long"}}'
         return completion(body)
 
-    _, answers = send(files, answer, concurrent=1)
-    assert len(answers.unusable) == 1 and "the prompt is too long" in str(answers.unusable[0])
+    send(files, answer)
+    said = capsys.readouterr().out
+    assert "19 of 20 answered" in said and "1 can't be used" in said and "the prompt is too long" in said
     assert len(read(files)) == 19
 
 
 def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(files, monkeypatch):
     monkeypatch.setattr(ask, "KEY", "sk-secret")
-    server, _ = send(files, right)
+    server = send(files, right)
     assert {headers.get("Authorization") or headers.get("authorization") for headers in server.headers} == {
         "Bearer sk-secret"
     }
@@ -154,10 +155,10 @@ def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(files, monkeypatc
 
 
 def test_two_at_once_are_refused(files):
-    first = ask.Answers(*files, "d", "")
-    with pytest.raises(UserError, match="is being written by another `ask`"):
-        ask.Answers(*files, "d", "")
-    first.file.close()
+    with files[1].open("ab") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="is being written by another `ask`"):
+            send(files, right)
 
 
 @pytest.mark.slow

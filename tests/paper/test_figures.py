@@ -2,7 +2,6 @@
 
 import hashlib
 import html
-import json
 import os
 import re
 import shutil
@@ -24,54 +23,41 @@ SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype":
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
 
 
-def drawn_curve(name, **columns):
-    """A curve of one kind as notebooks draw it, with a narrow interval."""
-    frame = pd.DataFrame(columns)
-    return frame.assign(correct=name, term=name, low=frame["mean"] - 0.01, high=frame["mean"] + 0.01, n=9)
-
-
-def all_figures():
-    x = np.linspace(0, 1, 11)
-    means = pd.concat(
-        [drawn_curve(kind, position=x, mean=0.9 + slope * x) for kind, slope in ((True, 0.05), (False, -0.02))]
-    )
-    entropies = pd.concat(
-        drawn_curve(term, passes=[1, 2, 3], mean=mean)
-        for term, mean in (("predictive", [0.1, 0.2, 0.25]), ("conditional", [0.1, 0.1, 0.1]))
-    )
-    in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
-    return {
-        "one": figures.main_analysis(means, title="a_b & $c$ on <d>"),
-        "three": figures.main_analysis(means, entropies, in_situ, title="m"),
-    }
-
-
-def digests(drawn):
-    return {name: hashlib.sha256(figure.save("pdf") + figure.save("png")).hexdigest() for name, figure in drawn.items()}
-
-
-@pytest.fixture(scope="module")
 def drawn():
-    return all_figures()
+    """The main figure as notebooks draw it, of narrow intervals."""
+    x = np.linspace(0, 1, 11)
+    curves = [
+        pd.DataFrame({"position": x, "mean": 0.9 + slope * x, "correct": right, "n": 9})
+        for right, slope in ((True, 0.05), (False, -0.02))
+    ] + [
+        pd.DataFrame({"passes": [1, 2, 3], "mean": mean, "term": term})
+        for term, mean in (("predictive", [0.1, 0.2, 0.25]), ("conditional", [0.1, 0.1, 0.1]))
+    ]
+    curves = [curve.assign(low=curve["mean"] - 0.01, high=curve["mean"] + 0.01) for curve in curves]
+    in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
+    return figures.main_analysis(pd.concat(curves[:2]), pd.concat(curves[2:]), in_situ, title="a_b & $c$ on <d>")
 
 
-def test_same_bytes_in_another_process_whatever_a_notebook_has_set_there(drawn):
-    code = "import json, matplotlib, test_figures as t; matplotlib.rcParams |= t.SET; "
-    code += "print(json.dumps(t.digests(t.all_figures())))"
+def digest():
+    return hashlib.sha256(drawn().save("pdf") + drawn().save("png")).hexdigest()
+
+
+def test_same_bytes_in_another_process_whatever_a_notebook_has_set_there():
+    code = "import matplotlib, test_figures as t; matplotlib.rcParams |= t.SET; print(t.digest())"
     other = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/paper'}"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=other, stdout=subprocess.PIPE, check=True)
-    assert json.loads(done.stdout) == digests(drawn)
+    assert done.stdout.decode().strip() == digest()
 
 
-def test_for_print(drawn):
+def test_for_print():
     """No dates; fonts embedded as TrueType, of seven points or more; a column wide."""
-    for figure in drawn.values():
-        pdf, png = figure.save("pdf"), figure.save("png")
-        assert b"CreationDate" not in pdf and b"matplotlib" not in png
-        assert b"/FontFile2" in pdf and b"/Type3" not in pdf
-        assert figure.canvas.get_size_inches()[0] == pytest.approx(3.3)
-        texts = [t for t in figure.canvas.findobj(Text) if t.get_text().strip() and t.get_visible()]
-        assert texts and min(t.get_fontsize() for t in texts) >= 7
+    figure = drawn()
+    pdf, png = figure.save("pdf"), figure.save("png")
+    assert b"CreationDate" not in pdf and b"matplotlib" not in png
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf
+    assert figure.canvas.get_size_inches()[0] == pytest.approx(3.3)
+    texts = [t for t in figure.canvas.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    assert texts and min(t.get_fontsize() for t in texts) >= 7
 
 
 # ---- prompts

@@ -1,6 +1,5 @@
 """What notebooks draw, and the rows that they follow: by hand on small frames."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
@@ -10,46 +9,18 @@ from lib.analysis import multi_pass_statistics
 from lib.paper import beyond_figures, figures
 from lib.paper.cells import HEADLINE
 
-
-def bins(accuracy=(0.5, 0.75)):
-    """Two bins of 4 and of 96 rows."""
-    columns = {"lower": [0.1, 0.9], "upper": [0.2, 1.0], "count": [4, 96], "confidence": [0.15, 0.95]}
-    return pd.DataFrame(columns | {"accuracy": accuracy})
+BINS = pd.DataFrame({  # of 4 and of 96 rows
+    "lower": [0.1, 0.9], "upper": [0.2, 1.0], "count": [4, 96], "confidence": [0.15, 0.95], "accuracy": [0.5, 0.75],
+})  # fmt: skip
 
 
 # ---- reliability
 
 
-def test_reliability_after_guo():
-    """ECE by hand: .04 * .35 + .96 * .2 = .206."""
-    assert figures.ece_of_bins(bins()) == pytest.approx(0.206)
-    assert figures.ece_of_bins(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
-
-
-def test_intervals_are_wilsons():
-    """Two of four, z = 1.96: center .5, half z sqrt(n / 4 + z^2 / 4) / (n + z^2)."""
-    z = 1.959964
-    half = z * np.sqrt(4 * 0.25 + z**2 / 4) / (4 + z**2)
-    ends = figures.wilson_intervals(bins()).iloc[0]
-    np.testing.assert_allclose(ends, [0.5 - half, 0.5 + half], atol=1e-6)
-
-
-def test_a_figure_without_data_is_drawn_without_a_warning(recwarn):
-    """As where no row has a score: nothing to label, no panel."""
-    rows = pd.DataFrame(columns=["dataset", "method", "sampling", "n", "mean", "low", "high", "one_class"])
-    tokens = pd.DataFrame({"logprob": [], "correct": []})
-    drawn = [
-        figures.main_analysis(title="m"), figures.calibration_analysis({}, rows, {"d": "D"}, "m"),
-        figures.reliability_panels({}), figures.draw_learning_curves(rows, {"d": "D"}), figures.sampling_curves(rows),
-        beyond_figures.answer_density(tokens),
-    ]  # fmt: skip
-    assert all(figure.save("png").startswith(b"\x89PNG") for figure in drawn)
-    assert [str(warning.message) for warning in recwarn] == []
-
-
 def test_bins_of_few_rows_are_counted_and_not_drawn():
-    """The bin of four rows has a bar, and no point."""
-    canvas = figures.reliability_panels({"": bins()}).canvas
+    """The bin of four rows has a bar, and no point. ECE by hand: .04 * .35 + .96 * .2 = .206."""
+    assert figures.ece_of_bins(BINS) == pytest.approx(0.206)
+    canvas = figures.calibration_analysis({"": BINS}).canvas
     diagram, below = canvas.axes
     (points,) = (part for part in diagram.collections if isinstance(part, PathCollection))
     assert points.get_offsets().tolist() == [[0.95, 0.75]] and [bar.get_height() for bar in below.patches] == [4, 96]
@@ -64,10 +35,8 @@ def test_the_overview_is_hollow_where_chance_could_give_the_error():
         ("m", dataset, *key, 0.1 * place, 0.05, dataset == "d")
         for dataset in ("d", "e") for place, key in enumerate(HEADLINE, 1) if (dataset, key[0]) != ("e", "base")
     ]  # fmt: skip
-    frame = pd.DataFrame(
-        rows, columns=["model", "dataset", "estimator", "method", "value", "chance_high", "calibrated"]
-    )
-    frame = frame.assign(low=frame.value - 0.02, high=frame.value + 0.03)
+    columns = ["model", "dataset", "estimator", "method", "value", "chance_high", "calibrated"]
+    frame = pd.DataFrame(rows, columns=columns).assign(low=0.0, high=1.0)
     (ax,) = beyond_figures.overview(frame, {"m": "M"}, {"d": "D", "e": "E"}).canvas.axes
     drawn = [part for part in ax.collections if isinstance(part, PathCollection) and len(part.get_offsets()) == 2]
     assert [part.get_facecolor()[0].tolist() for part in drawn] == [[1, 1, 1, 1]] * 4
@@ -84,11 +53,8 @@ def test_whiskers_are_the_bootstraps():
     frame = pd.DataFrame(rows, columns=["estimator", "method", "value"]).assign(model="m", dataset="d", metric="ece")
     frame = frame.assign(low=frame.value - 0.02, high=frame.value + 0.03)
     (errors,) = multi_pass_statistics.ece_by_prompt(frame, "m", {"d": "D"}).to_dict("records")
-    assert errors.pop("dataset") == "D"
-    assert errors == pytest.approx(
-        {"standard": 0.1, "standard low": 0.08, "standard high": 0.13,
-         "in situ": 0.2, "in situ low": 0.18, "in situ high": 0.23}
-    )  # fmt: skip
+    ends = {"standard low": 0.08, "standard high": 0.13, "in situ low": 0.18, "in situ high": 0.23}
+    assert errors.pop("dataset") == "D" and errors == pytest.approx({"standard": 0.1, "in situ": 0.2} | ends)
 
 
 # ---- rows

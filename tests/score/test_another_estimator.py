@@ -8,8 +8,8 @@ from lib import params
 from lib.analysis import run_results
 from lib.calibrate import fitting
 from lib.paper import tables
-from lib.score.bootstrap import bootstrap
 from lib.score.estimators import ESTIMATORS, Estimator
+from lib.score.evaluation import evaluate
 
 DEMO = params.load_profile("demo")
 MINE = (
@@ -45,5 +45,5 @@ def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
     methods = calibrated.groupby("estimator").method.unique().map(set)
     assert all({"", "isotonic"} <= methods[name] for name in NAMES)
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"
-    results = results_of(result_isotonic=bootstrap(calibrated, resamples=20).results)
+    results = results_of(result_isotonic=evaluate(calibrated, resamples=20))
     assert all(estimator.label in tables.result_isotonic(results).latex for estimator in MINE)

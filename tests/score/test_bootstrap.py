@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import bootstrap as scipy_bootstrap
 from synthetic import keyed
 
-from lib.score.bootstrap import bootstrap, draw_resample_counts, resample_metrics
-from lib.score.metrics import brier, ece, mce
+from lib.score.evaluation import RESAMPLED, draw_resample_counts, evaluate, paired_differences, resample_metric
+from lib.score.metrics import brier, measure
 
 KEY = ["estimator", "method", "metric"]
 
@@ -27,32 +27,25 @@ def frame(methods=("", "isotonic"), n=80):
     return pd.concat(parts, ignore_index=True)
 
 
-def results_of(made):
-    return made.results.set_index(KEY).sort_index()
-
-
-def draws_of(made):
-    return {key: values for some in made.draws for key, values in some.items()}
+def results_of(frame, **options):
+    return evaluate(frame, names=RESAMPLED, **options).set_index(KEY).sort_index()
 
 
 def test_distributions_are_the_metrics_of_resampled_rows():
-    c, y = scores()
-    found = resample_metrics(c, y, 10, resamples=40, seed=3)
-    weights = np.concatenate(list(draw_resample_counts(len(y), 40, 3)))
-    for name in ("ece", "mce", "brier"):
-        metric = {"ece": ece, "mce": mce, "brier": brier}[name]
-        expected = [metric(column, y, sample_weight=weights) for column in c.T]
-        assert found[name] == pytest.approx(np.transpose(expected), abs=1e-12)
-    assert found["acc"][:, 0] == pytest.approx(weights @ y / len(y))
-    row = np.repeat(np.arange(len(y)), weights[0].astype(int))
-    assert found["ece"][0, 0] == pytest.approx(ece(c[row, 0], y[row], 10), abs=1e-12)
+    c, y = (column[:, 0] if column.ndim > 1 else column for column in scores())
+    weights = np.concatenate(draw_resample_counts(len(y), 40, 3))
+    row = np.repeat(np.arange(len(y)), weights[0])
+    for name in RESAMPLED:
+        found = resample_metric(name, c, y, resamples=40, seed=3)
+        assert found == pytest.approx(measure(name, c, y, sample_weight=weights), abs=1e-12)
+        assert found[0] == pytest.approx(measure(name, c[row], y[row]), abs=1e-12)
 
 
 def test_intervals_are_scipys():
     c, y = scores(400, 1)
     options = {"paired": True, "vectorized": False, "method": "percentile", "n_resamples": 2000}
     theirs = scipy_bootstrap((c[:, 0], y), brier, rng=np.random.default_rng(1), **options).confidence_interval
-    ours = np.percentile(resample_metrics(c, y, resamples=5000)["brier"], [2.5, 97.5])
+    ours = np.percentile(resample_metric("brier", c[:, 0], y), [2.5, 97.5])
     assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
 
 
@@ -60,14 +53,13 @@ def test_draws_depend_on_the_seed_and_on_nothing_else():
     """Neither on the order of rows, here with calibrated scores before raw ones, nor on the pair."""
     rows = frame()
     one, mixed, other = (
-        bootstrap(some, resamples=100, seed=seed)
+        results_of(some, resamples=100, seed=seed)
         for some, seed in ((rows, 1), (rows.sample(frac=1, random_state=0), 1), (rows, 2))
     )
-    pd.testing.assert_frame_equal(results_of(one), results_of(mixed))
-    assert (one.results.value == other.results.value).all() and (one.results.low != other.results.low).any()
-    twice = bootstrap(pd.concat([rows, rows.assign(dataset="e", model="z")]), resamples=50)
-    twice = draws_of(twice)
-    assert (twice["m", "d", "seq_avg", "", "ece"] == twice["z", "e", "seq_avg", "", "ece"]).all()
+    pd.testing.assert_frame_equal(one, mixed)
+    assert (one.value == other.value).all() and (one.low != other.low).any()
+    twice = evaluate(pd.concat([rows, rows.assign(dataset="e", model="z")]), resamples=50)
+    assert twice[twice.model == "m"].low.tolist() == twice[twice.model == "z"].low.tolist()
 
 
 def test_differences_are_paired():
@@ -76,16 +68,18 @@ def test_differences_are_paired():
     twin = rows[rows.estimator == "seq_avg"].assign(
         estimator="ans_joint", confidence=lambda part: part.confidence * 0.999
     )
-    made = bootstrap(pd.concat([rows, twin]), resamples=500)
-    gap = made.differences([(("ans_joint", ""), ("seq_avg", "")), (("seq_avg", ""), ("absent", ""))])
+    both = pd.concat([rows, twin])
+    contrasts = [(("ans_joint", ""), ("seq_avg", "")), (("seq_avg", ""), ("absent", ""))]
+    gap = paired_differences(both, contrasts, resamples=500)
     assert len(gap) == 1, "what is not there is left out"
-    one, other = (draws_of(made)["m", "d", estimator, "", "ece"] for estimator in ("ans_joint", "seq_avg"))
+    given = (both[both.estimator == name].sort_values("example_id") for name in ("ans_joint", "seq_avg"))
+    one, other = (resample_metric("ece", part.confidence, part.correct, resamples=500) for part in given)
     assert [gap.low[0], gap.high[0]] == pytest.approx(np.percentile(one - other, [2.5, 97.5]))
     assert gap.high[0] - gap.low[0] < 0.1 * (np.percentile(other, 97.5) - np.percentile(other, 2.5))
     assert gap.lower[0] == (one < other).mean() + (one == other).mean() / 2
-    values = made.results.query("metric == 'ece'").set_index("estimator").value
+    values = evaluate(both, names=["ece"]).set_index("estimator").value
     assert gap.difference[0] == values.ans_joint - values.seq_avg
-    same = made.differences([(("seq_avg", ""), ("seq_avg", ""))])
+    same = paired_differences(both, [(("seq_avg", ""), ("seq_avg", ""))])
     assert same.lower[0] == 0.5 and same.difference[0] == 0
 
 
@@ -93,9 +87,9 @@ def test_estimators_of_fewer_rows_are_drawn_from_their_own():
     """As c_BALD, where only some rows were dropped out: on its own rows, and paired with none of more."""
     rows = frame()
     fewer = (rows.estimator == "seq_avg") & rows.example_id.isin([f"e{i}" for i in range(30)])
-    made = bootstrap(rows[(rows.estimator == "ans_avg") | fewer], resamples=200)
-    alone = results_of(bootstrap(rows[fewer], resamples=200)).loc["seq_avg"]
-    pd.testing.assert_frame_equal(results_of(made).loc["seq_avg"], alone)
-    assert set(alone.n) == {30} and made.results.query("metric == 'acc'").n.tolist() == [80]
-    assert made.differences([(("seq_avg", ""), ("ans_avg", ""))]).empty
-    assert len(made.differences([(("seq_avg", "isotonic"), ("seq_avg", ""))])) == 1
+    some = rows[(rows.estimator == "ans_avg") | fewer]
+    found, alone = (results_of(part, resamples=200) for part in (some, rows[fewer]))
+    pd.testing.assert_frame_equal(found.loc["seq_avg"], alone.loc["seq_avg"])
+    assert set(alone.n) == {30} and found.n["", "", "acc"] == 80
+    assert paired_differences(some, [(("seq_avg", ""), ("ans_avg", ""))]).empty
+    assert len(paired_differences(some, [(("seq_avg", "isotonic"), ("seq_avg", ""))])) == 1

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from synthetic import keyed
 
 from lib.paper.numbers_of_paper import paper_facts, reference_numbers
-from lib.score.bootstrap import compare_with_chance, draw_chance_errors
+from lib.score.evaluation import compare_with_chance, draw_chance_errors
 
 
 def spread(low, n, times=100):

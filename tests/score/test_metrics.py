@@ -10,7 +10,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from synthetic import columns, keyed, scored
 
-from lib.score import proper_scores
+from lib.score import evaluation, metrics
 from lib.score.metrics import (
     METRICS,
     accuracy,
@@ -18,8 +18,8 @@ from lib.score.metrics import (
     bin_index,
     bin_sums,
     brier,
+    decompose_brier,
     ece,
-    evaluate,
     mce,
     reliability_diagram,
 )
@@ -121,9 +121,10 @@ def test_weights_are_resampled_rows(rows, bins, seed):
     c, y = columns(rows)
     drawn = np.random.default_rng(seed).integers(0, len(c), (3, len(c)))
     weights = np.stack([np.bincount(row, minlength=len(c)) for row in drawn])
-    for metric, how in ((ece, (bins,)), (mce, (bins,)), (brier, ()), (accuracy, ()), (auroc, ())):
-        expected = [metric(c[row], y[row], *how) for row in drawn]
-        assert metric(c, y, *how, sample_weight=weights) == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    for name in METRICS.keys() - {"ece_mass"}:  # its bins are those of the rows without weights
+        expected = [metrics.measure(name, c[row], y[row], bins) for row in drawn]
+        found = metrics.measure(name, c, y, bins, sample_weight=weights)
+        assert found == pytest.approx(expected, abs=1e-9, nan_ok=True), name
 
 
 # ---- frames
@@ -134,12 +135,15 @@ def test_evaluate():
     part = keyed(50, confidence=c, correct=y).assign(estimator="seq_avg")
     other = part.assign(estimator="seq_joint", confidence=c / 2)
     frame = pd.concat([part, other, part.assign(split="calibration", confidence=0.5)])
-    results = evaluate(frame)
-    assert set(results.n) == {50} and set(results.metric) == set(METRICS) and len(results) == 1 + 2 * 4
+    results = evaluation.evaluate(frame)
+    assert (
+        set(results.n) == {50} and set(results.metric) == set(evaluation.RESULT_METRICS) and len(results) == 1 + 2 * 4
+    )
     value = results.set_index(["estimator", "metric"]).value
     assert value["", "acc"] == y.mean()
-    assert value["seq_avg", "ece"] == ece(c, y) and value["seq_joint", "mce"] == mce(c / 2, y)
-    missing = evaluate(frame.assign(correct=True)).query("reason == 'one class only'")
+    assert value["seq_avg", "ece"] == pytest.approx(ece(c, y))
+    assert value["seq_joint", "mce"] == pytest.approx(mce(c / 2, y))
+    missing = evaluation.evaluate(frame.assign(correct=True)).query("reason == 'one class only'")
     assert missing.metric.tolist() == ["auroc"] * 2 and missing.value.tolist() == [pd.NA] * 2
 
 
@@ -147,11 +151,9 @@ def test_evaluate():
 
 
 def test_log_loss_is_that_of_scikit_learn():
-    assert proper_scores.base_rate([True, True, False]) == 3 / 5 and proper_scores.base_rate([]) == 0.5
+    assert evaluation.base_rate([True, True, False]) == 3 / 5 and evaluation.base_rate([]) == 0.5
     for c, y in (scored(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
-        found = proper_scores.proper_measures(c, y)
-        assert found["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
-        assert found == proper_scores.proper_measures(c, y, 10)
+        assert metrics.log_loss(c, y) == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
 
 
 @pytest.mark.parametrize("c, y, mcb, dsc, unc", [
@@ -167,14 +169,14 @@ def test_log_loss_is_that_of_scikit_learn():
     ([0.5, 0.5, 0.5, 0.9], [1, 0, 0, 1], 0.19 - 1 / 6, 0.25 - 1 / 6, 0.25),
 ])  # fmt: skip
 def test_the_parts_of_the_brier_score_by_hand(c, y, mcb, dsc, unc):
-    assert proper_scores.decompose_brier(c, y) == pytest.approx({"mcb": mcb, "dsc": dsc, "unc": unc}, abs=1e-12)
+    assert decompose_brier(c, y) == pytest.approx({"mcb": mcb, "dsc": dsc, "unc": unc}, abs=1e-12)
 
 
 @given(pairs)
 def test_the_parts_of_the_brier_score_by_scikit_learns_isotonic_regression(rows):
     c, y = columns(rows)
     c = np.round(c, 9)  # it takes nearer scores for equal
-    found = proper_scores.decompose_brier(c, y)
+    found = decompose_brier(c, y)
     best = IsotonicRegression().fit(c, y).predict(c)
     assert found["mcb"] == pytest.approx(brier(c, y) - brier(best, y), abs=1e-9)
     assert found["dsc"] == pytest.approx(brier(np.full(len(y), y.mean()), y) - brier(best, y), abs=1e-9)
@@ -187,7 +189,7 @@ def test_augrc_is_the_area_under_the_curve(rows):
     c, y = columns(rows)
     curve = pd.DataFrame({"answered": 1, "wrong": ~y}).groupby(-c).sum().cumsum() / len(c)
     area = np.trapezoid([0, *curve.wrong], [0, *curve.answered])
-    assert proper_scores.augrc(auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+    assert metrics.augrc(c, y) == pytest.approx(area, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_are_mapies():
@@ -196,21 +198,23 @@ def test_bins_of_equally_many_rows_are_mapies():
 
     c, y = columns(sorted(zip(*scored(100), strict=True)))
     theirs = calibration.expected_calibration_error(y.astype(int), c, num_bins=10, split_strategy="array split")
-    assert proper_scores.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
+    assert metrics.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
 
 
 @given(pairs, st.randoms())
 def test_the_order_of_rows_does_not_count(rows, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(rows, len(rows))
-    one, other = (proper_scores.proper_measures(*columns(some)) for some in (rows, mixed))
-    assert one == pytest.approx(other, abs=1e-12, nan_ok=True)
+    (c, y), (mixed_c, mixed_y) = map(columns, (rows, mixed))
+    for name in METRICS:
+        expected = pytest.approx(metrics.measure(name, mixed_c, mixed_y), abs=1e-12, nan_ok=True)
+        assert metrics.measure(name, c, y) == expected
 
 
 def test_one_class_is_said_and_never_a_nan():
     right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(method="", estimator="seq_avg")
-    scores = proper_scores.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
-    table = proper_scores.compare_with_base_rate(scores, resamples=50)
+    scores = evaluation.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
+    table = evaluation.compare_with_base_rate(scores, resamples=50)
     missing = table[table.value.isna()]
     assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
     assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)

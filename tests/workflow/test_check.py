@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lib import params
-from lib.generate import preflight
+from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
 from workflow import check, run
 from workflow.pipeline import Run
@@ -31,7 +32,8 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch
         check.refuse_unusable(run_of(), ["tiny-llama"])
     check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    check.refuse_unusable(run_of(), ["tiny-llama"])
+    monkeypatch.setattr(models, "SMALL", 0)
+    check.refuse_unusable(replace(run_of(), gpus=1), ["tiny-llama"])
 
 
 def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):

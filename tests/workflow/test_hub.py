@@ -17,7 +17,7 @@ from small_project import PAIR, write
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
-from workflow import check, downloads, hub, keys
+from workflow import check, hub, keys
 from workflow.pipeline import Run
 from workflow.run import list_jobs
 
@@ -47,13 +47,11 @@ class Hub:
         monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
         monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
 
-    def model_info(self, source, revision=None, timeout=None):
+    def repo_info(self, source, repo_type, revision=None, timeout=None):
         self.asked.append(source)
         if self.error:
             raise self.error
         return SimpleNamespace(sha=revision or self.newest)
-
-    dataset_info = model_info
 
     def snapshot_download(self, source, *, allow_patterns, local_files_only=False, dry_run=False, revision=None, **_):
         if local_files_only and (source, allow_patterns, revision) not in self.fetched:
@@ -89,11 +87,11 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monke
     (inside.root / "weights/loop").symlink_to("loop")
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
     hub.pin_revisions(run_of())
-    downloads.fetch(["tiny"])
+    hub.fetch(["tiny"])
     assert not asked.asked and not (inside.root / "artifacts/demo/resolved.yaml").exists()
     if source != "weights/tiny":
         with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-            downloads.find_config(params.load_model_config("tiny"))
+            hub.find_config(params.load_model_config("tiny"))
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
@@ -122,11 +120,11 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
     """Where the disk has room for them."""
     asked = Hub(monkeypatch, files=[("a.safetensors", 3_000_000_000, True), ("b.safetensors", 5_000_000_000, False)])
     with monkeypatch.context() as patch:
-        patch.setattr(downloads, "free_bytes", lambda place: 1_000_000_000)
+        patch.setattr(hub.shutil, "disk_usage", lambda place: SimpleNamespace(free=1_000_000_000))
         with pytest.raises(UserError, match="needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"):
-            downloads.fetch(["tiny"])
+            hub.fetch(["tiny"])
     assert not asked.fetched
-    downloads.fetch(["tiny"])
+    hub.fetch(["tiny"])
     said = "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
     assert capsys.readouterr().out == said, "but for what is in the cache"
     ((source, patterns, _),) = asked.fetched
@@ -137,11 +135,11 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
 def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
     Hub(monkeypatch, httpx2.ConnectError("no network"))
     with pytest.raises(UserError, match="can't be reached"):
-        downloads.fetch(["tiny"])
+        hub.fetch(["tiny"])
     for name in ("config.json", "model.safetensors"):
         write(tmp_path / name, "{}")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path))
-    downloads.fetch(["tiny"])
+    hub.fetch(["tiny"])
 
 
 def test_the_hub_of_ones_own_is_asked_whether_it_answers_and_none_by_a_run_that_needs_none(remote, monkeypatch):
@@ -219,12 +217,12 @@ def describe(file, **changed) -> params.Model:
 def test_a_verified_file_is_linked_for_the_jobs_and_none_of_other_bytes(file):
     spec = describe(file)
     for _ in range(2):
-        downloads.fetch(["small"])
+        hub.fetch(["small"])
     (link,) = spec.place.iterdir()
     assert link.samefile(file) and spec.place.name == tiny_gguf.sha256(link)
     write(file, "other bytes")
     with pytest.raises(UserError, match=f"expected {spec.sha256}: it is not used"):
-        downloads.fetch(["small"])
+        hub.fetch(["small"])
 
 
 @pytest.mark.parametrize("changed, error, line", [
@@ -242,10 +240,10 @@ def test_it_is_fetched_from_the_hub_or_the_folder_that_has_it(inside, file, monk
     spec = describe(there, **{name: value.format(root=inside.root) for name, value in changed.items()})
     if line:
         with pytest.raises(UserError, match=line):
-            downloads.fetch(["small"])
+            hub.fetch(["small"])
         assert not spec.place.exists()
     else:
-        downloads.fetch(["small"])
+        hub.fetch(["small"])
         assert (spec.place / file.name).samefile(there)
         assert asked.fetched[:1] == ([] if error else [("someone/small-GGUF", ["small.gguf"], "abc")])
 

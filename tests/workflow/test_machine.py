@@ -17,15 +17,13 @@ from workflow.pipeline import Run
 def run(monkeypatch):
     """The demo's run on a machine with two GPUs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8e9, 8e9))
-    monkeypatch.setattr(machine, "list_gpus", lambda: ["GPU-1", "GPU-2"])
+    monkeypatch.setattr(machine, "memory_by_gpu", lambda: {"GPU-1": 80e9, "GPU-2": 80e9})
     return Run("demo", params.load_profile("demo").model_dump(), cores=8, gpus=2)
 
 
-def outline(**changed):
+def outline(run, **changed) -> preflight.Preflight:
     spec = params.load_model_config("tiny-llama").model_copy(update=changed)
-    return preflight.load_outline("tiny-llama", spec, str(spec.place), whole=True)
+    return preflight.Preflight(preflight.load_outline("tiny-llama", spec, str(spec.place), whole=True), run.values, {})
 
 
 def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alone(run, monkeypatch):
@@ -42,48 +40,51 @@ def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alo
 
 def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says so."""
-    asked, find_place, lines = [], machine.find_place, []
-    monkeypatch.setattr(machine, "find_place", lambda *words: asked.append(find_place(*words)) or asked[-1])
+    places, need = [], []
     for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
         monkeypatch.setattr(models, "SMALL", smallest)
-        lines.append(machine.about_memory(run, preflight.Preflight(outline(dtype="auto", **changed), run.values, {})))
-    assert [name for name, _ in asked] == ["CPU", "a GPU", "all 2 GPUs"] and asked[2][1] == 16e9
-    need = [float(text.split("up to ")[1].split(" GB")[0]) for _, text in lines]
+        asked = outline(run, dtype="auto", **changed)
+        ((_, text),) = check.about_memory(run, asked, thorough=True)
+        need.append(float(text.split("up to ")[1].split(" GB")[0]))
+        places.append(check.find_memory(run, asked.lm))
+    assert places[0][0] == "the CPU" and places[1:] == [("a GPU", 72e9), ("all GPUs", 144e9)]
     assert need[1] == need[2] < need[0]
 
 
 def test_what_is_said_of_memory(monkeypatch):
-    lm = outline()
-    weights = lm.model.num_parameters()
-
-    def lines(free, **values):
+    def line(free, **values):
         run = Run("demo", params.load_profile("demo").model_dump() | values)
-        monkeypatch.setattr(machine, "find_place", lambda *words: ("CPU", free))
-        return " ".join(machine.about_memory(run, preflight.Preflight(lm, run.values, {})))
+        monkeypatch.setattr(check, "find_memory", lambda *words: ("the CPU", free))
+        ((level, text),) = check.about_memory(run, outline(run), thorough=True)
+        assert not [*check.about_memory(run, outline(run), thorough=False)]
+        return f"{level} {text}"
 
-    assert lines(8e9).startswith("ok 0.00096 billion")
-    assert "too little for the weights alone" in lines(4 * weights)
+    weights = outline(Run("demo", params.load_profile("demo").model_dump())).lm.model.num_parameters()
+    assert line(8e9).startswith("ok 0.00096 billion")
+    assert "too little for the weights alone" in line(4 * weights)
     middle = 4.4 * weights + 8e6
-    too_little = lines(middle)
+    too_little = line(middle)
     room = int(too_little.split("max_batch_tokens ")[1].split()[0])
     assert too_little.startswith("wrong")
-    assert lines(middle, max_batch_tokens=room).startswith("ok"), "what it proposes does fit"
+    assert line(middle, max_batch_tokens=room).startswith("ok"), "what it proposes does fit"
 
 
 def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
-    def lines(of=run, **changed):
-        return [f"{level}: {text}" for level, text in check.about_gpu(of, outline(dtype="float32", **changed))]
+    def lines(**changed):
+        asked = outline(run, dtype="float32", **changed)
+        return [text for level, text in check.about_memory(run, asked, thorough=False) if level == "wrong"]
 
-    weights = 4 * outline().model.num_parameters()
-    for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.8, 0), (0, weights / 0.95, 1)):
+    weights = 4 * outline(run).lm.model.num_parameters()
+    for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.7, 0), (0, weights / 0.85, 1)):
         monkeypatch.setattr(models, "SMALL", smallest)
         monkeypatch.setattr(machine, "memory_by_gpu", lambda size=size: {"GPU-1": size})
         assert len(lines()) == refused and not lines(gpus="all")
-    assert lines() == ["wrong: its weights (0.0038 GB) do not fit a GPU of 0.004 GB: write `gpus: all` in its file to "
-                       "spread it over all GPUs"]  # fmt: skip
-    assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in lines(replace(run, gpus=0))[0]
+    assert "too little for the weights alone: write `gpus: all` in its file" in lines()[0]
+    ((_, line),) = check.about_place(replace(run, gpus=0), outline(run).lm)
+    assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line
     run.values["engine"] = "vllm"
-    assert "no model on several GPUs (`gpus: all`): write `engine: transformers`" in lines(gpus="all")[0]
+    ((_, line),) = check.about_place(run, outline(run, gpus="all").lm)
+    assert "no model on several GPUs (`gpus: all`): write `engine: transformers`" in line
 
 
 @pytest.mark.parametrize("chosen, names", [

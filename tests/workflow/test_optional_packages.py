@@ -7,13 +7,13 @@ import pytest
 
 from lib import params
 from lib.paths import UserError
-from workflow import downloads
+from workflow import machine
 from workflow.pipeline import Run
 
 
 def install(gpus=1, number="01"):
     run = Run("demo", params.load_profile("demo").model_dump() | {"engine": "vllm"}, 2, gpus)
-    downloads.install_vllm(run, [SimpleNamespace(notebook=SimpleNamespace(number=number))])
+    machine.install_vllm(run, [SimpleNamespace(notebook=SimpleNamespace(number=number))])
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def lock(tmp_path, monkeypatch):
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
     lock, commands = tmp_path / "lock", []
     lock.write_text("six==1.17.0")
-    monkeypatch.setattr(downloads, "LOCK", lock)
-    monkeypatch.setattr(downloads, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(machine, "LOCK", lock)
+    monkeypatch.setattr(machine, "VENV", tmp_path / "venv")
 
     def done(command, **options):
         commands.append(command)
@@ -47,8 +47,8 @@ def test_it_is_made_once_and_again_for_another_lock(lock):
 def test_refusals(lock, monkeypatch):
     with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
         install(gpus=0)
-    with monkeypatch.context() as patch, pytest.raises(UserError, match="no C compiler is found here"):
-        patch.setattr(downloads.shutil, "which", lambda name: None)
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="install a C compiler"):
+        patch.setattr(machine.shutil, "which", lambda name: None)
         install()
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     install(gpus=0)

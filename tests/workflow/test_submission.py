@@ -103,7 +103,7 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     first, second, third, *_ = run.jobs
     for job in (first, second):
         (inside.root / job.events).parent.mkdir(parents=True, exist_ok=True)
-    slurm.append_event(first, "start", key=keys.record_key(slurm.keys.key_parts(first)))
+    slurm.append_event(first, "start", key=keys.digest_of(slurm.keys.key_parts(first)))
     slurm.append_event(second, "start", key="of other code")
     name = slurm.name_prefix(run)
     queue = [f"7 RUNNING {name}{first.name}", f"8 RUNNING {name}{second.name}", f"9 PENDING {name}{third.name}"]

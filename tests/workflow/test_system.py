@@ -28,7 +28,7 @@ def complaint(done: subprocess.CompletedProcess) -> str:
 
 
 @pytest.mark.parametrize("name, folder", [
-    ("artifacts/demo/.running", True), ("figures/demo", False),
+    ("artifacts/demo/.lock", True), ("figures/demo", False),
 ])  # fmt: skip
 def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name, folder):
     """A folder in the place of a file, or a file in that of a folder; and the tables are to be made again."""
