@@ -35,14 +35,9 @@ FILES = {  # in place of the project's own, or beside them
     "lib/worker.py": "from lib import delta",
     "lib/delta.py": "",
     "lib/paper/show.py": """
-        from lib import epsilon
-        from lib.paper.unit import UNIT
-
         def said(text):
-            return epsilon.join([str(len(text)), UNIT])
+            return " ".join(text)
         """,
-    "lib/paper/unit.py": "UNIT = 'letters'",
-    "lib/epsilon.py": 'join = " ".join\n',
     "lib/row_cache.py": """
         import os
 
@@ -83,12 +78,10 @@ NOTEBOOKS = {
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
         "import json\nimport os\nfrom lib import alpha\nfrom lib.row_cache import RowCache\nfrom lib.paper import show",
         "from lib.paths import ARTIFACTS, UserError",
-        "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
-        "print('shard 1/1: done')",
+        "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)\nprint('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
         "facts = {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': RowCache.code}",
-        "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
-        "show.said(alpha.words(model, dataset, seed))",
+        "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))\nshow.said('what is shown')",
     ),
     "02_single_pass": (
         "run = 'demo'\nmodels = ['tiny']\ndatasets = ['easy']\nbins = 10",
@@ -97,19 +90,17 @@ NOTEBOOKS = {
         "own, profile = ARTIFACTS / run / 'generations', run.partition('-')[2] or 'demo'",
         "folder = own if own.exists() else SHIPPED.parent / profile / 'generations'",
         "texts = [(folder / f'{m}__{d}.parquet').read_text() for m in models for d in datasets]",
-        "out = ARTIFACTS / run / 'confidence'\nout.mkdir(parents=True, exist_ok=True)",
-        "_ = (out / 'single_pass.parquet').write_text(json.dumps(count(' '.join(texts), bins)))",
-        "_ = (out / 'single_pass.json').write_text('{}')",
-        "(ARTIFACTS / run / 'kept').mkdir(exist_ok=True)\n_ = (ARTIFACTS / run / 'kept/a.json').write_text('{}')",
-        "show.said(' '.join(texts))",
+        "for name, text in {'confidence/single_pass.parquet': json.dumps(count(show.said(texts), bins)),\n"
+        "                   'confidence/single_pass.json': '{}', 'kept/a.json': '{}'}.items():\n"
+        "    (ARTIFACTS / run / name).parent.mkdir(parents=True, exist_ok=True)\n"
+        "    _ = (ARTIFACTS / run / name).write_text(text)",
     ),
     "08_tables": (
         "run = 'demo'\ntitle = ''",
         "from lib.paths import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
-        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}\n"
-        "data['text/html'] = ''",
-        "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
+        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}",
+        "for name in TARGETS:\n    display(data | {'text/html': ''}, raw=True, metadata={'paper': name})",
     ),
 }
 

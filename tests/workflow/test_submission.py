@@ -1,6 +1,5 @@
 """What of a cluster needs none: the file of --slurm, what SLURM is asked, what the run hears."""
 
-import re
 from argparse import Namespace
 from dataclasses import replace
 
@@ -34,12 +33,9 @@ def test_a_notebook_asks_for_its_own_before_what_all_ask_for(tmp_path):
     assert slurm.requests_gpu(found["01_generate"]) and not slurm.requests_gpu(found["02_single_pass"])
 
 
-@pytest.mark.parametrize("text, line", [
-    ("01_generat: {gpus: 1}", "mine.yaml names '01_generat', not a notebook: did you mean '01_generate'?"),
-    ("01_generate: 3", "mine.yaml: 01_generate must name options of sbatch and their values"),
-])  # fmt: skip
-def test_a_mistake_in_the_file_is_one_line(tmp_path, text, line):
-    with pytest.raises(UserError, match=re.escape(line)):
+@pytest.mark.parametrize("text", ["01_generat: {gpus: 1}", "01_generate: 3"])
+def test_a_mistake_in_the_file_is_one_line(tmp_path, text):
+    with pytest.raises(UserError, match="^mine.yaml.*(did you mean '01_generate'|must name options of sbatch)"):
         options(tmp_path, text)
 
 
