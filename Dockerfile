@@ -16,7 +16,7 @@ COPY workflow/environment.py workflow/
 # With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN UV_COMPILE_BYTECODE=1 TORCH_INDEX="$TORCH_INDEX" python3 -c "from pathlib import Path; from workflow import environment; \
-environment.create(Path.cwd(), Path('/opt/venv'), test=True)"
+root = Path.cwd(); environment.make_once(root, Path('/opt/venv'), environment.LOCKS, environment.read_pins(root, True))"
 ENV VIRTUAL_ENV=/opt/venv
 
 COPY . .

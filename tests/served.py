@@ -83,17 +83,36 @@ def completion(body: dict, text: str = "#### 7", **changed) -> dict:
     return {"choices": [choice | changed], "usage": {"prompt_tokens": prompt}}
 
 
+def like_vllm(server, number, body):
+    """What vLLM answers for a model that thinks: its tokens are words, and its template joins the messages."""
+    path = server.paths[number - 1]
+    if path == "/tokenize":
+        return {"tokens": " ".join(message["content"] for message in body["messages"]).split()}
+    if path == "/detokenize":
+        return {"prompt": " ".join(body["tokens"]) + " "}
+    if path == "/v1/completions":
+        arrays = {
+            "tokens": [" A"],
+            "token_logprobs": [-0.2],
+            "top_logprobs": [{" A": -0.2, "B": -1.8}],
+            "text_offset": [],
+        }
+        choice = {"text": " A", "logprobs": arrays, "finish_reason": "length"}
+        return {"choices": [choice], "usage": {"prompt_tokens": len(body["prompt"].split())}}
+    return completion(body, "Seven. </think> #### 7") if path == "/v1/chat/completions" else (404, {}, b"{}")
+
+
 class FaultyServer(ThreadingHTTPServer):
     """Answers with `answer(server, number of the request, body)`: bytes, a JSON object, or (status, headers, bytes).
 
-    `asked` has the body of each request, and `headers` theirs.
+    `asked` has the body of each request, `headers` theirs, and `paths` where it was sent.
     """
 
     daemon_threads = True
 
     def __init__(self, answer):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answer, self.asked, self.headers, self.guard = answer, [], [], threading.Lock()
+        self.answer, self.asked, self.headers, self.paths, self.guard = answer, [], [], [], threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request, client_address):
@@ -106,6 +125,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.guard:
             self.server.asked.append(body)
             self.server.headers.append(dict(self.headers))
+            self.server.paths.append(self.path)
             number = len(self.server.asked)
         told = self.server.answer(self.server, number, body)
         status, headers, data = told if isinstance(told, tuple) else (200, {}, told)

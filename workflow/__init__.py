@@ -7,15 +7,14 @@ environment     Python and its packages, found or installed
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, shipped signals, cores and GPUs of a run
-rules           the notebooks, with their inputs and outputs
+rules           the notebooks, with their inputs and outputs (notebooks.yaml)
 pipeline        runs and their jobs
 keys            everything that the outputs of a job depend on, and the record of a finished job
 fresh           which outputs are up to date
 fingerprint     JSON files, and checksums of files and code
-schedule        run the jobs in order, on the cores and GPUs of this machine
-preload         the processes that jobs and kernels are forked from, and their environment
-slurm           submit the jobs to a SLURM cluster; slurm_job runs one of them
-notebook        run one job
+jobs            run the jobs in order, on the cores and GPUs of this machine, each in a process of its own
+slurm           submit the jobs to a SLURM cluster
+notebook        the environment of a notebook (kernel.yaml), its kernel and its execution
 hub             revisions, access and weights of models
 export          write an executed notebook's tables and figures, and the PDF
 report          the HTML report of a run

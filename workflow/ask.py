@@ -13,6 +13,7 @@ import os
 import subprocess
 from argparse import Namespace
 from pathlib import Path
+from shutil import which
 from typing import Any, BinaryIO
 
 import openai
@@ -20,8 +21,7 @@ from tqdm import tqdm
 
 from lib import params
 from lib.files import parse_json, read_bytes
-from lib.generate import batch_requests
-from lib.generate.batch_requests import VERIFICATIONS, BatchRequest, served_files
+from lib.generate import served
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.response_files import parse_response, read_response_file
 from lib.paths import ROOT, UserError, first_line, relative_path
@@ -34,7 +34,6 @@ RETRIES = 5  # after a broken connection, 408, 409, 429 and 5xx; openai waits lo
 MOST_BYTES = 2**26  # of an answer
 KEY = os.environ.get("OPENAI_API_KEY", "")
 REMEDIES = {
-    None: "does it run there?",
     **dict.fromkeys((301, 302, 307, 308), "--url must be where it redirects to"),
     401: "set OPENAI_API_KEY to its key",
     404: "check --url, and give `requests` the model's name there as --model-name",
@@ -46,15 +45,15 @@ def main(run: Run, args: Namespace) -> int:
     """Write the requests of every pair, or send them, and return the exit code."""
     if args.verb == "ask":
         for model, dataset in run.pairs:
-            for form in ("", *VERIFICATIONS):
-                requests, answers = served_files(run.specs[model], dataset, form)
+            for form in ("", *served.VERIFICATIONS):
+                requests, answers = served.exchange_files(run.specs[model], dataset, form)
                 if requests.exists() or not form:
                     ask_for_missing(requests, answers, dataset, args)
         return 0
     check_folders(run)
     for model, dataset in run.pairs:
         write_requests(run, model, dataset, args.model_name or model)
-    requests, answers = map(relative_path, served_files(run.specs[model], dataset))
+    requests, answers = map(relative_path, served.exchange_files(run.specs[model], dataset))
     ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
     ask += f" --datasets {' '.join(run.values['datasets'])}" if args.datasets else ""
     batch = f"vllm run-batch -i {requests} -o {answers} --model NAME"
@@ -69,30 +68,29 @@ def check_folders(run: Run) -> None:
     """Raise UserError for the folder of two models, and for one in which git would take the questions of others."""
     taken: dict[Path, str] = {}
     for model, dataset in run.pairs:
-        path, data = served_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
+        path, data = served.exchange_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
         if (other := taken.setdefault(path, model)) != model:
             raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
-        if path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source)):
+        of_others = path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source))
+        if of_others and which("git"):
             ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
-            if ignored.returncode == 1:  # 128 without git
-                of_others = (
-                    f"git does not ignore {relative_path(path)}, and the questions of '{dataset}' belong to others"
-                )
-                raise UserError(f"{of_others}: set `responses` to a folder such as artifacts/served/")
+            if ignored.returncode == 1:  # 128 outside a clone
+                where = f"git does not ignore {relative_path(path.parent)}, and the questions of '{dataset}'"
+                raise UserError(f"{where} belong to others: set `responses` to a folder such as artifacts/served/")
 
 
 def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
     """Write the questions, and both forms of P(True) if there are responses."""
     spec, examples, settings = run.specs[model], select_examples(run, dataset), params.Generation.of(run.values)
-    asked = batch_requests.question_requests(spec, model_name, (model, dataset), examples, settings)
+    asked = served.question_requests(spec, model_name, (model, dataset), examples, settings)
     written = {"": asked}
-    if served_files(spec, dataset)[1].exists():
+    if served.exchange_files(spec, dataset)[1].exists():
         imported = ImportedResponses.read(spec, dataset, examples)
         say("\n".join(imported.describe_coverage()))
-        written |= batch_requests.verification_requests(imported, {one["custom_id"]: one for one in asked})
+        written |= served.verification_requests(imported, {one["custom_id"]: one for one in asked})
     for form, requests in written.items():
-        path, answers = served_files(spec, dataset, form)
-        batch_requests.write_requests(path, requests, answers)
+        path, answers = served.exchange_files(spec, dataset, form)
+        served.write_requests(path, requests, answers)
         say(f"{relative_path(path)}: {len(requests)} requests")
 
 
@@ -101,13 +99,13 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
 
 def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
-    asked, name = batch_requests.read_requests(requests), relative_path(answers)
+    asked, name = served.read_requests(requests), relative_path(answers)
     with answers.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{name} is being written by another `ask`") from None
-        end_last_line(answers)
+        end_last_line(file, answers)
         found = read_response_file(answers, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
         unusable = asyncio.run(send(left, file, args.url, args.concurrent))
@@ -116,17 +114,16 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
         say(f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}")
 
 
-def end_last_line(path: Path) -> None:
+def end_last_line(file: BinaryIO, path: Path) -> None:
     """Remove half a line, which a killed run left at the end, or end a whole one."""
     rest = read_bytes(path).rpartition(b"\n")[2]
     try:
-        with path.open("ab") as file:
-            file.write(b"\n" if rest and parse_json(rest, path) else b"")
+        file.write(b"\n" if rest and parse_json(rest, path) else b"")
     except UserError:
-        os.truncate(path, path.stat().st_size - len(rest))
+        file.truncate(path.stat().st_size - len(rest))
 
 
-async def send(requests: list[BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
+async def send(requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
     """Send requests, append each answer to a file, and return why others can't be used.
 
     Raise the last problem where as many in a row have one as are sent at once: then it concerns all.
@@ -151,11 +148,11 @@ async def send(requests: list[BatchRequest], file: BinaryIO, url: str, concurren
     return unusable
 
 
-async def fetch_line(api: openai.AsyncOpenAI, request: BatchRequest) -> bytes:
+async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> bytes:
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
     name, body = request["custom_id"], request["body"]
-    if template := request.get("template"):
-        body = body | {"prompt": await render(api, template, body["model"]) + body["prompt"]}
+    if "prompt" in body:
+        body = body | {"prompt": await render(api, body) + body["prompt"]}
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
     found = parse_response(line, where := f"the answer to '{name}'")
@@ -164,24 +161,25 @@ async def fetch_line(api: openai.AsyncOpenAI, request: BatchRequest) -> bytes:
     return line
 
 
-async def render(api: openai.AsyncOpenAI, template: BatchRequest, model: str) -> str:
-    """Return a conversation as the server's own template renders it: by llama.cpp, else by vLLM."""
+async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
+    """Return the messages of a request as the server's own template renders them: by llama.cpp, else by vLLM."""
+    shown = {name: body[name] for name in ("model", "messages", "chat_template_kwargs")}
     try:
-        rendered = await post(api, "/apply-template", template)
+        rendered = await post(api, "/apply-template", shown)
     except UserError:
-        tokens = await post(api, "/tokenize", template | {"model": model})
-        rendered = await post(api, "/detokenize", {"model": model, "tokens": tokens.get("tokens")})
+        tokens = await post(api, "/tokenize", shown)
+        rendered = await post(api, "/detokenize", {"model": body["model"], "tokens": tokens.get("tokens")})
     return str(rendered.get("prompt"))
 
 
-async def post(api: openai.AsyncOpenAI, path: str, body: BatchRequest) -> dict[str, Any]:
+async def post(api: openai.AsyncOpenAI, path: str, body: served.BatchRequest) -> dict[str, Any]:
     """Return the JSON object of an answer. Raise UserError with the status and what to do."""
     url = str(api.base_url).rstrip("/") + path
     try:
         answer = parse_json(await api.post(path, body=body, cast_to=bytes), url)
     except openai.APIError as error:
         said = first_line(error.__cause__ or error).replace(KEY or "\0", "***")
-        remedy = REMEDIES.get(getattr(error, "status_code", None), "see the server's log")
+        remedy = REMEDIES.get(getattr(error, "status_code", None), "does it run there? see its log")
         raise UserError(f"{url}: {said}: {remedy}") from None
     if not isinstance(answer, dict):
         raise UserError(f"{url} answers no JSON object: is it an OpenAI-compatible server?")

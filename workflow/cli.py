@@ -81,11 +81,9 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the arguments; those after `--` go to JupyterLab or pytest. Return also the words that are too many.
-
-    Raise UserError for an option that the verb does not take.
-    """
+def parse_and_check(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments, and check them against the folders of the project. Those after `--` go to JupyterLab or
+    pytest."""
     words, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (list(argv), [])
     if {"-h", "--help"} & set(words):
         words = ["help"]
@@ -100,11 +98,16 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
         check_option(verb, option)
     profile = words.pop(0) if verb in NAMING and words and not words[0].startswith("-") else DEFAULT
+    if verb in NAMING:
+        first = verb == MAKE  # may be a misspelled verb
+        choose("profile or verb" if first else "profile", profile, [*parameter_files(), *(VERBS if first else ())])
     run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
     parser = Parser(add_help=False, allow_abbrev=False)
     for option, settings in OPTIONS.items():
         parser.add_argument(option, **settings)
-    return parser.parse_known_args(words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run))
+    args = parser.parse_args(words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run))
+    check_values(args)
+    return args
 
 
 def check_option(verb: str, option: str) -> None:
@@ -117,18 +120,12 @@ def check_option(verb: str, option: str) -> None:
         raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
 
 
-def parse_and_check(argv: list[str]) -> argparse.Namespace:
-    """Parse the arguments and check them against the folders of the project."""
-    (args, surplus), profiles = parse(argv), parameter_files()
-    if args.verb in NAMING:
-        first = args.verb == MAKE  # may be a misspelled verb
-        choose("profile or verb" if first else "profile", args.profile, [*profiles, *(VERBS if first else ())])
-    if surplus:
-        raise UserError(f"one profile or verb at a time: '{surplus[0]}' is one too many")
+def check_values(args: argparse.Namespace) -> None:
+    """Raise UserError for a value of an option that names nothing."""
     for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
         there = parameter_files(f"{kind}s")
         for word in chosen:
-            if word in {*profiles, *VERBS}.difference(there):
+            if word in {*parameter_files(), *VERBS}.difference(there):
                 raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
@@ -136,7 +133,6 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
         raise UserError(f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
-    return args
 
 
 def help_text() -> str:

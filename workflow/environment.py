@@ -24,7 +24,7 @@ import sys
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Mapping  # noqa: UP035  for Python 3.8
+from typing import Mapping, Sequence  # noqa: UP035  for Python 3.8
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.lock", "requirements-test.lock")
@@ -71,21 +71,17 @@ def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
 
     If none fits, the last is made anew, unless somebody else made it.
     """
-    own, pins, stamp = root / (".venv-test" if test else ".venv"), read_pins(root, test), lock_stamp(root, test)
+    own, locks, pins = root / (".venv-test" if test else ".venv"), LOCKS[: 1 + test], read_pins(root, test)
     active, problem = [Path(variables[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(name)], ""
     for venv in filter(Path.exists, [*active, root / ".venv", own]):
-        problem = find_problem(venv, pins, stamp if venv.resolve() == own.resolve() else "")
+        problem = find_problem(venv, pins, lock_stamp(root, locks) if venv.resolve() == own.resolve() else "")
         if not problem:
             return str(venv / "bin" / "python")
         if not own.exists():
             say(f"{venv} is not used: {problem}")
     if own.exists() and not (own / MADE_BY_US).exists():
         raise SetupError(f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})")
-    with open(root / ".venv.lock", "w") as lock:
-        with suppress(OSError):  # of a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if find_problem(own, pins, stamp):  # another start may have finished it
-            create(root, own, test)
+    make_once(root, own, locks, pins)
     return str(own / "bin" / "python")
 
 
@@ -107,16 +103,25 @@ def find_problem(venv: Path, pins: dict[str, str], stamp: str = "") -> str:
     return ""
 
 
-def lock_stamp(root: Path, test: bool) -> str:
+def lock_stamp(root: Path, locks: Sequence[str]) -> str:
     """Return what the mark of a finished environment of this folder and these locks contains."""
-    content = b"".join((root / name).read_bytes() for name in LOCKS[: 1 + test])
+    content = b"".join((root / name).read_bytes() for name in locks)
     return f"{root} {hashlib.sha256(content).hexdigest()}"
 
 
 # ---- making it
 
 
-def create(root: Path, venv: Path, test: bool) -> None:
+def make_once(root: Path, venv: Path, locks: Sequence[str], pins: Mapping[str, str]) -> None:
+    """Create an environment of ours unless it is finished, for one start at a time."""
+    with open(root / ".venv.lock", "w") as lock:
+        with suppress(OSError):  # of a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if find_problem(venv, pins, lock_stamp(root, locks)):  # another start may have finished it
+            create(root, venv, locks, pins.get("torch", ""))
+
+
+def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
     """Create an environment and replace an old one of ours. The empty mark lets a later start replace a part of one."""
     here = f"{platform.system()} {platform.machine()}"
     if here not in BUILDS:
@@ -125,11 +130,11 @@ def create(root: Path, venv: Path, test: bool) -> None:
     venv.unlink() if venv.is_symlink() else shutil.rmtree(venv, ignore_errors=True)  # a link: the other project's stays
     venv.mkdir()
     (venv / MADE_BY_US).touch()
-    if not (run(command) and install(root, venv, test)):
+    if not (run(command) and install(root, venv, locks, torch)):
         raise SetupError("the installation failed for the reason above; fix it and start ./run_all.sh again")
     (site,) = venv.glob("lib/python3*/site-packages")
     (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")  # `import lib` works from any folder
-    (venv / MADE_BY_US).write_text(lock_stamp(root, test))
+    (venv / MADE_BY_US).write_text(lock_stamp(root, locks))
     say(f"{venv.name} is ready")
 
 
@@ -143,8 +148,8 @@ def venv_command(venv: Path) -> list[str]:
     raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
 
 
-def install(root: Path, venv: Path, test: bool) -> bool:
-    """Install what the locks pin, then torch, with uv or else pip. Return whether that worked.
+def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
+    """Install what the locks pin, then this version of torch, if any, with uv or else pip. Return whether that worked.
 
     torch has no hash, because each kind of machine has its own build. The lock holds what it requires but for CUDA's
     libraries, which a build for CUDA pins.
@@ -155,12 +160,12 @@ def install(root: Path, venv: Path, test: bool) -> bool:
     no_index = ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
     ways = [("uv, once", [uv, "pip", "install", "--quiet", "--python", python, *no_index], "--default-index")
             for uv in fetch_uv(root, python)]  # fmt: skip
+    locked = [word for name in locks for word in ("-r", str(root / name))]
+    exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, which has no hashes
     for how, installer, option in [*ways, ("pip, once, in minutes", [python, *PIP], "--index-url")]:
         say(f"installing into {venv.name} with {how} ...")
-        locked = [word for name in LOCKS[: 1 + test] for word in ("-r", str(root / name))]
-        exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, without hashes
-        torch = [*([option, index] if index else []), f"torch=={read_pins(root, test)['torch']}"]
-        if run([*installer, *exactly, *locked]) and run([*installer, *torch]):
+        then = [*installer, *([option, index] if index else []), f"torch=={torch}"]
+        if run([*installer, *exactly, *locked]) and (not torch or run(then)):
             return True
     return False
 

@@ -8,7 +8,8 @@ read later: an executed notebook may be opened and saved by its reader.
 """
 
 import base64
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,8 @@ from lib.paths import UserError, nearest
 from workflow.fingerprint import write_json
 from workflow.pipeline import PUBLISHED
 
-TEXT = {"text/latex": ".tex"}
-FORMS = {"tab": TEXT, "fig_prompt": TEXT, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
-         "rep_tokens": {"text/html": ""}, "rep": {"application/json": ""}}  # fmt: skip
+SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}
+FORMS = {"tab": ["text/latex"], "fig_prompt": ["text/latex"], "fig": ["application/pdf", "image/png"], "rep": []}
 TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "overview", "tokens")))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
@@ -46,20 +46,17 @@ def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
 def exported_files(nb: Any) -> dict[str, bytes]:
     """Return the files' contents by name. Raise UserError unless each target appears exactly once."""
     declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
-    shown = [target for target, _ in marked_outputs(nb)]
-    if unknown := [target for target in shown if target not in declared]:
-        raise UserError(f"unknown target '{unknown[0]}': {nearest(unknown[0], declared)}")
-    files = {}
+    files, shown = {}, Counter(target for target, _ in marked_outputs(nb))
     for target, data in marked_outputs(nb):
-        forms = next(forms for kind, forms in FORMS.items() if target.startswith(kind))
-        for mime, suffix in forms.items():
+        if target not in declared:
+            raise UserError(f"unknown target '{target}': {nearest(target, declared)}")
+        for mime in next(forms for kind, forms in FORMS.items() if target.startswith(kind)):
             if mime not in data:
                 raise UserError(f"target '{target}' has no {mime}")
-            if suffix:
-                text = data[mime]
-                files[target + suffix] = text.encode() if mime == "text/latex" else base64.b64decode(text)
-    if wrong := [target for target in declared if shown.count(target) != 1]:
-        raise UserError(f"one output must have the target '{wrong[0]}', and there are {shown.count(wrong[0])}")
+            text = data[mime]
+            files[target + SUFFIXES[mime]] = text.encode() if mime == "text/latex" else base64.b64decode(text)
+    if wrong := [target for target in declared if shown[target] != 1]:
+        raise UserError(f"one output must have the target '{wrong[0]}', and there are {shown[wrong[0]]}")
     return files
 
 
@@ -81,18 +78,13 @@ def export_for_report(nb: Any, path: Path) -> None:
 
 # ---- one document with all of them -------------------------------------------------------------------------
 
-TEMPLATE = Path(__file__).with_name("results.tex.jinja")
 DELIMITERS = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
               "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
 
 
-def results_document(title: str, files: dict[str, bytes]) -> str:
+def results_document(title: str, files: Iterable[str]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
-    panels = []
-    for name, (short, long) in CAPTIONS.items():
-        suffix = next((suffix for suffix in (".tex", ".pdf") if name + suffix in files), "")
-        kind = "figure" if name.startswith("fig_") else "table"
-        panels += [(name, suffix, kind, escape(short), escape(f"{short}. {long}"))] if suffix else []
-    env = jinja2.Environment(**DELIMITERS, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701  LaTeX, escaped
-    template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(title=escape(title or "Tables and figures"), panels=panels)
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    env = jinja2.Environment(**DELIMITERS, loader=folder, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701
+    env.filters["latex"] = escape
+    return env.get_template("results.tex.jinja").render(title=title, captions=CAPTIONS, files=files)

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
@@ -25,7 +24,7 @@ def frame_kinds(number: str) -> set[str]:
 
 
 def summary_lines(run: Run, number: str) -> Iterator[str]:
-    """Yield the lines to print: each claim with its verdicts on the paper and on this run, and its rows."""
+    """Yield the lines to print: each claim with its verdicts on the paper and on this run, and the rows that decide."""
     from lib.analysis.run_results import load_signals, results_of_run  # slow to import, and not used by other verbs
     from lib.paper.numbers_of_paper import published
     from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
@@ -43,20 +42,14 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
         yield f"   counted  {claim.counted} ({claim.quantifier})"
         yield f"   paper  {paper[claim.name].in_words('no number printed')}"
         yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
-        yield from deciding_rows(here[claim.name].rows)
+        if len(rows := here[claim.name].rows):
+            decisive = rows.round(3).replace({"agrees": {True: "yes", False: "no"}})
+            table = decisive.to_string(index=False, na_rep="", max_rows=MAX_ROWS)
+            yield from textwrap.indent(table, " " * 10).splitlines()
     for side, verdicts in (("the paper's numbers", paper), ("this run", here)):
         judged = [verdict.held for verdict in verdicts.values() if verdict.held is not None]
         yield f"{group} on {side}: of {len(some)} claims {len(judged)} can be judged, {sum(judged)} of them hold"
     yield f"see: {'  '.join(notebooks_of_finding(run, number))}"
-
-
-def deciding_rows(frame: Any) -> Iterator[str]:
-    """Yield the first rows that decide a claim."""
-    if len(frame):
-        shown = frame.head(MAX_ROWS).round(3).replace({"agrees": {True: "yes", False: "no"}})
-        yield from textwrap.indent(shown.to_string(index=False, na_rep=""), " " * 10).splitlines()
-    if len(frame) > MAX_ROWS:
-        yield f"          ... and {len(frame) - MAX_ROWS} more"
 
 
 def notebooks_of_finding(run: Run, number: str) -> list[str]:

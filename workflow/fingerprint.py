@@ -3,9 +3,7 @@
 import ast
 import hashlib
 import json
-import os
 import re
-import time
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import resolve_name
@@ -13,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from lib.files import parse_json, read_bytes, sha256, write_atomically
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT, UserError, local_path
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
 BIG = 64e6  # bytes: checksums of larger files are cached
@@ -40,39 +38,36 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
 
 
-def digest(*texts: str) -> str:
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+def digest(content: object) -> str:
+    """Return the SHA-256 of what JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def checksum(path: str) -> str | None:
     """Return the SHA-256 of a file, cached for a big file; None if there is no file."""
-    place = ROOT / os.path.expanduser(path)
+    place = local_path(path)
     if not place.is_file():
         return None
     state = place.stat()
     if state.st_size < BIG:
         return sha256(place)
-    identity = (place, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
-    memory = ROOT / "artifacts" / ".checksums" / digest(*map(str, identity))
-    if memory.is_file():
-        return memory.read_text()
-    value = sha256(place)
-    if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could have the same time
+    identity = (str(place), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+    memory = ROOT / "artifacts" / ".checksums" / digest(identity)
+    if not memory.is_file():
+        value = sha256(place)
         write_atomically(memory, lambda scratch: scratch.write_text(value))
-    return value
+    return memory.read_text()
 
 
 def semantic_checksum(path: str) -> str | None:
     """Return the checksum of a file's content. For a frame it includes the manifest, without time and memory, which
     differ between runs, and without the code: the rows themselves count."""
-    value, beside = checksum(path), (ROOT / path).with_suffix(".json")
-    if value is None or not path.endswith(".parquet") or not beside.is_file():
-        return value
-    facts = read_json(beside)
-    if not isinstance(facts, dict):  # damaged: its reader reports it
+    value = checksum(path)
+    facts = read_json((ROOT / path).with_suffix(".json")) if path.endswith(".parquet") else None
+    if value is None or not isinstance(facts, dict):  # its reader reports a damaged manifest
         return value
     facts = {name: fact for name, fact in facts.items() if name not in ("sha256", "code") and not COST.search(name)}
-    return digest(value, json.dumps(facts, sort_keys=True))
+    return digest([value, facts])
 
 
 # ---- code

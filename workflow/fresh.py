@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lib.paths import ROOT, UserError
-from workflow.fingerprint import read_json, write_json
-from workflow.keys import changed_parts, digest_of, is_intact, key_parts, read_record, tolerates_code_change
+from workflow.fingerprint import digest, read_json, write_json
+from workflow.keys import changed_parts, is_intact, key_parts, read_record, tolerates_changes
 from workflow.pipeline import Job, Run
 
 
@@ -49,33 +49,19 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     """Return the verdict on one job, given those upstream, of which some may be yet to run. No file changes."""
     current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
     waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
-    absent = [path for path in job.inputs if not (ROOT / current_paths.get(path, path)).is_file()]
-    if absent and not waits_for:
-        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
     record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
     changed = changed_parts(record, content) if record else []
     if waits_for:  # nothing is known yet of the inputs
         changed = [name for name in changed if not name.startswith("input ")]
-    state = state_of(job, record, changed)
-    if waits_for and state in ("fresh", "kept"):
-        return Verdict(job, "waits", waits_for[0])
-    source = stale_folder(job, digest_of(content))
-    if not waits_for and state not in ("fresh", "kept") and holds_result(source, job):
+    why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+    if record and is_intact(record) and (not changed or tolerates_changes(job, changed)):
+        return Verdict(job, "waits", waits_for[0]) if waits_for else Verdict(job, "kept" if changed else "fresh", why)
+    source = ROOT / job.run.folder / "stale" / digest(content)
+    if not waits_for and (earlier := read_record(source / job.record, job)) and is_intact(earlier, source):
         return Verdict(job, "restored", source=source)
-    return Verdict(job, state, ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else ""))
-
-
-def state_of(job: Job, record: dict | None, changed: list[str]) -> str:
-    """Return the state of a job's outputs by its record and the parts of its key that changed."""
-    if not record:
-        return "new"
     if "forced" in changed:
-        return "forced"
-    if not is_intact(record):
-        return "damaged"
-    if changed and tolerates_code_change(job) and all(name.startswith("code ") for name in changed):
-        return "kept"
-    return "changed" if changed else "fresh"
+        return Verdict(job, "forced")
+    return Verdict(job, "changed" if changed else "damaged" if record else "new", why)
 
 
 def decide_at_start(job: Job) -> str:
@@ -114,21 +100,9 @@ def settle(run: Run, verdicts: list[Verdict]) -> None:
     for verdict in verdicts:
         if verdict.source:
             restore(verdict.job, verdict.source)
-        elif not verdict.needs_run:
-            finish_restoring(verdict.job)
 
 
 # ---- stale/ ----------------------------------------------------------------------------------------------------
-
-
-def stale_folder(job: Job, key: str) -> Path:
-    return ROOT / job.run.folder / "stale" / key
-
-
-def holds_result(folder: Path, job: Job) -> bool:
-    """Whether a folder of stale holds a result of a job, undamaged."""
-    record = read_record(folder / job.record, job)
-    return bool(record) and is_intact(record, folder)
 
 
 def set_aside(job: Job) -> None:
@@ -136,10 +110,8 @@ def set_aside(job: Job) -> None:
     record = read_record(ROOT / job.record, job)
     recorded = [*record["outputs"], job.record] if record else []
     if record:
-        folder = stale_folder(job, record["key"] if is_intact(record, ROOT) else f"{record['key']}-edited")
-        for path in recorded:
-            if (ROOT / path).exists():
-                link_file(ROOT / path, folder / path)
+        name = record["key"] if is_intact(record, ROOT) else f"{record['key']}-edited"
+        link_files([path for path in recorded if (ROOT / path).exists()], ROOT, ROOT / job.run.folder / "stale" / name)
     unfinished = [*job.outputs, *job.extra_outputs, job.executed]
     if job.notebook.exports:
         unfinished += [f"{job.run.figures}/results.{kind}" for kind in ("pdf", "log")]
@@ -147,26 +119,21 @@ def set_aside(job: Job) -> None:
         (ROOT / path).unlink(missing_ok=True)
 
 
-def restore(job: Job, folder: Path) -> None:
-    """Link the files that a record in stale names back, and no others."""
-    record = read_record(folder / job.record, job)
+def restore(job: Job, source: Path) -> None:
+    """Link the files that a record in stale names back, and no others. What stays there would change with an edit in
+    place."""
+    record = read_record(source / job.record, job)
     set_aside(job)
-    for path in (*record["outputs"], job.record):
-        link_file(folder / path, ROOT / path)
-    finish_restoring(job)
+    link_files([*record["outputs"], job.record], source, ROOT)
+    shutil.rmtree(source, ignore_errors=True)
 
 
-def finish_restoring(job: Job) -> None:
-    """Remove what stale has of a job's valid outputs: an edit in place would change both."""
-    record = read_record(ROOT / job.record, job)
-    shutil.rmtree(stale_folder(job, record["key"]), ignore_errors=True)
-
-
-def link_file(source: Path, target: Path) -> None:
-    """Give a file another name; on a file system without links, copy it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+def link_files(paths: Iterable[str], source: Path, target: Path) -> None:
+    """Give files of one folder the same names in another; on a file system without links, copy them."""
+    for path in paths:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).unlink(missing_ok=True)
+        try:
+            os.link(source / path, target / path)
+        except OSError:
+            shutil.copy2(source / path, target / path)

@@ -7,7 +7,6 @@ job has made, because people read it; nothing else does, so they may save it.
 """
 
 import ast
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,17 +14,8 @@ from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, local_path, public_path
-from workflow import hub
-from workflow.fingerprint import (
-    checksum,
-    code_cells,
-    digest,
-    import_closure,
-    normalize_source,
-    read_json,
-    semantic_checksum,
-    write_json,
-)
+from workflow import fingerprint
+from workflow.fingerprint import checksum, digest, normalize_source
 from workflow.pipeline import Job
 
 # code that scores and presents: outputs of notebooks that run a model do not depend on it, except for `decided_by`
@@ -38,7 +28,7 @@ def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({}))
     Memory budgets do not count. `current_paths`: current paths of inputs that are yet to be restored."""
     values = job.parameters
     parts = {f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS}
-    parts |= {f"input {path}": semantic_checksum(current_paths.get(path, path)) for path in job.inputs}
+    parts |= {f"input {path}": fingerprint.semantic_checksum(current_paths.get(path, path)) for path in job.inputs}
     for kind, name in params.names_mentioned(values):
         spec = params.LOADERS[kind](name)
         parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
@@ -83,11 +73,11 @@ def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[s
 
 def code_digests(job: Job) -> dict[str, str]:
     """Return the digests of the notebook's code cells, of what its rule names, and of the modules that they import."""
-    cells, named = code_cells(job.notebook.path), job.notebook.decided_by
+    cells, named = fingerprint.code_cells(job.notebook.path), job.notebook.decided_by
     sources = [source_of(place) for place in named if not place.endswith(".jinja")]
-    modules = import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ())
+    modules = fingerprint.import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ())
     digests = {place: digest(normalize_source(source_of(place))) for place in modules.union(named)}
-    return digests | {job.notebook.path: digest(*(normalize_source(cell, cell=True) for cell in cells))}
+    return digests | {job.notebook.path: digest([normalize_source(cell, cell=True) for cell in cells])}
 
 
 def source_of(place: str) -> str:
@@ -106,33 +96,24 @@ def read_source(path: str) -> str:
 def key_of_rows(job: Job, content: Parts) -> str:
     """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): `--force`, and the code
     unless rows survive its changes. It is empty if that is nothing."""
-    names = [name for name in content if name.startswith("code ") and not tolerates_code_change(job)]
-    counted = {name: content[name] for name in [*names, "forced"] if name in content}
-    return digest_of(counted)[:16] if counted else ""
+    counted = {name: value for name, value in content.items() if name.startswith(("code ", "forced"))}
+    counted = {name: value for name, value in counted.items() if not tolerates_changes(job, [name])}
+    return digest(counted)[:16] if counted else ""
 
 
-def is_local(job: Job) -> bool:
-    """Whether model and dataset of a job are local files, so that the job does not need the Hub."""
-    return not any(hub.is_on_hub(params.LOADERS[kind](name)) for kind, name in params.names_mentioned(job.parameters))
-
-
-def tolerates_code_change(job: Job) -> bool:
-    """Whether the outputs of a job survive a change of code."""
-    return job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+def tolerates_changes(job: Job, changed: list[str]) -> bool:
+    """Whether the outputs of a job survive the change of these parts of its key, which is of code alone."""
+    keeps = job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+    return keeps and all(name.startswith("code ") for name in changed)
 
 
 # ---- records ---------------------------------------------------------------------------------------------------
 
 
-def digest_of(content: Mapping) -> str:
-    """Return the digest of a key, or of a record."""
-    return digest(json.dumps(content, sort_keys=True))
-
-
 def read_record(path: Path, job: Job) -> dict | None:
     """Return the record of a job; None if there is none, if it is damaged, or another job's, whose files must stay."""
-    record = read_json(path)
-    is_whole = isinstance(record, dict) and record.pop("digest", "") == digest_of(record)
+    record = fingerprint.read_json(path)
+    is_whole = isinstance(record, dict) and record.pop("digest", "") == digest(record)
     return record if is_whole and record["job"] == job.record else None
 
 
@@ -142,8 +123,8 @@ def write_record(job: Job, content: Parts, outputs: list[str]) -> None:
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
-    record = {"job": job.record, "key": digest_of(content), "parts": content, "outputs": sums}
-    write_json(ROOT / job.record, record | {"digest": digest_of(record)})
+    record = {"job": job.record, "key": digest(content), "parts": content, "outputs": sums}
+    fingerprint.write_json(ROOT / job.record, record | {"digest": digest(record)})
 
 
 def changed_parts(record: dict, content: Parts) -> list[str]:

@@ -4,11 +4,9 @@ vLLM gets an environment of its own, for it pins another version of transformers
 """
 
 import os
-import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +15,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from lib import params
-from lib.files import sha256
 from lib.paths import ROOT, UserError
 from workflow import environment
 from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
-from workflow.progress import say
 
 
 def run_program(*command: str, **more: str) -> tuple[int, str]:
@@ -94,7 +90,7 @@ def short_tempdir() -> Path:
 
 # ---- vLLM ------------------------------------------------------------------------------------------------------
 
-VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
+VENV, LOCK = ".venv-vllm", "requirements-vllm.lock"
 SAMPLING = ("01", "04b")  # notebooks that sample responses
 REMEDY = "write `engine: transformers` in the profile"
 
@@ -121,11 +117,8 @@ def install_vllm(run: Run, todo: list[Job]) -> None:
     if not (sampling and uses_vllm(run)) or os.environ.get("VLLM_PYTHON"):
         return
     check_vllm(run)
-    stamp, made_of = VENV / "lock.sha256", f"{sha256(LOCK)} {platform.python_version()}"
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
-        return
-    say(f"installing vLLM into {VENV.name}, once (some GB) ...")
-    pip = [str(VENV / "bin" / "python"), *environment.PIP, "--no-deps", "--require-hashes", "-r", str(LOCK)]
-    if not (environment.run([sys.executable, "-m", "venv", "--clear", str(VENV)]) and environment.run(pip)):
-        raise UserError(f"the installation of vLLM failed for the reason above: mend it, or {REMEDY}")
-    stamp.write_text(made_of, encoding="utf-8")  # last: it is complete
+    pins = dict(re.findall(r"^(vllm)==([\w.]+)", (ROOT / LOCK).read_text(encoding="utf-8"), flags=re.M))
+    try:
+        environment.make_once(ROOT, ROOT / VENV, [LOCK], pins)
+    except environment.SetupError as problem:
+        raise UserError(f"{problem}, or {REMEDY}") from None

@@ -1,64 +1,161 @@
-"""One job: run a notebook with papermill in its own kernel, and record it.
+"""A notebook is executed by papermill, in a kernel of its own with a fixed environment.
 
-The process of a job ends with the run that started it, and its kernel ends with the job: otherwise a kernel could go on
-writing after kill -9.
+A new Python takes ten seconds to import the libraries of the notebooks. So multiprocessing's fork server imports this
+module, and with it the libraries, once per run. It forks a process for each job, and the job forks its kernel.
 """
 
+import asyncio
+import ctypes
+import gc
 import json
 import logging
 import os
-import shutil
+import signal
 import sys
 import tempfile
-import threading
-import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import connection, parent_process
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from multiprocessing.context import ForkProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from lib import params
-from lib.paths import ROOT, UserError, first_line
-from workflow import hub, keys, preload
+from lib.files import read_yaml
+from lib.paths import ROOT, UserError
+from workflow import keys
 from workflow.pipeline import PUBLISHED, Job
-from workflow.progress import describe_system_error, redact_paths
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
+VARIABLE = "CALIBRATION_PRELOAD"  # the modules to import, separated by spaces; set for the fork server alone
+KERNEL = read_yaml(Path(__file__).with_name("kernel.yaml"))
+PARENT_DEATH = 1  # of Linux's prctl
 
 
 class Failure(Exception):
     """A failed job, as a one-line message for the user."""
 
 
+# ---- environment -----------------------------------------------------------------------------------------------
+
+
+def fixed_environment(job: Job) -> dict[str, str]:
+    """Return the environment variables that libraries read at import."""
+    allocator = KERNEL["allocators"]["gpu" if job.gpus else "cpu"]
+    is_set = any(name in os.environ for name in (*allocator, "PYTORCH_CUDA_ALLOC_CONF"))
+    threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+    return {**KERNEL["environment"], **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
+
+
+def set_environment(job: Job, parts: keys.Parts, scratch: Path) -> None:
+    """Give this process, and so the kernel, the environment of a job."""
+    os.environ.update(fixed_environment(job))
+    os.environ.update(
+        JUPYTER_RUNTIME_DIR=str(scratch),
+        IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
+        TMPDIR=str(scratch),
+        CALIBRATION_CODE=keys.key_of_rows(job, parts),
+        CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
+    )
+    tempfile.tempdir = None  # read TMPDIR again
+    # show figures inline, run no start-up file of the user, and find no other kernel spec
+    for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
+        os.environ.pop(name, None)
+
+
+# ---- processes that have the libraries imported ----------------------------------------------------------------
+
+
+def skip_unused_import() -> None:
+    """Keep jsonschema, and so nbformat, from importing a URI grammar that nothing uses: it takes about a second."""
+    sys.modules.setdefault("rfc3987_syntax", None)
+
+
+def kill_with_parent(parent: int) -> None:
+    """Make Linux kill this process when its `parent` ends for any reason."""
+    ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        os._exit(143)
+
+
+def import_libraries(modules: list[str]) -> None:
+    """Import modules without a word, and keep their memory shared with the processes that are forked."""
+    kill_with_parent(os.getppid())  # else it would end only after the imports
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    skip_unused_import()
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's backend, read at import
+    gc.disable()  # imports leave no garbage, and searching for it takes a second
+    for module in modules:
+        with suppress(Exception):  # the notebook that needs it reports the error
+            import_module(module)
+    del os.environ["MPLBACKEND"]
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+class ForkedKernel(ForkProcess):
+    """A forked kernel with the methods of Popen that jupyter_client uses."""
+
+    stdin = stdout = stderr = None
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    wait = poll  # called only after poll has returned an exit code
+
+
+def fork_kernel(command: list[str], env: dict[str, str], **_: Any) -> ForkedKernel:
+    """Fork a kernel from this process, as the leader of a group, like the new Python that jupyter_client starts."""
+    job = os.getpid()
+
+    def serve_cells() -> None:
+        from ipykernel.kernelapp import IPKernelApp
+
+        kill_with_parent(job)
+        os.environ.clear()
+        os.environ.update(env)
+        asyncio.set_event_loop(None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it comes before the end, and would be logged
+        arguments = command[command.index("-f") :]
+        IPKernelApp.launch_instance(argv=[*arguments, f"--IPKernelApp.parent_handle={job}"])
+        os._exit(0)
+
+    kernel = ForkedKernel(target=serve_cells)
+    kernel.start()
+    os.setpgid(kernel.pid, kernel.pid)
+    return kernel
+
+
+IS_FORKED = bool(modules := os.environ.pop(VARIABLE, ""))  # or the server itself
+if IS_FORKED:
+    import_libraries(modules.split())
+
+
 # ---- execution -------------------------------------------------------------------------------------------------
 
 
-class Progress:
-    """The file to which papermill writes the stdout of cells; lines that begin with 'shard' become events."""
-
-    def __init__(self, tell: Tell):
-        self.tell, self.rest = tell, ""
-
-    def write(self, text: str) -> None:
-        *lines, self.rest = (self.rest + text).split("\n")
-        for line in lines:
-            if line.startswith("shard"):
-                self.tell("progress", text=line.strip())
-
-    def flush(self) -> None:
-        pass
+def tell_shards(tell: Tell, text: str) -> None:
+    """Report the lines of a cell's stdout that begin with 'shard'; others are read in the executed notebook."""
+    for line in text.splitlines():
+        if line.startswith("shard"):
+            tell("progress", text=line.strip())
 
 
-def execute(job: Job, scratch: Path, tell: Tell) -> Any:
+def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
     """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the kernel dies."""
-    preload.skip_unused_import()
+    skip_unused_import()
+    from jupyter_client.provisioning import local_provisioner
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
+    set_environment(job, parts, scratch)
+    if IS_FORKED and job.threads == 1 and not job.gpus:  # as in the environment in which libraries were imported
+        local_provisioner.launch_kernel = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     options = {
         "parameters": job.parameters,
@@ -66,7 +163,7 @@ def execute(job: Job, scratch: Path, tell: Tell) -> Any:
         "cwd": "notebooks",
         "request_save_on_cell_execute": not job.notebook.exports,  # whose outputs have some megabytes
         "progress_bar": False,
-        "stdout_file": Progress(tell),
+        "stdout_file": SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None),
         "start_timeout": 120,
         # cells tagged `run` need one, and `published` is none
         "skip_cells_with_tag": "run" if job.run.name == PUBLISHED else "skip-execution",
@@ -83,119 +180,9 @@ def execute(job: Job, scratch: Path, tell: Tell) -> Any:
         raise Failure(f"{job.executed}: the kernel died, most likely out of memory: {remedy}") from None
 
 
-def top_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:500]
-
-
 def cell_failure(job: Job, error) -> Exception:
     """Return the failure for a cell that raised; a UserError has its own message."""
+    source, said = (text.strip().partition("\n")[0][:500] for text in (error.source, error.evalue))
     if error.ename == "UserError":
-        return UserError(top_line(error.evalue))
-    place = f"cell [{error.exec_count}] `{top_line(error.source)}`"
-    return Failure(f"{job.executed} failed in {place}: {error.ename}: {top_line(error.evalue)}")
-
-
-# ---- the job ---------------------------------------------------------------------------------------------------
-
-
-def run_in_process(job: Job, parts: keys.Parts, gpus: str, scratch: Path, channel: connection.Connection) -> None:
-    """Run a job in this process, which multiprocessing has started, and tell the run how it goes on."""
-    os.setsid()  # Ctrl-C in the terminal reaches the run alone
-    threading.Thread(target=end_with_run, daemon=True).start()
-    if job.gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
-    run_job(job, parts, scratch, lambda event, **facts: channel.send((event, facts)))
-
-
-def end_with_run() -> None:
-    """End this process, and so its kernel, when the run's process ends for any reason."""
-    connection.wait([parent_process().sentinel])
-    os._exit(143)
-
-
-def run_job(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> int:
-    """Run, export and record a job, and tell how it ends. Return its exit code: 2 if the user can fix a failure."""
-    os.chdir(ROOT)
-    own = Path(tempfile.mkdtemp(prefix="job", dir=scratch))
-    with redirected_output(ROOT / job.log, own / "output"):
-        try:
-            seconds = make_outputs(job, parts, own, tell)
-        except (UserError, Failure) as problem:
-            code, why = 2 if isinstance(problem, UserError) else 1, str(problem)
-        except Exception as problem:  # a system error or a bug: the traceback goes to the log
-            traceback.print_exc()
-            system = isinstance(problem, OSError)
-            said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(problem)}"
-            code, why = 1, f"{job.title}: {said}"
-        else:
-            code = 0
-    shutil.rmtree(own, ignore_errors=True)
-    tell("fail", text=why, code=code) if code else tell("end", seconds=seconds)
-    return code
-
-
-def make_outputs(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> float:
-    """Execute a job's notebook, export what it shows, and write the record. Return the seconds that it took. The job
-    without a notebook writes the report."""
-    began = time.monotonic()
-    hub.pin_revisions(job.run)
-    outputs = job.outputs
-    if job.notebook.module:
-        from workflow.report import write_report  # slow to import, as what exports
-
-        write_report(ROOT / job.run.folder / "exported", ROOT / job.executed)
-    else:
-        nb = execute_in_kernel(job, parts, scratch, tell)
-        outputs = outputs + job.extra_outputs + (export_outputs(job, nb) if job.notebook.reports else [])
-    keys.write_record(job, parts, outputs)
-    return time.monotonic() - began
-
-
-def execute_in_kernel(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
-    """Execute the notebook in a kernel with an environment of its own."""
-    if preload.can_fork_kernel(job):
-        preload.fork_kernels()
-    os.environ.update(preload.fixed_environment(job))
-    os.environ.update(
-        JUPYTER_RUNTIME_DIR=str(scratch),
-        IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
-        TMPDIR=str(scratch),
-        CALIBRATION_CODE=keys.key_of_rows(job, parts),
-        CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
-    )
-    tempfile.tempdir = None  # read TMPDIR again
-    # show figures inline, run no start-up file of the user, and find no other kernel spec
-    for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
-        os.environ.pop(name, None)
-    return execute(job, scratch, tell)
-
-
-def export_outputs(job: Job, nb: Any) -> list[str]:
-    """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
-    from workflow import export
-
-    export.export_for_report(nb, ROOT / job.exported)
-    names = export.export(nb, ROOT / job.run.figures) if job.notebook.exports else []
-    return [f"{job.run.figures}/{name}" for name in names]
-
-
-@contextmanager
-def redirected_output(log: Path, raw: Path) -> Iterator[None]:
-    """Write what this process and its kernel print to `raw`, and in the end to a log, without this machine's paths."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
-    before = [os.dup(stream) for stream in (1, 2)]
-    with raw.open("ab") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        for stream, number in zip((1, 2), before, strict=True):
-            os.dup2(number, stream)
-            os.close(number)
-        lines = filter(str.strip, raw.read_text(encoding="utf-8", errors="replace").splitlines())
-        with suppress(OSError):  # a full disk: the failure itself is told
-            if text := "".join(map(redact_paths, lines)):
-                log.write_text(text, encoding="utf-8")
+        return UserError(said)
+    return Failure(f"{job.executed} failed in cell [{error.exec_count}] `{source}`: {error.ename}: {said}")

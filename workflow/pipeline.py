@@ -12,7 +12,7 @@ from functools import cached_property
 from lib import params
 from lib.paths import ROOT, UserError, nearest
 from workflow import rules
-from workflow.fingerprint import code_cells, declared_parameters, import_closure, write_json
+from workflow.fingerprint import declared_parameters, write_json
 from workflow.rules import Notebook
 
 REPLAY, PUBLISHED = "replay", "published"
@@ -70,7 +70,7 @@ class Run:
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
         paper's numbers."""
-        rows = rules.needed(self.wanted) if self.wanted else [*rules.NOTEBOOKS, rules.REPORT]
+        rows = rules.needed(self.wanted) if self.wanted else rules.NOTEBOOKS
         if not self.replayed and self.name != "demo":
             rows = [row for row in rows if not row.of_shipped]
         if self.replayed:
@@ -88,25 +88,13 @@ class Run:
             jobs += [Job(self, row, *pair) for pair in pairs] if row.per_pair else [Job(self, row)]
         return tuple(jobs)
 
-    @cached_property
-    def urgency(self) -> dict[str, int]:
-        """Estimated seconds, by job, of the job and its longest downstream chain."""
-        chains = dict.fromkeys((job.name for job in self.jobs), 0)
-        for job in reversed(self.jobs):
-            long = LONGER if job.model and self.specs[job.model].thinking else 1
-            chains[job.name] += round(60 * job.notebook.minutes * long)
-            for above in job.upstream:
-                chains[above.name] = max(chains[above.name], chains[job.name])
-        return chains
-
     def save(self) -> None:
         """Write the run for its jobs on other machines."""
         write_json(ROOT / self.folder / "run.json", asdict(self))
 
     @staticmethod
     def load(name: str) -> "Run":
-        values = json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
-        return Run(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
 
     def job(self, name: str) -> "Job":
         return {job.name: job for job in self.jobs}[name]
@@ -152,8 +140,8 @@ class Job:
 
     @property
     def exported(self) -> str:
-        """The file of what it shows in the report."""
-        return f"{self.run.folder}/exported/{self.name}.json"
+        """The file of what the report shows of it; empty if that is nothing."""
+        return next((path for path in self.outputs if "/exported/" in path), "")
 
     @property
     def threads(self) -> int:
@@ -172,7 +160,14 @@ class Job:
             return 0
         return self.run.gpus if self.run.specs[self.model].gpus == "all" else min(1, self.run.gpus)
 
-    @property
+    @cached_property
+    def urgency(self) -> float:
+        """Estimated minutes of it and of the longest chain of jobs downstream."""
+        longer = LONGER if self.model and self.run.specs[self.model].thinking else 1
+        chains = [job.urgency for job in self.run.jobs if self in job.upstream]
+        return longer * self.notebook.minutes + max(chains, default=0)
+
+    @cached_property
     def upstream(self) -> list["Job"]:
         """Jobs whose outputs this one reads; only those of the same pair if it has one."""
         read = [job for job in self.run.jobs if self.notebook.read_of(job.notebook)]
@@ -220,8 +215,3 @@ class Job:
                 hint = nearest(name, known)
                 raise UserError(f"{self.notebook.path} declares parameter '{name}', which no profile sets: {hint}")
         return {name: known[name] for name in used}
-
-    def check(self) -> None:
-        """Raise UserError if the notebook or its Python cannot be parsed, or if no profile sets a parameter."""
-        import_closure(code_cells(self.notebook.path), self.notebook.path)
-        self.parameters  # noqa: B018

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib import params
-from lib.files import sha256
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
 from workflow import finding, machine, slurm
+from workflow.fingerprint import checksum
 from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run
-from workflow.progress import say
-from workflow.rules import NOTEBOOKS
 
 
 def plan(args: Namespace) -> Run:
@@ -29,8 +27,6 @@ def plan(args: Namespace) -> Run:
         run = replace(run, cores=1, gpus=int(has_gpu), slurm=options)
     else:
         run = replace(run, gpus=len(machine.list_gpus()))
-    for job in run.jobs:
-        job.check()
     return run
 
 
@@ -44,8 +40,6 @@ def choose_values(args: Namespace) -> dict:
         values |= {name: type(value)() for name, value in values.items() if params.kind_of(name) in params.LOADERS}
         return values | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
-    if args.verb in (REPLAY, "verify"):
-        values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"])
     for kind, load in params.LOADERS.items():
         chosen = values[f"{kind}s"]
         for name, value in values.items():  # single figures show what is there
@@ -57,6 +51,8 @@ def choose_values(args: Namespace) -> dict:
             label = load(validate_name(kind, name)).label
             if (first := by_label.setdefault(label, name)) != name:
                 raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
+    if args.verb in (REPLAY, "verify"):
+        check_signals(args.profile, values)
     return values
 
 
@@ -74,32 +70,21 @@ def validate_name(kind: str, name: str) -> str:
 LIST = "SHA256SUMS"  # in artifacts/shipped/<run>/, in git: `sha256sum -c` does the same
 
 
-def shipped_datasets(profile: str, models: list[str], datasets: list[str]) -> list[str]:
-    """Return the datasets with shipped signals of all models; print the others. Raise UserError if there are none."""
-    where = f"{SHIPPED}/{profile}"
-    paths = [path for row in NOTEBOOKS if row.runs_model and not row.optional for path in row.writes]
-
-    def is_shipped(dataset: str) -> bool:
-        files = [path.format(model=model, dataset=dataset) for path in paths for model in models]
-        return all((ROOT / where / file).exists() for file in files)
-
-    if not (there := list(filter(is_shipped, datasets))):
-        names = ", ".join(models)
-        raise UserError(f"no signals of {names} are shipped in {where}/: ./run_all.sh {profile} computes them")
-    if absent := [dataset for dataset in datasets if dataset not in there]:
-        say(f"{', '.join(absent)}: not shipped yet, left out")
-    return there
+def check_signals(profile: str, values: dict) -> None:
+    """Raise UserError if a replay of the profile would lack shipped signals."""
+    for job in Run(f"{REPLAY}-{profile}", values).jobs:
+        for path in job.inputs:
+            if path.startswith(SHIPPED) and not (ROOT / path).exists():
+                raise UserError(f"{path} is not shipped: ./run_all.sh {profile} computes it")
 
 
-def check_shipped_files(run: str) -> None:
+def check_shipped_files(profile: str) -> None:
     """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
-    where = f"{SHIPPED}/{run}"
-    folder = ROOT / where
-    if not (folder / LIST).is_file():
+    folder = f"{SHIPPED}/{profile}"
+    if not (ROOT / folder / LIST).is_file():
         return
-    listed = (folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines()
-    files = [path for path in folder.rglob("*") if path.is_file() and path != folder / LIST]
-    there = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}" for path in files]
-    if differing := sorted(line.partition("  ")[2] for line in {*listed} ^ {*there}):
-        remedy = f"`git checkout -- {where}` restores what is shipped; move a file of your own away"
-        raise UserError(f"{where}/{differing[0]} is not as {LIST} lists it: {remedy}")
+    for line in (ROOT / folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines():
+        expected, _, name = line.partition("  ")
+        if checksum(f"{folder}/{name}") != expected:
+            remedy = f"`git checkout -- {folder}` restores what is shipped"
+            raise UserError(f"{folder}/{name} is not as {LIST} lists it: {remedy}")

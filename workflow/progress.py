@@ -16,8 +16,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
-          tempfile.gettempdir(): "(temporary)"}  # fmt: skip
-PLACES.setdefault(sys.base_prefix, "(Python)")  # warnings name its files
+          tempfile.gettempdir(): "(temporary)", sys.base_prefix: "(Python)"}  # fmt: skip
 
 
 def redact_paths(line: str) -> str:
@@ -69,21 +68,19 @@ def first_numbers(job: Job) -> str:
 
 
 class Board:
-    """The progress display of some jobs. `failures`: exit code and text of each."""
+    """The progress display of some jobs. `failed`: exit code and text of each."""
 
     def __init__(self, jobs: Iterable[Job]):
         self.jobs = list(jobs)
         self.ended: set[Job] = set()
-        self.failed: set[Job] = set()
-        self.failures: list[tuple[int, str]] = []
+        self.failed: dict[Job, tuple[int, str]] = {}
         self.ran = 0
         self.width = max((len(job.title) for job in self.jobs), default=0)
 
-    def show(self, job: Job, event: str, text: str = "started", seconds: float = 0, code: int = 1) -> None:
+    def show(self, job: Job, event: str, text: str = "started", code: int = 1, seconds: float = 0, **_: str) -> None:
         """Print the line of an event: start, progress, kept, end or fail."""
         if event == "fail":
-            self.failed.add(job)
-            self.failures.append((code, text))
+            self.failed[job] = code, text
             text = f"failed: {one_line(text, most=600)}"
         elif event == "kept":
             self.ended.add(job)

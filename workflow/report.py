@@ -1,11 +1,10 @@
 """The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
 It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads nothing,
-contains no date, and its template escapes all text of users.
+contains no date, and its template escapes all text of users. Its content security policy states the checksum of its one
+script.
 """
 
-import base64
-import hashlib
 import html
 import json
 import re
@@ -42,41 +41,36 @@ VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
     shown = {name: outputs.get(f"rep_{name}", {}).get("application/json", []) for name in LISTS}
-    claims, numbers, overview = shown["findings"], shown["numbers"], shown["overview"]
+    shown["numbers"] = [row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]]
+    claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     env = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, loader=folder
     )
-    env.filters |= {"sha256": sha256_base64, "decimals": format_3dp}
+    env.filters |= {"decimals": format_3dp, "link_numbers": link_numbers}
     page = env.get_template("report.html.jinja").render(
         shown,
         run=(run := parameters.get("run", "lab")),
         command=command_of(run),
         title=parameters.get("title", "").strip().rstrip("."),
-        pairs=group_by_pair(overview),
-        said=summarize(overview),
+        pairs=group_by_pair(shown["overview"]),
+        said=summarize(shown["overview"]),
         sides=sides,
         groups=group_claims(claims, sides),
         headlines=FINDINGS,
-        not_judged=VERDICT_WORDS[None],
         quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
         twice=paper_facts()["twice"] if claims else (),
-        sections={name: exhibit_section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs},
+        outputs=outputs,
+        captions=CAPTIONS,
         exhibits=EXHIBITS,
-        compared=[row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE)],
-        foreign=sorted({row["verdict"].partition(NOT_COMPARABLE)[2] for row in numbers} - {""}),
+        compared=[verdict for verdict in verdicts if not verdict.startswith(NOT_COMPARABLE)],
+        foreign=sorted({verdict.partition(NOT_COMPARABLE)[2] for verdict in verdicts} - {""}),
         expected=EXPECTED_CAPTURE_RATE,
-        robust="rep_sensitivity" in outputs,
         mark=CHANCE_MARK,
         tokens=Markup("".join(outputs.get("rep_tokens", {}).get("text/html", ""))),  # noqa: S704  escaped in lib.paper
     )
     return show_hidden(page)
-
-
-def sha256_base64(script: str) -> str:
-    """Return the checksum of the page's script; its content security policy allows no other script."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def group_by_pair(overview: list[dict]) -> list[list[dict]]:
@@ -129,26 +123,12 @@ def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     return {name: rows for name, rows in groups.items() if rows}
 
 
-def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
-    """Return one figure, or one table whose cells link to their numbers next to the paper's."""
-    short, long = CAPTIONS[name]
-    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
-    if "image/png" in data:
-        part["image"] = "".join(data["image/png"]).replace("\n", "")
-    else:
-        part["rows"] = [row | {"id": number_anchor(name, row["key"])} for row in numbers if row["table"] == name]
-        part["beside"] = any(not row["verdict"].startswith(NOT_COMPARABLE) for row in part["rows"])
-        table = link_numbers(name, "".join(data.get("text/html", "")), part["rows"])
-        part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.booktabs
-    return part
-
-
 def number_anchor(table: str, about: str) -> str:
     """Return the id of a number's row."""
     return re.sub(r"[^\w.-]", "_", f"{table}--{about}")
 
 
-def link_numbers(name: str, table: str, rows: list[dict]) -> str:
+def link_numbers(table: str, name: str, rows: list[dict]) -> Markup:
     """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what chance could give."""
     marks = {row["id"]: CHANCE_MARK if row.get("calibrated") else "" for row in rows}
 
@@ -159,4 +139,4 @@ def link_numbers(name: str, table: str, rows: list[dict]) -> str:
         text = VALUE.sub(lambda value: value[0] + marks[target], number[2], count=1)
         return f'<a href="#{target}">{text}</a>'
 
-    return NUMBER.sub(link, table)
+    return Markup(NUMBER.sub(link, table))  # noqa: S704  escaped in lib.paper.booktabs

@@ -1,12 +1,16 @@
-"""The rules of the workflow: each row of NOTEBOOKS is a notebook, with its inputs and outputs."""
+"""The rules of the workflow: each notebook, with its inputs and outputs, and the report (notebooks.yaml)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from pathlib import Path
+
+import pydantic
+
+from lib.files import read_yaml
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Notebook:
-    """One row of NOTEBOOKS.
+    """One entry of notebooks.yaml.
 
     `runs_model`: once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model and
     dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
@@ -57,65 +61,8 @@ class Notebook:
     def path(self) -> str:
         return self.module or f"notebooks/{self.name}.ipynb"
 
-    @property
-    def reports(self) -> bool:
-        """Whether the report shows something of it."""
-        return any(path.startswith("exported/") for path in self.writes)
 
-
-RATE = (  # the code of lib/score that chooses the dropout rate
-    "lib/score/interpretation.py",
-    "lib/score/confidence.py",
-    "lib/score/evaluation.py",
-    "lib/score/metrics.py",
-    "lib/score/estimators.py:c_bald",
-)
-PAIR = "{model}__{dataset}.parquet"
-RESPONSES = ("01_generate/generations", "01b_import/generations")
-SIGNALS = (*RESPONSES, "01b_import/verification", "03_ptrue_insitu", "04_mc_dropout_grid")
-READ = ("include_thinking",)  # for every notebook that reads signals
-READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
-SHOWN = (*READ_ALL, "bins", "n_bins_ablation", "bin_models", "seed")
-PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
-EXPORT = ("workflow/export.py", "workflow/results.tex.jinja")
-SHIPPED_PAIRS = {"demo": ("tiny-llama__demo-easy", "tiny-llama__demo-medium"),
-                 "small": ("qwen2.5-coder-1.5b__svamp", "qwen2.5-coder-1.5b__gsm8k")}  # fmt: skip
-OVERVIEW = tuple(f"artifacts/shipped/{run}/{kind}/{pair}.parquet" for run, pairs in SHIPPED_PAIRS.items()
-                 for kind in ("generations", "verification", "dropout") for pair in pairs)  # fmt: skip
-NOTEBOOKS = (
-    Notebook("01_generate", runs_model=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
-             undeclared=("max_batch_tokens", "n_temperature_nodes")),
-    Notebook("01b_import", imports_responses=True, data=PAPER, writes=(f"generations/{PAIR}", f"verification/{PAIR}")),
-    Notebook("02_single_pass", minutes=0.1, reads=RESPONSES, data=PAPER, writes=("confidence/single_pass.parquet",),
-             undeclared=("include_thinking", "n_bins_ablation", "bin_models")),
-    Notebook("03_ptrue_insitu", runs_model=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
-    Notebook("04_mc_dropout_grid", runs_model=True, minutes=1, reads=("01_generate/generations",), optional=True,
-             writes=(f"dropout/{PAIR}",), decided_by=RATE,
-             undeclared=("grader", "missing", "bins", "dropout_prefix", "max_dropout_tokens",
-                         "dropout_top_k", "dropout_top_p", "rows_per_shard")),
-    Notebook("04b_ablation", runs_model=True, reads=("01_generate/generations",), optional=True,
-             writes=(f"ablation/{PAIR}",),
-             decided_by=("lib/score/prompt_ablation.py", "lib/score/estimators.py:seq_avg")),
-    Notebook("05_calibration", minutes=0.2, reads=SIGNALS, data=PAPER, undeclared=(*READ_ALL, "seed", "resamples"),
-             writes=("calibration/confidence.parquet", "calibration/results.parquet")),
-    Notebook("06_sample_efficiency", minutes=0.1, reads=RESPONSES, data=PAPER, undeclared=(*READ, "logprobs_from"),
-             writes=("calibration/curves.parquet",)),
-    Notebook("07_transfer", reads=RESPONSES, data=PAPER, undeclared=READ,
-             writes=("calibration/transfer.parquet",)),
-    Notebook("09_beyond", minutes=0.5, reads=SIGNALS, data=PAPER, decided_by=EXPORT, undeclared=(*READ_ALL, "seed"),
-             folders=("calibrators",),
-             writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet",
-                     "exported/09_beyond.json")),
-    Notebook("08_tables", exports=True, minutes=0.2, undeclared=(*SHOWN, "resamples"), data=PAPER, decided_by=EXPORT,
-             writes=("exported/08_tables.json",),
-             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer",
-                    "09_beyond/selective")),
-    Notebook("00_overview", of_shipped=True,
-             data=(*OVERVIEW, "artifacts/shipped/small/example.json", "params/models/tiny-llama.yaml",
-                   "params/models/qwen2.5-coder-1.5b.yaml", "params/datasets/gsm8k.yaml")),
-)  # fmt: skip
-REPORT = Notebook("report", module="workflow/report.py", reads=("08_tables/exported", "09_beyond/exported"), data=PAPER,
-                  decided_by=("workflow/report.html.jinja",))  # fmt: skip
+NOTEBOOKS = tuple(Notebook(name, **row) for name, row in read_yaml(Path(__file__).with_name("notebooks.yaml")).items())
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:

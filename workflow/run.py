@@ -1,6 +1,6 @@
 """One run, from the command line to the summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
-It finds the jobs that are out of date (fresh.py), runs them (schedule.py), and prints progress and where the results
+It finds the jobs that are out of date (fresh.py), runs them (jobs.py), and prints progress and where the results
 are. If everything is up to date, it starts nothing.
 """
 
@@ -22,31 +22,26 @@ from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, finding, fresh, hub, machine, slurm
+from workflow.jobs import Schedule, start_fork_server
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
 from workflow.progress import Board, describe_system_error, say
-from workflow.schedule import Schedule, start_fork_server
 from workflow.slurm import Submission
 
 PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stopped(BaseException):
-    """A signal asked this run to end."""
-
-    def __init__(self, number: int):
-        self.code = 128 + number
+def stop(number: int, frame: object) -> None:
+    """End this run on a signal."""
+    for one in STOPPING:
+        signal.signal(one, signal.SIG_IGN)  # a second Ctrl-C does not keep the first from ending every process
+    sys.exit(128 + number)
 
 
 def main(argv: list[str]) -> int:
-    def handle(number, frame):
-        for one in STOPPING:
-            signal.signal(one, signal.SIG_IGN)  # a second Ctrl-C does not keep the first from ending every process
-        raise Stopped(number)
-
     for number in STOPPING:
-        signal.signal(number, handle)
+        signal.signal(number, stop)
     try:
         return execute_command(cli.parse_and_check(argv))
     except UserError as problem:
@@ -57,9 +52,9 @@ def main(argv: list[str]) -> int:
         if not isinstance(problem, BrokenPipeError):  # whose reader has enough: `| head`
             print_error(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
         return 1
-    except Stopped as stopped:
-        print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
-        return stopped.code
+    except SystemExit:
+        print_error("stopped; the same command goes on from here")
+        raise
 
 
 def print_error(text: object) -> None:
@@ -109,17 +104,18 @@ def make(args: Namespace, run: Run) -> int:
         verdicts = fresh.judge_all(run)
         todo = [verdict for verdict in verdicts if verdict.needs_run]
         jobs = [verdict.job for verdict in todo]
-        if models_of(jobs):
+        models = list(dict.fromkeys(job.model for job in jobs if job.model))
+        if models:
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
         if not run.slurm:
             start_fork_server(run, jobs, scratch)
-        prepare_models(run, jobs)
+        prepare_models(run, jobs, models)
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
         fresh.settle(run, verdicts)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = check.with_small(run, models_of(jobs))
+        run = check.with_small(run, models)
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
@@ -155,13 +151,8 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def models_of(jobs: list[Job]) -> list[str]:
-    return list(dict.fromkeys(job.model for job in jobs if job.model))
-
-
-def prepare_models(run: Run, jobs: list[Job]) -> None:
+def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> None:
     """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
-    models = models_of(jobs)
     waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
     check.refuse_unusable(run, [name for name in models if name not in waiting])
     machine.install_vllm(run, jobs)
@@ -199,10 +190,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
         Submission(run, board, taken).run_jobs()
     else:
         Schedule(run, board, scratch).run_jobs()
-    for _, text in reversed(board.failures):  # the first failure last
+    for _, text in reversed(board.failed.values()):  # the first failure last
         print_error(text)
-    codes = {code for code, _ in board.failures}
-    return 2 if codes == {2} else int(bool(codes))
+    return min((code for code, _ in board.failed.values()), default=0)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     ./run_all.sh paper --slurm clusters/slurm.yaml
 
 The run follows its jobs by squeue, and by the events that they append to artifacts/<run>/jobs/.<job>.events. A job is
-slurm_job.py on its node. Jobs outlive a run that is killed: the next start takes them on if what they make is still
+jobs.py on its node. Jobs outlive a run that is killed: the next start takes them on if what they make is still
 wanted.
 """
 
@@ -24,14 +24,12 @@ from workflow.fingerprint import digest
 from workflow.machine import run_program
 from workflow.pipeline import Job, Run
 from workflow.progress import Board
-from workflow.rules import NOTEBOOKS, REPORT
+from workflow.rules import NOTEBOOKS
 
-POLL_SECONDS = 5  # between two calls of squeue
+POLL_SECONDS = 5  # between two looks at the jobs
 VISIBLE_SECONDS = 120  # until one node's files must be visible on another
 CANCEL_SECONDS = 60  # until canceled jobs must have ended
 LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
-ROWS = (*NOTEBOOKS, REPORT)
-ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
 
 
 # ---- the file of --slurm ---------------------------------------------------------------------------------------
@@ -39,14 +37,14 @@ ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL
 
 def read_options(path: Path) -> dict[str, dict]:
     """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
-    content, names = read_yaml(path, path.name), ["all", *(row.name for row in ROWS)]
+    content, names = read_yaml(path, path.name), ["all", *(row.name for row in NOTEBOOKS)]
     content = content if isinstance(content, dict) else {"all": content}
     for name, options in content.items():
         if name not in names:
             raise UserError(f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}")
         if not isinstance(options, dict):
             raise UserError(f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`")
-    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in ROWS}
+    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in NOTEBOOKS}
 
 
 def requests_gpu(options: dict) -> bool:
@@ -79,8 +77,8 @@ def name_prefix(run: Run) -> str:
 
 
 def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
-    """Return name and state, by number, of the run's jobs that SLURM knows; None if it does not answer."""
-    code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-t", "all", "-o", "%A %T %j")
+    """Return name and state, by number, of the run's jobs that wait or run; None if SLURM does not answer."""
+    code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %T %j")
     if code:
         return None
     rows = [line.split(maxsplit=2) for line in said.splitlines()]
@@ -88,28 +86,33 @@ def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
     return {number: (name.removeprefix(prefix), state) for number, state, name in rows if name.startswith(prefix)}
 
 
+def state_of_ended(number: str) -> str:
+    """Return the state of a job that has ended, by squeue for some minutes, later by sacct if the cluster keeps
+    accounts."""
+    for words in (["squeue", "-h", "-t", "all", "-o", "%T"], ["sacct", "-X", "-n", "-P", "-o", "State"]):
+        code, said = run_program(*words, "-j", number)
+        if said and not code:
+            return said.split()[0]
+    return "FAILED"
+
+
 def cancel(run: Run, numbers: list[str]) -> None:
     """Cancel jobs and wait until they have ended."""
-    if not numbers:
-        return
-    run_program("scancel", *numbers)
+    if numbers:
+        run_program("scancel", *numbers)
     end = time.monotonic() + CANCEL_SECONDS
-    while time.monotonic() < end:
-        queue = list_queue(run) or {}
-        if all(queue.get(number, ("", "CANCELLED"))[1] in ENDED for number in numbers):
-            return
+    while time.monotonic() < end and not set(numbers).isdisjoint(list_queue(run) or ()):
         time.sleep(1)
 
 
 def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted now. Cancel all
     others."""
-    queue = {number: found for number, found in (list_queue(run) or {}).items() if found[1] not in ENDED}
+    queue, taken = list_queue(run) or {}, {}
     running = {name: number for number, (name, state) in queue.items() if state == "RUNNING"}
-    taken = {}
-    for job in jobs:
-        starts = [event for event in read_events(job) if event["event"] == "start"]
-        if job.name in running and starts and starts[-1]["key"] == keys.digest_of(keys.key_parts(job)):
+    for job in (job for job in jobs if job.name in running):
+        starts = [event["key"] for event in read_events(job) if event["event"] == "start"]
+        if starts[-1:] == [digest(keys.key_parts(job))]:
             taken[job.name] = running[job.name]
     cancel(run, [number for number in queue if number not in taken.values()])
     return taken
@@ -122,11 +125,9 @@ class Submission:
     """The jobs of a board on the cluster. `taken`: numbers, by name, of those that run already."""
 
     def __init__(self, run: Run, board: Board, taken: dict[str, str]):
-        self.run, self.board = run, board
+        self.run, self.board, self.open = run, board, list(board.jobs)
         self.numbers = {job: taken[job.name] for job in board.jobs if job.name in taken}
-        self.shown: dict[Job, int] = {}  # number of events
-        self.open = list(board.jobs)
-        self.skipped: set[Job] = set()
+        self.shown = dict.fromkeys(board.jobs, 0)  # number of events
 
     def run_jobs(self) -> None:
         """Submit all jobs and follow them to the end. However that comes, no job of the run remains in the queue."""
@@ -134,13 +135,9 @@ class Submission:
             for job in self.board.jobs:
                 if job not in self.numbers:
                     self.submit(job)
-            polled = time.monotonic()
             while self.open:
-                time.sleep(1)
-                self.show_events()
-                if time.monotonic() - polled > POLL_SECONDS:
-                    self.look_at_queue()
-                    polled = time.monotonic()
+                time.sleep(POLL_SECONDS)
+                self.look_at_jobs()
         finally:
             cancel(self.run, [self.numbers[job] for job in self.open if job in self.numbers])
 
@@ -157,46 +154,35 @@ class Submission:
             f"--signal=B:{LIMIT_SIGNAL.name.removeprefix('SIG')}@{LIMIT_SECONDS}",
             *([f"--dependency=afterok:{':'.join(above)}", "--kill-on-invalid-dep=yes"] if above else []),
             *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
-            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.slurm_job', self.run.name, job.name])}",
+            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.jobs', self.run.name, job.name])}",
         ]
         code, said = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
         if code:
             raise UserError(f"SLURM refuses {job.title}: {first_error(said)}")
         self.numbers[job] = said.partition(";")[0]
 
-    def show_events(self) -> None:
+    def look_at_jobs(self) -> None:
+        """Show what the jobs have told, and close those that ended, which may be without a word."""
+        queue = list_queue(self.run)
         for job in list(self.open):
             events = read_events(job)
-            for event in events[self.shown.get(job, 0) :]:
-                self.board.show(job, **{name: fact for name, fact in event.items() if name != "key"})
+            for event in events[self.shown[job] :]:
+                self.board.show(job, **event)
             self.shown[job] = len(events)
-            if job in self.board.ended | self.board.failed:
+            if job in self.board.ended or job in self.board.failed:
                 self.open.remove(job)
                 (ROOT / f"{job.log}.slurm").unlink(missing_ok=True)
+            elif queue is not None and self.numbers[job] not in queue:
+                self.close(job, state_of_ended(self.numbers[job]))
 
-    def look_at_queue(self) -> None:
-        """Close the jobs that ended without an event: on their own, or since one upstream failed."""
-        queue = list_queue(self.run)
-        if queue is None:  # SLURM is busy
+    def close(self, job: Job, state: str) -> None:
+        """Close a job that ended without an event: on its own, or since one upstream failed."""
+        if state == "COMPLETED":  # the event is on its way through the shared folder
             return
-        self.show_events()
-        for job in list(self.open):
-            number = self.numbers[job]
-            state = queue[number][1] if number in queue else state_of_ended(number)
-            if state not in ENDED or state == "COMPLETED" and is_recent(ROOT / job.events):
-                continue
-            self.open.remove(job)
-            if (self.skipped | self.board.failed).isdisjoint(job.upstream):
-                said = f"{state} (job {number}); the same command goes on from here (log: {job.log}.slurm)"
-                self.board.show(job, "fail", text=f"{job.title}: ended by the cluster: {said}")
-            else:
-                self.skipped.add(job)
-
-
-def state_of_ended(number: str) -> str:
-    """Return the state of a job that squeue has forgotten, by sacct if the cluster keeps accounts."""
-    code, said = run_program("sacct", "-X", "-n", "-P", "-j", number, "-o", "State")
-    return said.split()[0] if said.split() and not code else "FAILED"
+        self.open.remove(job)
+        if self.board.ended.issuperset(set(job.upstream) & set(self.board.jobs)):
+            said = f"{state} (job {self.numbers[job]}); the same command goes on from here (log: {job.log}.slurm)"
+            self.board.show(job, "fail", text=f"{job.title}: ended by the cluster: {said}")
 
 
 # ---- events ----------------------------------------------------------------------------------------------------
@@ -204,13 +190,8 @@ def state_of_ended(number: str) -> str:
 
 def append_event(job: Job, event: str, **facts: object) -> None:
     """Report an event of a job to the run on another machine."""
-    with suppress(OSError), (ROOT / job.events).open("a", encoding="utf-8") as file:
+    with (ROOT / job.events).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"event": event, **facts}) + "\n")
-
-
-def is_recent(file: Path) -> bool:
-    """Whether the last event of a completed job may still be on its way through the shared folder."""
-    return not file.exists() or time.time() - file.stat().st_mtime < VISIBLE_SECONDS
 
 
 def read_events(job: Job) -> list[dict]:

@@ -33,12 +33,10 @@ def verify(run: Run) -> int:
     here, matched = results_of(run, ours), comparison_of_runs.match_rows(ours, theirs)
     table = compare_runs(here, matched, bins)
     file = f"{run.figures}/verify.csv"
-    (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
     made = replace(here, frames={**here.frames, **comparison_of_runs.recompute_frames(ours, bins)})
     wrong = list_differing_results(here, made)
-    differing = comparison_of_runs.list_differing_numbers(table, file)
-    for line in [*matched.left_out, *describe_other_passes(matched), *differing, *wrong]:
+    for line in [*matched.left_out, *comparison_of_runs.list_differing_numbers(table, file), *wrong]:
         say(line)
     held, line = comparison_of_runs.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
@@ -56,14 +54,6 @@ def compare_runs(here: Results, matched: comparison_of_runs.MatchedRuns, bins: S
     both = (comparison_of_runs.recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
     ours, theirs = (printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both)
     return comparison_of_runs.compare_numbers(ours, theirs)
-
-
-def describe_other_passes(matched: comparison_of_runs.MatchedRuns) -> list[str]:
-    """Return a line if the runs have different numbers of passes with dropout."""
-    here, shipped = (sorted(set(map(len, side.dropout.predictive))) for side in (matched.ours, matched.theirs))
-    if here == shipped:
-        return []
-    return [f"dropout_passes {' and '.join(map(str, here))}, shipped {' and '.join(map(str, shipped))}: c_BALD differs"]
 
 
 def list_differing_results(here: Results, made: Results) -> list[str]:

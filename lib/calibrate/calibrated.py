@@ -57,13 +57,12 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     found = parse_response(line.encode(), "the response")
     if not found.pieces:
         raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
-    logprobs = np.minimum(found.logprobs, 0.0)
-    places = locate_answer(found.pieces[: len(logprobs) - found.ended], found.thought)
-    row = SimpleNamespace(**places, token_logprobs=logprobs, eos=found.ended, reference="")
+    places = locate_answer(found.pieces[: len(found.pieces) - found.ended], found.thought)
+    row = SimpleNamespace(**places, token_logprobs=np.minimum(found.logprobs, 0.0), eos=found.ended, reference="")
     _, _, *signals, _ = interpret_row(row, EvaluationChoices())
     estimator, signal = ESTIMATORS.get(record["estimator"]), dict(zip(("response", "answer"), signals, strict=True))
     if estimator is None or estimator.needs not in signal or record["input"] != "confidence":
         raise UserError(f"{path.name} does not calibrate a score of a response's tokens: choose one of Seq Avg")
     raw = estimator.function(signal[estimator.needs])
     told = {name: value for name, value in record.items() if name not in ("attributes", "sha256", "input")}
-    return CalibratedScore(raw, float(load_calibrator(path).predict(np.array([raw]))[0]), told)
+    return CalibratedScore(raw, float(load_calibrator(path).predict([raw])[0]), told)

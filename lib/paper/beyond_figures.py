@@ -5,7 +5,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
@@ -14,7 +13,7 @@ from scipy.stats import gmean
 
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
-from lib.paper.cells import HEADLINE, label_rows
+from lib.paper.cells import HEADLINE, label_method
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
@@ -120,15 +119,10 @@ def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Can
         style.draw_estimates(ax, places, part, "difference", part["low"] * part["high"] <= 0, style.Look("black", "-"))
         ax.set_yticks(places, list(pairs.values()))
         ax.xaxis.set_major_locator(MaxNLocator(3))
-        title = "\n\N{MINUS SIGN} ".join(label_score(*contrast[i : i + 2]) for i in (0, 2))
+        scores = (f"{ESTIMATORS[e].plain}, {label_method(how, e)}" for e, how in (contrast[:2], contrast[2:]))
+        title = "\n\N{MINUS SIGN} ".join(scores)
         ax.set(xlabel="difference of ECE\n(left of 0: the first is lower)", ylim=(len(pairs) - 0.5, -0.5), title=title)
     return canvas
-
-
-def label_score(estimator: str, method: str) -> str:
-    """Return a label such as Ans Avg, temperature."""
-    row = label_rows(pd.DataFrame({"estimator": [estimator], "method": [method]}), None, None).iloc[0]
-    return f"{ESTIMATORS[estimator].plain}, {row.method}"
 
 
 # ---- costs

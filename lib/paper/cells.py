@@ -171,29 +171,34 @@ def format_intervals(numbers: pd.DataFrame, command: str, form: Callable[[float]
 def label_rows(frame: pd.DataFrame, models: Labels, datasets: Labels) -> pd.DataFrame:
     """Return a tidy frame with the labels of the tables for models, datasets, estimators and methods.
 
-    Categories have the order of the run, which sorting and pivoting keep. On the answer's tokens `platt` is labeled
-    temperature.
+    Categories have the order of the run, which sorting and pivoting keep.
     """
     known = {e.name: e.plain for e in in_declared_order(ESTIMATORS.values())}
     estimators = {"base": "base rate"} | known | {"ans": "answer tokens"}
     labels = {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets}
     frame = frame.copy()
     if "method" in frame:
-        words = {"": "raw"} | {name: how.answer_label for name, how in METHODS.items()}
-        of_margins = {name: how.label for name, how in METHODS.items() if "answers" in how.inputs}
-        of_answers = ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")]
-        is_answer = frame.get("estimator", pd.Series("ans", frame.index)).isin(of_answers)
-        methods = frame["method"].map(words).where(is_answer, frame["method"].map(words | of_margins))
-        frame["method"] = categorize(methods, [*words.values(), *of_margins.values()])
+        scored = frame["estimator"] if "estimator" in frame else ["ans"] * len(frame)
+        order = [label_method(name, estimator) for estimator in ("ans", "p_true") for name in ("", *METHODS)]
+        frame["method"] = categorize(map(label_method, frame["method"], scored), order)
     for column, names in (labels | {"estimator": estimators}).items():
         if column in frame and names:
             frame[column] = categorize(frame[column].map(dict(names)), names.values())
     return frame
 
 
-def categorize(values: pd.Series, order: Iterable[str]) -> pd.Categorical:
+def label_method(method: str, estimator: str = "ans") -> str:
+    """Return the label of a method: raw, isotonic, temperature on the answer's tokens and Platt on a margin."""
+    if method not in METHODS:
+        return "raw"
+    how, answers = METHODS[method], ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")]
+    return how.label if "answers" in how.inputs and estimator not in answers else how.answer_label
+
+
+def categorize(values: Iterable[str], order: Iterable[str]) -> pd.Categorical:
     """Return words as categories in this order, without those that are absent."""
-    return pd.Categorical(values, [word for word in dict.fromkeys(order) if word in set(values)], ordered=True)
+    words = list(values)
+    return pd.Categorical(words, [word for word in dict.fromkeys(order) if word in set(words)], ordered=True)
 
 
 def pivot_labeled(

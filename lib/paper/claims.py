@@ -60,10 +60,11 @@ def format_cases(template: str) -> Callable[[pd.DataFrame], str]:
     return lambda cases: ", ".join(template.format(**case) for case in cases.to_dict("records"))
 
 
-BOTH_MEDIANS = format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
 abstract, introduction = partial(quoted, "Abstract"), partial(quoted, "Introduction")
 finding_1, finding_2, finding_3, finding_4 = (partial(quoted, f"Finding {number}") for number in (1, 2, 3, 4))
-main_table, main_figure = (partial(counted, place=place) for place in ("tab_result_estimation", "fig_main_analysis"))
+main_table, main_figure, in_situ_table = (
+    partial(counted, place=place) for place in ("tab_result_estimation", "fig_main_analysis", "tab_insitu_ptrue")
+)
 
 
 # ---- rows of results
@@ -116,3 +117,24 @@ def compare_medians_with_hardest(results: Results, gain: pd.Series) -> pd.DataFr
     hard = gain.index.get_level_values("dataset") == hard_dataset(results)
     medians = pd.DataFrame([{"hard": gain[hard].median(), "elsewhere": gain[~hard].median()}])
     return medians.assign(agrees=(medians.hard > medians.elsewhere) & (medians.hard > 0))
+
+
+# ---- curves
+
+
+def running_means(results: Results, first: float, last: float) -> pd.DataFrame:
+    """Return the running means of right and wrong responses by pair, averaged over these positions, and their gap."""
+    rows = results.frame("running_mean")
+    means = rows[rows.position.between(first, last)].groupby([*PAIR, "correct"])["mean"].mean().unstack()
+    means = means.reindex(columns=[True, False]).set_axis(["right", "wrong"], axis=1)
+    return means.assign(gap=means.right - means.wrong)
+
+
+def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> pd.DataFrame:
+    """Return the last value of each curve, and how far it is off before, from the `first` pass on.
+
+    It agrees within a `share` of the last value. `drift` is missing if there is nothing to compare.
+    """
+    after_all = curves.iloc[:, -1]
+    drift = curves.loc[:, first:].iloc[:, :-1].sub(after_all, axis=0).abs().max(axis=1)
+    return pd.DataFrame({"after_all": after_all, "drift": drift, "agrees": drift <= share * after_all})

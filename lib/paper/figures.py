@@ -17,9 +17,8 @@ from scipy.stats import binomtest
 from lib.analysis.token_statistics import right_minus_wrong
 from lib.calibrate.calibrators import METHODS
 from lib.paper import figure_style as style
-from lib.paper.cells import format_3dp
+from lib.paper.cells import format_3dp, label_method
 from lib.paper.figure_style import Canvas, Look, in_paper_style
-from lib.score.estimators import ESTIMATORS
 
 ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
@@ -174,7 +173,7 @@ def draw_learning(
         raw = of_panel.loc[of_panel["method"] == "", "mean"]
         curves = of_panel[of_panel["method"] != ""]
         for name, rows in curves.groupby(by, sort=False):
-            label = METHODS[name].answer_label if by == "method" else name.replace("wrong", "incorrect")
+            label = label_method(name) if by == "method" else name.replace("wrong", "incorrect")
             style.draw_band(ax, rows, "n", looks[name], marker=looks[name].marker, label=label, **CURVE)
         for mean in raw[:1]:
             ax.axhline(mean, color="black", linestyle=":", linewidth=1, label="raw")
@@ -200,7 +199,7 @@ def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title
 def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
-    draw_learning(canvas, bands, {name: method.answer_label for name, method in METHODS.items()}, "method", "sampling")
+    draw_learning(canvas, bands, {name: label_method(name) for name in METHODS}, "method", "sampling")
     return canvas
 
 
@@ -221,10 +220,9 @@ def calibration_analysis(
     (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
     (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
     """
-    letters, of_answer = iter("abcdefgh"), ESTIMATORS[estimator].needs == "answer"
-    named = {name: method.answer_label if of_answer else method.label for name, method in METHODS.items()}
-    panels = {"raw": bins[""]} if "" in bins else {}
-    panels |= {f"({next(letters)}) {label}": bins[method] for method, label in named.items() if method in bins}
+    letters, panels = iter("abcdefgh"), {"raw": bins[""]} if "" in bins else {}
+    for method in (name for name in METHODS if name in bins):
+        panels[f"({next(letters)}) {label_method(method, estimator)}"] = bins[method]
     heights = [2.5] if bands is None else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
     canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(panels) / 3), title)
     parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()

@@ -6,7 +6,6 @@ not compared.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,9 +37,7 @@ HALF_DIGIT = 0.0005  # half of the last decimal in the paper
 PAPER_NUMBERS = ["value_paper", "low_paper", "high_paper"]
 COMPARED_NUMBERS = ["value", "low", "high", *PAPER_NUMBERS, "difference"]
 CHANCE_COLUMNS = ["chance", "chance_high", "calibrated"]  # of `compare_with_chance`
-VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
-# Key of a number, here and in the paper
-SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
+VARIANT = ["method", *SOURCE, "rate", "bins"]  # the parts of a number's key that not all tables have
 
 # ---- the answer of a run: the ECE of each pair's HEADLINE scores, and what chance gives
 
@@ -122,17 +119,21 @@ def list_ablation(here: Results) -> ReportRecords:
 def printed_numbers(results: Results) -> pd.DataFrame:
     """Return the numbers that the paper's tables print.
 
-    Columns: NUMBER_KEY and QUANTITIES, labels of models and datasets (`..._label`), the `key` of each within its table
-    in one word, as in cells, and its `text`.
+    Columns: NUMBER_KEY (labels, "" where a part does not apply), QUANTITIES, and the `key` of each within its table in
+    one word, as in cells.
     """
     numbers = pd.concat([build(results).numbers.assign(table=name) for name, build in TABLES.items()])
-    numbers = numbers.dropna(subset="value").reindex(columns=[*NUMBER_KEY, *QUANTITIES, "key", "text"])
-    words = [name for name in NUMBER_KEY if name not in ("rate", "bins")]
-    numbers[words] = numbers[words].fillna("")
-    labels = {"model": dict(results.models), "dataset": dict(results.datasets)}
-    labels |= {f"source_{name}": known for name, known in labels.items()}
-    numbers = numbers.assign(**{f"{name}_label": numbers[name].replace(known) for name, known in labels.items()})
-    return numbers.reset_index(drop=True)
+    numbers = numbers.dropna(subset="value").reindex(columns=[*NUMBER_KEY, *QUANTITIES, "key"])
+    settings = numbers[["rate", "bins"]].astype(object).map("{:g}".format, na_action="ignore")
+    parts = numbers.assign(**settings)[NUMBER_KEY].fillna("")
+    return label_key(numbers.assign(**parts), results).reset_index(drop=True)
+
+
+def label_key(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Return a frame with labels of models, datasets and estimators in place of their names, as words."""
+    models, datasets = dict(results.models), dict(results.datasets)
+    labels = {"model": models, "dataset": datasets, "source_model": models, "source_dataset": datasets}
+    return frame.replace(labels | {"estimator": {name: e.plain for name, e in ESTIMATORS.items()}})
 
 
 def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
@@ -142,51 +143,41 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     number is inside, and beside an ECE what chance gives (CHANCE_COLUMNS, from the frame `chance`).
     """
     ours, printed = printed_numbers(here), printed_numbers(paper)
-    intervals = printed.groupby(SHARED_KEY, dropna=False)[["low", "high"]].transform("last")
-    printed = printed.fillna(intervals)[["table", *SHARED_KEY, "value", "low", "high"]]
-    both = ours.merge(printed, "left", ["table", *SHARED_KEY], suffixes=("", "_paper"))
+    intervals = printed.groupby(NUMBER_KEY[1:])[["low", "high"]].transform("last")
+    printed = printed.fillna(intervals)[[*NUMBER_KEY, "value", "low", "high"]]
+    both = ours.merge(printed, "left", NUMBER_KEY, suffixes=("", "_paper"))
     chance = here.frames.get("chance", pd.DataFrame(columns=[*RESULT_KEYS, *CHANCE_COLUMNS]))
-    both = both.merge(chance[[*RESULT_KEYS, *CHANCE_COLUMNS]], "left", RESULT_KEYS)
-    both.loc[both[["rate", "bins"]].notna().any(axis=1) | (both.source_model != ""), CHANCE_COLUMNS] = None
+    both = both.merge(label_key(chance, here)[[*RESULT_KEYS, *CHANCE_COLUMNS]], "left", RESULT_KEYS)
+    both.loc[(both[VARIANT[1:]] != "").any(axis=1), CHANCE_COLUMNS] = None
     inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
     reasons = both[[*PAIR, *SOURCE]].map(find_foreign(here, paper).get).bfill(axis=1).iloc[:, 0]
     conditions = [reasons.notna(), both["value_paper"].isna(), both["low_paper"].isna(), inside]
     verdicts = [NOT_COMPARABLE + reasons.fillna(""), "not in the paper", "no interval printed", "inside"]
     both["verdict"] = np.select(conditions, verdicts, "outside")
     both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
-    both = both.assign(
-        model=both["model_label"],
-        dataset=both["dataset_label"],
-        variant=[" ".join(filter(None, map(format_key_part, parts))) for parts in both[VARIANT].to_numpy()],
-        estimator=both["estimator"].replace({name: e.plain for name, e in ESTIMATORS.items()}),
-        difference=both["value"] - both["value_paper"],
-    )
+    both["variant"] = [" ".join(filter(None, parts)) for parts in both[VARIANT].to_numpy()]
+    both["difference"] = both["value"] - both["value_paper"]
     columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, *CHANCE_COLUMNS, "verdict"]
     frame = both[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 
 
-def format_key_part(part: Any) -> str:
-    """Return a part of a key: empty if it does not apply, 10 for 10.0."""
-    return "" if pd.isna(part) else part if isinstance(part, str) else f"{part:g}"
-
-
 def find_foreign(here: Results, paper: Results) -> dict[str, str]:
-    """Return why numbers of a model or dataset of a run cannot be compared with the paper's, by its name."""
+    """Return why numbers of a model or dataset of a run cannot be compared with the paper's, by its label."""
     decoding = [*DECODING_SETTINGS.values(), "system_prompt"]
     printed, facts, reasons = {spec.label: spec for spec in paper.settings}, paper_facts(), {}
-    for name, spec in zip(here.models, here.settings, strict=True):
+    for spec in here.settings:
         if spec.source != facts["models"].get(spec.label):
-            reasons[name] = "another model"
+            reasons[spec.label] = "another model"
         elif any(getattr(spec, setting) != getattr(printed[spec.label], setting) for setting in decoding):
-            reasons[name] = "other decoding settings"
+            reasons[spec.label] = "other decoding settings"
     for name, (source, *rows) in here.questions.items():
-        known = facts["questions"].get(here.datasets[name], {"source": None})
+        known = facts["questions"].get(label := here.datasets[name], {"source": None})
         if source != known["source"]:
-            reasons[name] = "other questions"
+            reasons[label] = "other questions"
         elif rows != [known["calibration"], known["evaluation"]]:
-            reasons[name] = "other numbers of questions"
+            reasons[label] = "other numbers of questions"
     return reasons
 
 

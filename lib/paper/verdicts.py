@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
 from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
-from lib.paper import calibration_claims, multi_pass_claims, single_pass_claims
+from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
 from lib.paper.numbers_of_paper import paper_facts, published
@@ -18,9 +18,8 @@ from lib.params import EvaluationChoices
 from lib.paths import UserError
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
-MODULES = (single_pass_claims, multi_pass_claims, calibration_claims)
 GROUPS = ["Abstract", "Introduction", *FINDINGS]
-ALL = [claim for module in MODULES for claim in vars(module).values()]
+ALL = [*vars(findings_1_2).values(), *vars(findings_3_4).values()]
 CLAIMS = sorted((claim for claim in ALL if isinstance(claim, Claim)), key=lambda claim: GROUPS.index(claim.group))
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from served import completion, faulty, llama_cpp
+from served import completion, faulty, like_vllm, llama_cpp
 
 from lib import params, store
 from lib.calibrate.calibrated import CALIBRATORS, score
-from lib.generate import batch_requests, generation, models, p_true
+from lib.generate import generation, models, p_true, served
 from lib.generate.imported_responses import ImportedResponses, response_token_ids
-from lib.generate.response_files import Response, parse_response
-from lib.generate.served_p_true import read_verification
+from lib.generate.response_files import Response
+from lib.generate.served import read_verification
 from lib.parameter_schemas import Model
 from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame, option_log_odds
@@ -80,7 +80,7 @@ def test_a_folder_of_git_does_not_take_the_questions_of_others(monkeypatch):
     of_others = Run("demo", params.load_profile("demo").model_dump() | {"models": ["served"], "datasets": ["gsm8k"]})
     with pytest.raises(
         UserError,
-        match="git does not ignore docs/served/gsm8k.requests.jsonl, and the questions of 'gsm8k' belong to others",
+        match="git does not ignore docs/served, and the questions of 'gsm8k' belong to others",
     ):
         ask.main(of_others, SimpleNamespace(verb="requests", model_name="", datasets=[]))
     assert not (ROOT / "docs" / "served").exists()
@@ -129,8 +129,8 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, commands, mod
             command("requests")
             command("ask", url=url)
     imported = ImportedResponses.read(spec, DATASET, asked)
-    served = read_verification(imported, model)
-    found, verified = imported.to_frame(model), served.frame
+    told = read_verification(imported, model)
+    found, verified = imported.to_frame(model), told.frame
     lm = models.load_language_model(model, Model(label="x", source=f"demo/models/{model}", dtype="float32",
                                                  system_prompt=False, thinking=spec.thinking))  # fmt: skip
     own = generation.generate_responses(lm, DATASET, asked, SETTINGS, TheSame(lm, imported))
@@ -145,9 +145,9 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, commands, mod
     single = ~a.estimator.isin(["p_true", "p_true_insitu"])
     np.testing.assert_allclose(a.confidence[single], b.confidence[single], atol=1e-4)
     np.testing.assert_allclose(a.confidence[~single], b.confidence[~single], atol=1e-3)
-    assert served.remarks == [] and verified.in_situ_tokens.tolist() == theirs.in_situ_tokens.tolist()
+    assert told.remarks == [] and verified.in_situ_tokens.tolist() == theirs.in_situ_tokens.tolist()
     assert verified.standard_tokens.tolist() == theirs.standard_tokens.tolist()
-    encoded = {form: told["encoded"] for form, told in served.tokens.items()}
+    encoded = {form: counts["prompt"] - counts["cached"] for form, counts in told.tokens.items()}
     assert encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
 
 
@@ -170,7 +170,7 @@ def answered(tmp_path, commands):
     command, asked = commands(spec, 10), some_examples(10)
     command("requests")
 
-    first = batch_requests.read_requests(batch_requests.served_files(spec, DATASET)[0]).values()
+    first = served.read_requests(served.exchange_files(spec, DATASET)[0]).values()
 
     def respond(text):
         bodies = [completion(one["body"], text) | {"usage": {"prompt_tokens": 40}} for one in first]
@@ -184,7 +184,7 @@ def answered(tmp_path, commands):
 
     def read(**lines):
         for form, some in lines.items():
-            write_lines(batch_requests.served_files(spec, DATASET, form)[1], some)
+            write_lines(served.exchange_files(spec, DATASET, form)[1], some)
         return read_verification(imported, "m")
 
     return SimpleNamespace(
@@ -202,9 +202,7 @@ def write_lines(path, lines):
 
 
 BOTH = {"A": -0.4, " A": -3.0, "B": -1.5, " B": -4.0, "the": -5.0}
-PROBES = [
-    verdict_line(f"{name}#in_situ", BOTH, size) for name, size in zip(batch_requests.PROBES, (50, 20), strict=True)
-]
+PROBES = [verdict_line(f"{name}#in_situ", BOTH, size) for name, size in zip(served.PROBES, (50, 20), strict=True)]
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered):
@@ -250,13 +248,24 @@ def test_a_model_that_thinks_first_has_no_verdict(answered):
     assert found.remarks[0] == "verify: 20 of 20 list no option, or think" and found.frame.empty
 
 
-def test_arrays_of_completions_are_read():
-    arrays = {"tokens": [" A"], "token_logprobs": [-0.2], "top_logprobs": [{" A": -0.2, "B": -2.0}]}
-    body = {"choices": [{"logprobs": arrays, "text": " A"}], "usage": {"prompt_tokens": 7}}
-    line = {"custom_id": "x#in_situ", "response": {"status_code": 200, "body": body}}
-    verdict = parse_response(json.dumps(line).encode(), "f")
-    assert (verdict.example_id, verdict.prompt_tokens, verdict.cached_tokens) == ("x#in_situ", 7, None)
-    assert verdict.listed == {" A": -0.2, "B": -2.0} and verdict.pieces == [" A"]
+def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_path, commands):
+    """As vLLM renders it, and answers in arrays: question, response with its thinking, and query, nothing else."""
+    spec = Model(label="S", responses=f"{tmp_path}/", system_prompt=False, thinking=True)
+    command, asked = commands(spec, 2), some_examples(2)
+    with faulty(like_vllm) as server:
+        for _ in "questions", "verification":
+            command("requests")
+            command("ask", url=server.url)
+        sent = [body["prompt"] for body in server.asked if "prompt" in body]
+    questions = [prompts.question_messages(one.question, False, "none")[0]["content"] for one in asked]
+    written = "Seven. </think> #### 7" + prompts.QUERY
+    assert sorted(sent) == sorted(f"{' '.join(question.split())} {written}" for question in questions)
+    found = read_verification(ImportedResponses.read(spec, DATASET, asked), "m")
+    assert found.remarks == [] and found.tokens["in_situ"]["cached"] is None
+    assert set(found.frame.in_situ_tokens) == {len(prompts.QUERY.split())}
+    odds = option_log_odds(found.frame)
+    assert odds.in_situ_margin.to_numpy() == pytest.approx([-0.2 + 1.8] * 4, abs=1e-6)
+    assert odds.standard_margin.to_numpy() == pytest.approx([-0.2 + 1.8] * 4, abs=1e-6)
 
 
 REFUSED = {

@@ -14,8 +14,8 @@ import pytest
 from clone import copy_of_project
 from served import completion, faulty
 
-from lib.generate.batch_requests import make_request, write_requests
 from lib.generate.response_files import read_response_file
+from lib.generate.served import make_request, write_requests
 from lib.paths import UserError
 from workflow import ask
 

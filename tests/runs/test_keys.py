@@ -27,7 +27,7 @@ def test_all_that_a_job_imports_and_reads_is_in_its_key(tmp_path, words):
     project = copy_of_project(tmp_path / "a project")
     edit(project / "params/demo.yaml", **SMALL)
     jobs = json.loads(played(project, "watch", *words).splitlines()[-1])
-    assert len(jobs) == (8 if "logged" in words else len(NOTEBOOKS) - 1)
+    assert len(jobs) == (8 if "logged" in words else len(NOTEBOOKS) - 2)
     unknown = {}
     for name, job in jobs.items():
         assert "lib/paths.py" in job["read"] and "lib/store.py" in job["read"], "it was watched"

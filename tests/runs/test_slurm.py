@@ -15,7 +15,7 @@ PATIENCE = 1500  # seconds
 
 def notebook_of(folder: Path, job: str) -> list[psutil.Process]:
     """The processes of a job of a project on their nodes."""
-    words = ["-m", "workflow.slurm_job", "demo", job]
+    words = ["-m", "workflow.jobs", "demo", job]
     found = [one for one in psutil.process_iter(["cmdline", "cwd"]) if (one.info["cmdline"] or [])[1:5] == words]
     return [one for one in found if Path(one.info["cwd"] or "/").is_relative_to(folder)]
 

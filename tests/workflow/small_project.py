@@ -47,7 +47,7 @@ FILES = {  # in place of the project's own, or beside them
     # what the report takes of the modules of claims
     "lib/paper/report_contents.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = 'not comparable: ', 0.834",
     "lib/paper/numbers_of_paper.py": "def paper_facts(): return {'twice': []}",
-    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, {}",
+    "lib/paper/verdicts.py": "FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, dict.fromkeys((None, False), '')",
     "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
     "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
     "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",
@@ -63,10 +63,12 @@ ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
      "writes": ("confidence/single_pass.parquet",)},
     {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True,
      "decided_by": ("workflow/export.py",), "writes": ("exported/08_tables.json",)},
+    {"name": "report", "module": "workflow/report.py", "reads": ("08_tables/exported",),
+     "data": ("artifacts/reference.csv", "artifacts/paper.yaml"), "decided_by": ("workflow/report.html.jinja",)},
 ]  # fmt: skip
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
-    "preload.py": 'HEAVY = ""  # its notebooks import no torch',
+    "notebook.py": 'KERNEL["imports"]["with a model"] = []  # its notebooks import no torch',
     "check.py": "from lib.tasks import datasets\n\n"
     "def refuse_unusable(run, names):  # its models are none\n"
     "    for name in run.values['datasets'] if names else []:\n"

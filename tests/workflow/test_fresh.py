@@ -350,8 +350,6 @@ def test_code_changes_keep(made):
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
     shipped, run = inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet", run_of("replay")
-    with pytest.raises(UserError, match="needs artifacts/shipped/demo/generations/tiny__easy.parquet"):
-        walk(run)
     for text in ("signals", "others"):
         write(shipped, text)
         assert numbers(run) == "02 08 report"

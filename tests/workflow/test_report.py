@@ -1,6 +1,8 @@
 """The report from outputs made by hand: links, counts, what a run lacks; and that hostile words stay words, in the page
 and in LaTeX."""
 
+import base64
+import hashlib
 import re
 import shutil
 import subprocess
@@ -103,7 +105,8 @@ def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_decla
         assert shown.count(word) >= 3, word  # in the table's head, and as model and dataset of a number
     assert len(soup.find_all("script")) == 1 and not soup.find_all(["svg", "object", "iframe", "img"])
     assert 'addEventListener("hashchange", unfold)' in text, "the page's own script"
-    assert "script-src 'sha256-" in text and "script-src 'unsafe-inline'" not in text
+    own = base64.b64encode(hashlib.sha256(soup.script.string.encode()).digest()).decode()
+    assert f"; script-src 'sha256-{own}'\">" in text, "the template states the checksum of its script"
     before, _, settings_and_more = text.partition('<article id="tab_inference_settings"')
     assert before.count("<math ") == 8 and settings_and_more.count("<math ") == 3, "definitions; Top-p and the like"
 
