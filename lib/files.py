@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lib.paths import UserError, first_line
+from lib.paths import UserError, first_line, relative_path
 
 
 def sha256(path: Path) -> str:
@@ -31,12 +31,12 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def read_bytes(path: Path, where: object = None) -> bytes:
-    """Return the bytes of a file. Raise UserError, with `where` as its name, if it can't be read."""
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file. Raise UserError if it can't be read."""
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: an invalid file name
-        raise UserError(f"{where or path} can't be read: {getattr(error, 'strerror', None) or error}") from error
+        raise UserError(f"{relative_path(path)} can't be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def parse_json(data: bytes, where: object, line: int = 1) -> Any:
@@ -63,12 +63,12 @@ class PlainLoader(yaml.SafeLoader):
 PlainLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
 
 
-def read_yaml(path: Path, where: object = None) -> Any:
-    """Parse a YAML file. Raise UserError with the file, as `where`, and the line."""
-    data = read_bytes(path, where)
+def read_yaml(path: Path) -> Any:
+    """Parse a YAML file. Raise UserError with the file and the line."""
+    data = read_bytes(path)
     try:
         return yaml.load(data.decode("utf-8"), PlainLoader)
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{where or path} is not YAML{line}: {problem or first_line(error)}") from None
+        raise UserError(f"{relative_path(path)} is not YAML{line}: {problem or first_line(error)}") from None

@@ -19,7 +19,7 @@ from pydantic import Field
 from lib import parameter_schemas
 from lib.files import read_yaml
 from lib.parameter_schemas import Bins, Count, Dataset, Model, Names, Rows, Seed, Several, Share, Strict, Text, validate
-from lib.paths import PARAMS, UserError, nearest
+from lib.paths import PARAMS, UserError, nearest, relative_path
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
@@ -152,11 +152,10 @@ def parameter_file_names(folder: Path) -> list[str]:
 
 def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
-    where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
-    values = read_yaml(path, where) or {}
+    values, where = read_yaml(path) or {}, relative_path(path)
     if not isinstance(values, dict):
         raise UserError(f"{where} must hold 'key: value' lines, not a {type(values).__name__}")
-    return validate(kind, values, str(where))
+    return validate(kind, values, where)
 
 
 def load_parameter_file(kind: str, name: str, contents: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
@@ -199,10 +198,8 @@ def kind_of(parameter: str) -> str:
 
 def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return kind and name of each model and dataset that parameters name: `model`, `models`, `figure_model`, ..."""
-    lists = [
-        (kind_of(name), parameter_schemas.as_list(value)) for name, value in values.items() if kind_of(name) in LOADERS
-    ]
-    return list(dict.fromkeys((kind, name) for kind, names in lists for name in names if name))
+    lists = {name: parameter_schemas.as_list(value) for name, value in values.items() if kind_of(name) in LOADERS}
+    return list(dict.fromkeys((kind_of(name), one) for name, names in lists.items() for one in names if one))
 
 
 # ---- the models and datasets of a notebook

@@ -21,6 +21,6 @@ report          the HTML report of a run
 finding         one of the paper's findings
 verify          compare a run with the shipped one
 check           preflight check: machine, disk, access, models, the memory that they need
-ask             ask a model that only a server has
+ask             `requests` and `ask`: what a model that only a server has is asked
 machine         programs and GPUs of this machine, the lock of a run, and vLLM for the runs that use it
 """

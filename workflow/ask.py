@@ -152,7 +152,7 @@ async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> b
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
     name, body = request["custom_id"], request["body"]
     if "prompt" in body:
-        body = body | {"prompt": await render(api, body) + body["prompt"]}
+        body = body | {"prompt": await render(api, body) + body["prompt"], "add_special_tokens": False}  # which it has
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
     found = parse_response(line, where := f"the answer to '{name}'")

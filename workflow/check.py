@@ -33,11 +33,12 @@ SILENT = "it does not answer; models and datasets must be in the local cache, or
 
 def main(run: Run) -> int:
     """Print all checks of a run and return the exit code."""
-    silent = hub.go_offline_if_silent(run)
+    if hub.go_offline_if_silent(run):
+        say(f"note   hub: {SILENT}")
     with suppress(UserError):  # reported below for each model
         hub.pin_revisions(run)
     wrong = 0
-    for subject, lines in list_checks(run, silent):
+    for subject, lines in list_checks(run):
         for level, text in explain_errors(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MAX_LENGTH))
             wrong += level == "wrong"
@@ -45,10 +46,8 @@ def main(run: Run) -> int:
     return 2 if wrong else 0
 
 
-def list_checks(run: Run, silent: bool) -> Iterator[tuple[str, Iterable[Line]]]:
+def list_checks(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     """Yield each subject, with its lines."""
-    if silent:
-        yield "hub", [("note", SILENT)]
     yield "machine", about_machine(run)
     yield "disk", about_disk(run)
     texts: dict[str, list[str]] = {}
@@ -119,13 +118,13 @@ def with_small(run: Run, names: list[str]) -> Run:
 
 
 def is_small(name: str) -> bool:
-    from lib.generate import models  # imports torch, which is slow
+    from lib.generate import checkpoints, models  # these import torch, which is slow
 
     spec = params.load_model_config(name)
     if not spec.at_hand:
         return False
     folder, named = hub.find_config(spec)
-    return models.is_small(models.outline_network(models.read_config(folder, **named)))
+    return models.is_small(checkpoints.outline_network(checkpoints.read_config(folder, **named)))
 
 
 def select_examples(run: Run, name: str) -> list[Any]:
@@ -151,17 +150,17 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
         return
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
-    from lib.generate.preflight import Preflight, load_outline
+    from lib.generate import preflight
 
     folder, named = hub.find_config(spec)
     # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
     whole = not (hub.is_on_hub(spec) or named)
-    preflight = Preflight(load_outline(name, spec, folder, whole=whole, **named), run.values, texts)
-    yield from preflight.check()
-    yield from about_place(run, preflight.lm)
+    lm = preflight.load_outline(name, spec, folder, whole=whole, **named)
+    yield from preflight.check_model(lm, run.values, texts)
+    yield from about_place(run, lm)
     if thorough:
         yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
-    yield from about_memory(run, preflight, thorough)
+    yield from about_memory(run, lm, thorough)
 
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
@@ -169,9 +168,8 @@ def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
     from lib.generate.imported_responses import ImportedResponses
 
     for name in run.values["datasets"]:
-        said, *missed = ImportedResponses.read(spec, name, select_examples(run, name)).describe_coverage()
-        yield "ok", said
-        yield from (("note", text) for text in missed)
+        found = ImportedResponses.read(spec, name, select_examples(run, name))
+        yield from (("note" if place else "ok", text) for place, text in enumerate(found.describe_coverage()))
 
 
 def about_place(run: Run, lm: Any) -> Iterator[Line]:
@@ -212,14 +210,14 @@ def find_memory(run: Run, lm: Any) -> tuple[str, float]:
     return ("all GPUs", run.gpus * largest) if lm.spec.gpus == "all" else (GPU, largest)
 
 
-def about_memory(run: Run, preflight: Any, thorough: bool) -> Iterator[Line]:
+def about_memory(run: Run, lm: Any, thorough: bool) -> Iterator[Line]:
     """Compare the memory of weights, and of the caches and logits of rows that are decoded together, with what the
     place has. Only weights that do not fit a GPU refuse a run."""
-    from lib.generate import models
+    from lib.generate import models, preflight
 
-    lm, batch_tokens = preflight.lm, run.values["max_batch_tokens"]
+    batch_tokens = run.values["max_batch_tokens"]
     config, number_bytes = lm.model.config.get_text_config(), models.loading_dtype(lm.spec, lm.model).itemsize
-    longest = preflight.estimate_prompt() + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
+    longest = preflight.estimate_prompt(lm, run.values) + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
     # per token: its cache, one layer's copy while the cache grows, its share of sampling
     cache = cache_numbers_per_token(lm.model) * number_bytes
     token = cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest

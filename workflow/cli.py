@@ -7,6 +7,7 @@ error with a suggestion, exit code 2. It runs on Python 3.8.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -34,27 +35,17 @@ def whole_number(word: str) -> int:
 
 DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ["1", "2", "3", "4"]
-SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
-RUNNING = (*SELECTION, "--data-dir", "--force", "--cores", "--cpu", "--dry-run", "--slurm")
+TAKES = json.loads(Path(__file__).with_name("verbs.json").read_text(encoding="utf-8"))  # a profile, and options
+VERBS = {*TAKES, "finding"} - {MAKE}
+LISTS = ("--models", "--add-models", "--datasets", "--add-datasets", "--force")
 OPTIONS = {  # how argparse reads them
-    **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+", "default": []}),
+    **dict.fromkeys(LISTS, {"nargs": "+", "default": []}),
     **dict.fromkeys(("--data-dir", "--slurm"), {"type": user_path}),
     **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
     **dict.fromkeys(("--model-name", "--url"), {"default": ""}),
     "--cores": {"type": whole_number},
     "--concurrent": {"type": whole_number, "default": 8},
 }
-NAMING = (MAKE, "verify", "check", "replay", "requests", "ask")  # verbs that take a profile
-TAKES = {  # the options of each verb
-    **dict.fromkeys((MAKE, "verify"), RUNNING),
-    "requests": (*SELECTION, "--data-dir", "--model-name"),
-    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
-    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
-    "replay": (*SELECTION, "--force", "--cores", "--dry-run"),
-    "published": ("--force", "--cores", "--dry-run"),
-    **dict.fromkeys(("lab", "test", "archive", "help"), ()),
-}
-VERBS = {*TAKES, "finding"} - {MAKE}
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -97,10 +88,11 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
         raise UserError(f"only lab and test take words after --: '{rest[0]}'")
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
         check_option(verb, option)
-    profile = words.pop(0) if verb in NAMING and words and not words[0].startswith("-") else DEFAULT
-    if verb in NAMING:
-        first = verb == MAKE  # may be a misspelled verb
-        choose("profile or verb" if first else "profile", profile, [*parameter_files(), *(VERBS if first else ())])
+    profile = DEFAULT
+    if "PROFILE" in TAKES[verb] and words and not words[0].startswith("-"):
+        profile = words.pop(0)
+        misspelled = VERBS if verb == MAKE else ()
+        choose("profile or verb" if misspelled else "profile", profile, [*parameter_files(), *misspelled])
     run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
     parser = Parser(add_help=False, allow_abbrev=False)
     for option, settings in OPTIONS.items():

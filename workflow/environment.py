@@ -15,6 +15,7 @@ import ast
 import fcntl
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -35,24 +36,10 @@ SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
-OF_PIP = {  # uv's variables by pip's options
-    "index-url": ("UV_DEFAULT_INDEX",),
-    "extra-index-url": ("UV_INDEX",),
-    "find-links": ("UV_FIND_LINKS",),
-    "trusted-host": ("UV_INSECURE_HOST",),
-    "constraint": ("UV_CONSTRAINT",),
-    "cert": ("SSL_CERT_FILE",),
-    "client-cert": ("SSL_CLIENT_CERT",),
-    "proxy": ("HTTPS_PROXY", "HTTP_PROXY"),
-}
 
 
 class SetupError(Exception):
     """An environment that cannot be created here: one line with the reason and the remedy."""
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def read_pins(root: Path, test: bool) -> dict[str, str]:
@@ -78,7 +65,7 @@ def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
         if not problem:
             return str(venv / "bin" / "python")
         if not own.exists():
-            say(f"{venv} is not used: {problem}")
+            print(f"{venv} is not used: {problem}", file=sys.stderr)
     if own.exists() and not (own / MADE_BY_US).exists():
         raise SetupError(f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})")
     make_once(root, own, locks, pins)
@@ -135,7 +122,7 @@ def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
     (site,) = venv.glob("lib/python3*/site-packages")
     (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")  # `import lib` works from any folder
     (venv / MADE_BY_US).write_text(lock_stamp(root, locks))
-    say(f"{venv.name} is ready")
+    print(f"{venv.name} is ready", file=sys.stderr)
 
 
 def venv_command(venv: Path) -> list[str]:
@@ -163,7 +150,7 @@ def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
     locked = [word for name in locks for word in ("-r", str(root / name))]
     exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, which has no hashes
     for how, installer, option in [*ways, ("pip, once, in minutes", [python, *PIP], "--index-url")]:
-        say(f"installing into {venv.name} with {how} ...")
+        print(f"installing into {venv.name} with {how} ...", file=sys.stderr)
         then = [*installer, *([option, index] if index else []), f"torch=={torch}"]
         if run([*installer, *exactly, *locked]) and (not torch or run(then)):
             return True
@@ -201,7 +188,7 @@ def read_pip_settings(python: str) -> dict[str, str]:
 def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     """Return the variables that tell uv what pip is told. What is set for uv already stays."""
     told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # all indexes are equal, as for pip; hashes tell what is meant
-    for option, variables in OF_PIP.items():
+    for option, variables in json.loads(Path(__file__).with_name("uv_of_pip.json").read_text()).items():
         separator = "," if option == "find-links" else " "
         if words := settings.get(option, "").split():
             told.update(dict.fromkeys(variables, separator.join(words)))

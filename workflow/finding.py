@@ -2,18 +2,16 @@
 
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
+from lib.files import read_yaml
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from workflow.pipeline import Run
 from workflow.rules import needed
 
-NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are added
-    "1": ("02_single_pass", "05_calibration"),
-    "2": ("03_ptrue_insitu", "04_mc_dropout_grid"),
-    "3": ("03_ptrue_insitu",),
-    "4": ("05_calibration", "06_sample_efficiency", "07_transfer"),
-}
+TABLE = read_yaml(Path(__file__).with_name("findings.yaml"))
+NEEDS = {name.removeprefix("Finding "): finding["notebooks"] for name, finding in TABLE.items()}
 MAX_ROWS = 6  # deciding rows that are printed per claim
 
 

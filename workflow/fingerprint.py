@@ -74,7 +74,7 @@ def semantic_checksum(path: str) -> str | None:
 
 
 def read_cells(path: str) -> list[dict]:
-    return parse_json(read_bytes(ROOT / path, path), path)["cells"]
+    return parse_json(read_bytes(ROOT / path), path)["cells"]
 
 
 def is_parameters(cell: dict) -> bool:

@@ -70,7 +70,7 @@ def go_offline_if_silent(run: Run) -> bool:
 def read_resolved(run: Run) -> dict[str, str]:
     """Return the commits that an earlier start of the run resolved, by source."""
     name = f"{run.folder}/resolved.yaml"
-    return read_yaml(ROOT / name, name) if (ROOT / name).exists() else {}
+    return read_yaml(ROOT / name) if (ROOT / name).exists() else {}
 
 
 def pin_revisions(run: Run, anew: bool = False) -> None:
@@ -164,14 +164,14 @@ def find_config(spec: Model) -> tuple[str, dict[str, str]]:
 
     From the hub only these are downloaded. A GGUF file must be here.
     """
-    from lib.generate import models
+    from lib.generate import checkpoints
 
     if spec.gguf:
         file = find_gguf(spec)
         return str(file.parent), {"gguf_file": file.name}
     if is_on_hub(spec):
         return download(spec, *TEXTS), {}
-    folder = models.find_source(spec)
+    folder = checkpoints.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
         raise UserError(f"{spec.source} has no *.safetensors, the only weights that are loaded")
     return folder, {}

@@ -17,7 +17,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from lib.files import write_atomically
+from lib.files import read_yaml, write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, HEADLINE, format_3dp
 from lib.paper.numbers_of_paper import paper_facts
@@ -26,13 +26,8 @@ from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
 from lib.paths import show_hidden
 from workflow.pipeline import command_of
 
-EXHIBITS = {  # tables and figures of each finding, the most important first
-    "Finding 1": ("tab_result_estimation", "fig_main_analysis", "tab_result_estimation_full", "tab_bin_ablation"),
-    "Finding 2": ("tab_dropout_grid_search",),
-    "Finding 3": ("tab_insitu_ptrue", "fig_prompt_comparison"),
-    "Finding 4": ("tab_result_calibration", "fig_calibration_analysis", "tab_calibration_transfer_summary",
-                  "tab_result_calibration_full", "tab_result_isotonic", "tab_calibration_transfer_full"),
-}  # fmt: skip
+FOLDER = Path(__file__).parent
+EXHIBITS = {name: finding["exhibits"] for name, finding in read_yaml(FOLDER / "findings.yaml").items()}
 LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")  # rep_... of the outputs
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
@@ -44,10 +39,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     shown["numbers"] = [row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]]
     claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    env = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, loader=folder
-    )
+    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    env = jinja2.Environment(autoescape=True, loader=jinja2.FileSystemLoader(FOLDER), **options)
     env.filters |= {"decimals": format_3dp, "link_numbers": link_numbers}
     page = env.get_template("report.html.jinja").render(
         shown,

@@ -37,7 +37,7 @@ LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its ti
 
 def read_options(path: Path) -> dict[str, dict]:
     """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
-    content, names = read_yaml(path, path.name), ["all", *(row.name for row in NOTEBOOKS)]
+    content, names = read_yaml(path), ["all", *(row.name for row in NOTEBOOKS)]
     content = content if isinstance(content, dict) else {"all": content}
     for name, options in content.items():
         if name not in names:

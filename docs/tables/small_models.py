@@ -18,9 +18,9 @@ from lib.analysis.multi_pass_statistics import split_half_reliability  # noqa: E
 from lib.analysis.run_results import Signals, load_signals  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.score import evaluation, metrics, prompt_ablation  # noqa: E402
+from lib.score import evaluation, metrics  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
-from lib.score.interpretation import answer_coverage  # noqa: E402
+from lib.score.interpretation import answer_coverage, summarize_arms  # noqa: E402
 
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
 SMALL = load_profile("small")
@@ -139,7 +139,7 @@ def prompts() -> dict[str, dict[tuple[str, str], str]]:
     """The same of the beginnings of the prompt."""
     frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets, may_lack=True)[0]
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for row in prompt_ablation.summarize_arms(frame).sort_values("demonstration").itertuples():
+    for row in summarize_arms(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_limit
         shares = {"`####`": row.parsed, "right": row.accuracy}
         for what, value in shares.items():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.analysis.run_results import Frames, Signals, calibration_frames, interpret_signals, raw_frames
+from lib.analysis.run_results import Frames, Signals, calibration_frames, raw_frames
 from lib.paths import UserError
 from lib.store import KEYS, PAIR
 
@@ -60,7 +60,7 @@ def keep_shared_rows(side: Signals, other_passes: pd.DataFrame, keys: pd.DataFra
     uses = ["tuning", "selected"]
     dropout = dropout.merge(other_passes[[*KEYS, "rate", *uses]], on=[*KEYS, "rate"], suffixes=("", "_there"))
     both = {use: dropout[use] & dropout[f"{use}_there"] for use in uses}
-    return interpret_signals(generations, verification, dropout.assign(**both), side.choices)
+    return Signals(generations, verification, dropout.assign(**both), side.choices)
 
 
 def list_differing_rates(ours: Signals, theirs: Signals) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.analysis.token_statistics import mean_with_interval
+from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
 from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds, scale_bald
 from lib.score.estimators import c_bald, p_true
@@ -38,15 +38,16 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
     answer without thinking. `saving_with_length`: rank correlation of the share saved in situ with the response's
     length.
     """
-    length = generations[KEYS].assign(length=generations.token_ids.map(len))
-    length["again"] = generations.prompt_tokens + (length["length"] - generations.thinking_end).clip(lower=0)
-    rows = verification[verification.split == "evaluation"].merge(length, on=KEYS)
-    records = []
-    for pair, part in rows.groupby(PAIR, sort=False):
-        saved = (1 - part.in_situ_tokens / part.standard_tokens).rank()
-        r = part.again.corr(part.standard_tokens, min_periods=2)
-        records.append((*pair, r**2, saved.corr(part["length"].rank(), min_periods=2)))
-    return pd.DataFrame(records, columns=[*PAIR, "r2", "saving_with_length"])
+    length = generations.token_ids.map(len)
+    again = generations.prompt_tokens + (length - generations.thinking_end).clip(lower=0)
+    rows = verification.merge(generations[KEYS].assign(length=length, again=again), on=KEYS)
+    return apply_by_pair(correlate_costs, rows.assign(saved=1 - rows.in_situ_tokens / rows.standard_tokens))
+
+
+def correlate_costs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the row of `verification_costs` of one pair."""
+    r = rows.again.corr(rows.standard_tokens, min_periods=2)
+    return pd.DataFrame([{"r2": r**2, "saving_with_length": rows.saved.rank().corr(rows["length"].rank())}])
 
 
 def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
@@ -109,26 +110,23 @@ def keep_parsed_answers(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.Da
 
 
 def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
-    """Return statistics by pair at one rate, from rows of `keep_parsed_answers`.
+    """Return statistics of one pair at one rate, from evaluation rows of `keep_parsed_answers`.
 
     `entropy_variation`: SD over passes of an example's entropy relative to its mean. `bald_share`: BALD relative to the
     predictive entropy. `unchanged`: number of rows whose most probable tokens no pass changes;
     `auroc_where_unchanged`: their AUROC of c_BALD.
     """
-    records = []
-    for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
-        bald = [compute_bald(row) for row in rows.itertuples()]
-        scores = np.array([c_bald(values) for values in bald])
-        predictive = np.mean([np.mean(entropies[-1]) for entropies in rows.predictive])
-        unchanged = ~rows.top_changed.map(any).to_numpy()
-        record = {
-            "entropy_variation": float(np.mean([variation_over_passes(entropies) for entropies in rows.conditional])),
-            "bald_share": np.mean([np.mean(values) for values in bald]) / predictive if predictive else np.nan,
-            "unchanged": int(unchanged.sum()),
-            "auroc_where_unchanged": auroc(scores[unchanged], rows.correct[unchanged]) if unchanged.any() else np.nan,
-        }
-        records.append(dict(zip(PAIR, pair, strict=True)) | record)
-    return pd.DataFrame(records)
+    bald = [compute_bald(row) for row in passes.itertuples()]
+    scores = np.array([c_bald(values) for values in bald])
+    predictive = np.mean([np.mean(entropies[-1]) for entropies in passes.predictive])
+    unchanged = ~passes.top_changed.map(any).to_numpy()
+    statistics = {
+        "entropy_variation": np.mean([variation_over_passes(entropies) for entropies in passes.conditional]),
+        "bald_share": np.mean([np.mean(values) for values in bald]) / predictive if predictive else np.nan,
+        "unchanged": unchanged.sum(),
+        "auroc_where_unchanged": auroc(scores[unchanged], passes.correct[unchanged]) if unchanged.any() else np.nan,
+    }
+    return pd.DataFrame([statistics])
 
 
 def variation_over_passes(conditional: Any) -> float:

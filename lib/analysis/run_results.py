@@ -3,8 +3,9 @@
 `load_signals` reads what 01, 03 and 04 stored; `results_of_run` makes the frame of every table and claim of it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pandas as pd
 
@@ -18,8 +19,7 @@ from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
-from lib.score.interpretation import interpret_responses
-from lib.score.prompt_ablation import summarize_arms
+from lib.score.interpretation import interpret_responses, summarize_arms
 from lib.store import KEYS, PAIR
 
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
@@ -29,35 +29,40 @@ STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
     "calibration/transfer": TRANSFER_TABLES, "calibration/curves": ("learning",),
     **{f"selective/{name}": (f"selective_{name}",) for name in ("scores", "thresholds", "curves")},
 }  # fmt: skip
-ALL_KINDS = ("verification", "dropout", "ablation", *STORED_FRAMES)  # of frames, beside generations
+KINDS = ("verification", "dropout", *STORED_FRAMES)  # of frames, beside generations
 Frames = dict[str, pd.DataFrame]
 
 # ---- signals
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Signals:
-    """The stored model outputs of a run, and what they are under its choices.
+    """The stored model outputs of a run, and what they are under its choices, computed once."""
 
-    `responses` are from `interpret_responses`, `sets` are the calibration and evaluation rows of calibrators, and
-    `confidence` has every estimator of the paper, c_BALD at the selected dropout rate.
-    """
-
-    generations: pd.DataFrame = field(repr=False)
-    verification: pd.DataFrame = field(repr=False)
-    dropout: pd.DataFrame = field(repr=False)
+    generations: pd.DataFrame
+    verification: pd.DataFrame
+    dropout: pd.DataFrame
     choices: EvaluationChoices
-    responses: pd.DataFrame = field(repr=False)
-    sets: DataByPair = field(repr=False)
-    confidence: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
+
+    @cached_property
+    def responses(self) -> pd.DataFrame:
+        """The responses under the choices, from `interpret_responses`."""
+        return interpret_responses(self.generations, self.choices)
+
+    @cached_property
+    def sets(self) -> DataByPair:
+        """The rows of calibrators. Raise UserError if the choices leave no response."""
+        return calibration_data(self.generations, self.responses)
+
+    @cached_property
+    def confidence(self) -> pd.DataFrame:
+        """The scores of every estimator of the paper; c_BALD at the selected dropout rate."""
+        passes = rows_at_selected_rate(self.dropout, self.choices)
+        return confidence_frame(self.responses, self.verification, passes, self.choices)
 
 
 def load_signals(
-    run: str,
-    models: Sequence[str],
-    datasets: Sequence[str],
-    choices: EvaluationChoices,
-    kinds: Collection[str] = ALL_KINDS,
+    run: str, models: Sequence[str], datasets: Sequence[str], choices: EvaluationChoices, kinds: Collection[str] = KINDS
 ) -> Signals:
     """Load the signals of a run, or the shipped ones.
 
@@ -71,23 +76,7 @@ def load_signals(
     generations = store.load_frames(run, "generations", models, datasets)[0]
     verification = store.load_frames(run, "verification", asked, datasets)[0]
     dropout = store.load_frames(run, "dropout", passed, datasets, may_lack=True)[0]
-    return interpret_signals(generations, verification, dropout, choices)
-
-
-def interpret_signals(
-    generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
-) -> Signals:
-    """Return the signals of these frames under the choices. Raise UserError if these leave no response."""
-    responses = interpret_responses(generations, choices)
-    sets = calibration_data(generations, responses)
-    return score_signals(Signals(generations, verification, dropout, choices, responses, sets))
-
-
-def score_signals(signals: Signals) -> Signals:
-    """Return the signals with the confidence of every estimator under their choices."""
-    passes = rows_at_selected_rate(signals.dropout, signals.choices)
-    scores = confidence_frame(signals.responses, signals.verification, passes, signals.choices)
-    return replace(signals, confidence=scores)
+    return Signals(generations, verification, dropout, choices)
 
 
 # ---- frames
@@ -143,11 +132,11 @@ def statistics_frames(signals: Signals) -> Frames:
         "overconfidence": gaps.mean().rename("gap").reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
-        "positions": token_statistics.position_curves(responses),
+        "positions": apply_by_pair(token_statistics.position_curves, responses),
         "calibration_rows": experiments.describe_calibration_split(signals.sets),
         "verification": multi_pass_statistics.verification_costs(signals.verification, signals.generations),
         "entropies": apply_by_pair(multi_pass_statistics.entropy_curves, passes),
-        "passes": multi_pass_statistics.summarize_passes(passes),
+        "passes": apply_by_pair(multi_pass_statistics.summarize_passes, passes),
         "by_passes": multi_pass_statistics.ece_by_number_of_passes(responses, signals.dropout, signals.choices),
     }
 
@@ -164,16 +153,14 @@ def results_without_frames(
     transfer_datasets: Sequence[str] = (),
 ) -> Results:
     """Return the results of a run without frames: its models and datasets, and those of single tables."""
-    specs = [params.load_model_config(name) for name in models]
-    labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
-    sets = {name: params.load_dataset_config(name).label for name in datasets}
-    moved = select_labels(labels, "model", transfer_models), select_labels(sets, "dataset", transfer_datasets)
-    return Results(labels, sets, select_labels(labels, "model", bin_models), moved, specs, {})
-
-
-def select_labels(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the {name: label} of the models (or datasets) that a table shows; all if none is named."""
-    return {name: labels[name] for name in params.select_names(kind, names, list(labels))}
+    of_models, of_datasets = params.labels_by_name("model", models), params.labels_by_name("dataset", datasets)
+    in_bins, moved = (
+        {name: of_models[name] for name in params.select_names("model", some, models)}
+        for some in (bin_models, transfer_models)
+    )
+    moved_sets = {name: of_datasets[name] for name in params.select_names("dataset", transfer_datasets, datasets)}
+    settings = [params.load_model_config(name) for name in models]
+    return Results(of_models, of_datasets, in_bins, (moved, moved_sets), settings, {})
 
 
 def results_of_run(
@@ -182,7 +169,7 @@ def results_of_run(
     models: Sequence[str],
     datasets: Sequence[str],
     *,
-    kinds: Collection[str] = ALL_KINDS,
+    kinds: Collection[str] = KINDS,
     n_bins_ablation: Sequence[int] = (10, 20, 30),
     title: str = "",
     **shown: Sequence[str],
@@ -200,12 +187,11 @@ def results_of_run(
         folder, name = kind.split("/")
         frame = store.read_pairs(run, folder, name, models, datasets)
         frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
-        if kind == "calibration/curves":
-            frame = experiments.summarize_curves(frame)
         frames |= dict.fromkeys(STORED_FRAMES[kind], frame)
-    if "ablation" in kinds:
-        answers = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        frames["ablation"] = summarize_arms(answers, signals.choices.grader, signals.choices.bins)
+    if "learning" in frames:
+        frames["learning"] = experiments.summarize_curves(frames["learning"])
+    answers = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
+    frames["ablation"] = summarize_arms(answers, signals.choices.grader, signals.choices.bins)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
         name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))

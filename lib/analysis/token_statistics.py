@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.score.estimators import validate_logprobs
+from lib.paths import UserError
+from lib.score.estimators import ans_avg, validate_logprobs
 from lib.score.metrics import auroc
 from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span
@@ -19,6 +20,31 @@ from lib.tasks.answers import answer_span
 RESPONSE_ITSELF = "response"  # instead of an estimator
 EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald")  # estimators that read more tokens
 CELL = [*PAIR, "estimator"]
+
+# ---- the running example of the notebooks: one response, followed from 01 to 07
+
+
+def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
+    """Choose the running example among a model's evaluation rows: the one of this id.
+
+    If there is none, the most confident wrong answer, of this dataset if it has any. Raise UserError if the choices
+    leave no row of the model.
+    """
+    rows = responses[(responses.model == model) & (responses.split == "evaluation")]
+    if rows.empty:
+        raise UserError(
+            f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "
+            "choose last_number or zero"
+        )
+    confidence = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
+    against = [rows.example_id != example, rows.dataset != dataset, rows.answer.isna(), rows.correct]
+    return rows.iloc[np.lexsort([-np.array(confidence), *reversed(against)])[0]]
+
+
+def rows_of_example(frame: pd.DataFrame, one: pd.Series) -> pd.DataFrame:
+    """Return the rows of a per-example frame for the running example."""
+    return frame[(frame[KEYS] == one[KEYS]).all(axis=1)]
+
 
 # ---- positions
 
@@ -69,9 +95,9 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def apply_by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
-    """Apply a function to the rows of every pair, and add the columns model and dataset; empty without rows."""
-    groups = rows.groupby(PAIR, sort=False)
-    parts = [function(part).assign(model=model, dataset=dataset) for (model, dataset), part in groups]
+    """Apply a function to the evaluation rows of every pair, and add model and dataset; empty without rows."""
+    pairs = rows[rows.split == "evaluation"].groupby(PAIR, sort=False)
+    parts = [function(part).assign(model=model, dataset=dataset) for (model, dataset), part in pairs]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=PAIR)
 
 
@@ -89,19 +115,15 @@ def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
 
 
 def position_curves(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
-    """Return the discrimination at each normalized position, by pair.
+    """Return the discrimination at each normalized position, of one pair's responses.
 
     Columns: position, `single` (AUROC of the token there) and `running` (AUROC of the mean up to there; at 1 that of
     Seq Avg).
     """
-    parts = []
-    for pair, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
-        tokens = np.stack([probabilities_at_positions(logprobs, points) for logprobs in rows.response])
-        means = np.stack([running_mean(logprobs, points) for logprobs in rows.response])  # (responses, points)
-        single, running = ([auroc(scores, rows.correct) for scores in table.T] for table in (tokens, means))
-        curves = {"position": np.linspace(0, 1, points), "single": single, "running": running}
-        parts.append(pd.DataFrame(dict(zip(PAIR, pair, strict=True)) | curves))
-    return pd.concat(parts, ignore_index=True)
+    tokens = np.stack([probabilities_at_positions(logprobs, points) for logprobs in responses.response])
+    means = np.stack([running_mean(logprobs, points) for logprobs in responses.response])  # (responses, points)
+    single, running = ([auroc(scores, responses.correct) for scores in table.T] for table in (tokens, means))
+    return pd.DataFrame({"position": np.linspace(0, 1, points), "single": single, "running": running})
 
 
 def summarize_answer_tokens(responses: pd.DataFrame) -> pd.DataFrame:

@@ -103,8 +103,7 @@ class AnswerLogits:
     def by_row(self, values: np.ndarray) -> list[np.ndarray | None]:
         """Split token values (m,) into an array per row; None for a row without tokens."""
         ends = np.cumsum(np.bincount(self.row, minlength=self.n_rows))
-        parts = np.split(values, ends[:-1]) if self.n_rows else []
-        return [part if part.size else None for part in parts]
+        return [part if part.size else None for part in np.split(values, ends[:-1])]
 
     def loss(self, t: float, correct: np.ndarray) -> np.ndarray:
         """Return the log-loss of correctness under Ans Avg, (n,)."""

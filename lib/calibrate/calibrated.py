@@ -62,7 +62,7 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     _, _, *signals, _ = interpret_row(row, EvaluationChoices())
     estimator, signal = ESTIMATORS.get(record["estimator"]), dict(zip(("response", "answer"), signals, strict=True))
     if estimator is None or estimator.needs not in signal or record["input"] != "confidence":
-        raise UserError(f"{path.name} does not calibrate a score of a response's tokens: choose one of Seq Avg")
+        raise UserError(f"{path.name} does not calibrate a score of a response's tokens: choose an isotonic one")
     raw = estimator.function(signal[estimator.needs])
     told = {name: value for name, value in record.items() if name not in ("attributes", "sha256", "input")}
     return CalibratedScore(raw, float(load_calibrator(path).predict([raw])[0]), told)

@@ -62,9 +62,8 @@ class Calibrator(BaseEstimator):
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
         if not len(score) == len(y) == len(w) or not np.isin(y, (0, 1)).all() or not ((w >= 0) & np.isfinite(w)).all():
             raise ValueError("fit needs equally many scores, labels (true or false) and weights (finite, 0 or more)")
-        if not w.all():
-            counted = np.flatnonzero(w)
-            score, y, w = score[counted], y[counted], w[counted]
+        counted = np.flatnonzero(w)
+        score, y, w = score[counted], y[counted], w[counted]
         if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
             raise ValueError("fit needs finite scores, without NaN and infinity")
         self.n_rows_ = len(y) if sample_weight is None else float(w.sum())

@@ -21,7 +21,6 @@ from lib.store import PAIR
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
 SOURCE = ["source_model", "source_dataset"]
-CONFIDENT_SCORE = 0.9
 SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float32
 
 # ---- before and after
@@ -30,15 +29,14 @@ SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float3
 def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
     """Return statistics of the calibration rows by pair.
 
-    `confident_errors` is the number of wrong rows above CONFIDENT_SCORE per 50 rows. `curved` is the p-value
+    `confident_errors` is the number of wrong rows above .9 per 50 rows. `curved` is the p-value
     (likelihood ratio) of a quadratic term in the logit of the confidence, NaN if it cannot be fitted.
     """
-    records = []
-    for (model, dataset), (rows, _) in sets.items():
-        confident_errors = (rows.confidence > CONFIDENT_SCORE) & ~rows.correct
-        errors = 50 * float(np.mean(confident_errors)) if len(confident_errors) else np.nan
-        records.append((model, dataset, errors, test_curvature(rows.confidence, rows.correct)))
-    return pd.DataFrame(records, columns=["model", "dataset", "confident_errors", "curved"])
+    rows: list[tuple] = []
+    for pair, (old, _) in sets.items():
+        errors = 50 * np.mean((old.confidence > 0.9) & ~old.correct)
+        rows.append((*pair, errors, test_curvature(old.confidence, old.correct)))
+    return pd.DataFrame(rows, columns=[*PAIR, "confident_errors", "curved"])
 
 
 def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -61,9 +59,9 @@ def reliability_by_method(
     calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, estimator: str = "ans_avg"
 ) -> dict[str, pd.DataFrame]:
     """Return the reliability diagram of an estimator on one pair, by method."""
-    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
-    groups = here.groupby("method", sort=False)
-    return {how: reliability_diagram(part.confidence, part.correct, n_bins) for how, part in groups}
+    here = calibrated.query("model == @model and dataset == @dataset and estimator == @estimator")
+    methods = here.groupby("method", sort=False)
+    return {name: reliability_diagram(part.confidence, part.correct, n_bins) for name, part in methods}
 
 
 # ---- fewer rows
@@ -80,8 +78,8 @@ def draw_rows(
     if way == "uniform":
         return rng.choice(len(correct), n, replace=False), np.ones(n)
     wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
-    n_wrong = round(n * max(incorrect_fraction, 1 - correct.mean()))
-    n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
+    asked = round(n * max(incorrect_fraction, 1 - correct.mean()))
+    n_wrong = max(min(asked, len(wrong)), n - len(right))
     n_right = n - n_wrong
     rows = np.append(rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False))
     if way == "more wrong, unweighted":
@@ -91,10 +89,7 @@ def draw_rows(
 
 
 def learning_curves(
-    sets: DataByPair,
-    drawn: Subsampling,
-    sampling: Sequence[str] = ("uniform",),
-    n_bins: int = 10,
+    sets: DataByPair, drawn: Subsampling, sampling: Sequence[str] = ("uniform",), n_bins: int = 10
 ) -> pd.DataFrame:
     """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
 
@@ -140,14 +135,12 @@ def scores_by_draw(pair: CalibrationData, dataset: str, drawn: Subsampling, samp
         A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the raw score, every
         draw of each smaller size, then all rows.
     """
-    old, new = pair
-    total, predictors = len(old.correct), {}
+    (old, new), scores, predictors = pair, {}, {}
     for name, method in METHODS.items():
-        fitted_on, asked = getattr(old, method.answer_input), getattr(new, method.answer_input)
-        if fitted_on is not None and asked is not None:  # None without stored logits
-            calibrator = method.inputs[method.answer_input]()
-            predictors[name] = calibrator.fit_many(fitted_on, old.correct, asked)
-    scores = {}
+        seen, asked = (getattr(split, method.answer_input) for split in pair)
+        if seen is not None and asked is not None:  # None without stored logits
+            predictors[name] = method.inputs[method.answer_input]().fit_many(seen, old.correct, asked)
+    total = len(old.correct)
     for way in sampling:
         scores[way, "", total, 0, False] = new.confidence
         for n in [*(n for n in drawn.calibration_sizes if n < total), total]:
@@ -206,7 +199,8 @@ def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
     first, with empty names.
     """
     scores = {("", "", ""): new.confidence}
-    for fit in (fit for fit in fits if fit.is_of_ans_avg):
-        if (taken := getattr(new, fit.kind)) is not None:
+    for fit in fits:
+        taken = getattr(new, fit.method.answer_input)
+        if fit.estimator in ("ans", "ans_avg") and fit.kind == fit.method.answer_input and taken is not None:
             scores[*fit.pair, fit.method.name] = fit.calibrator.predict(taken)
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
 from lib.files import parse_json, read_bytes, write_atomically
-from lib.paths import UserError, check_choice, first_line, relative_path
+from lib.paths import UserError, check_choice, relative_path
 from lib.score.estimators import ans_avg
 from lib.score.evaluation import RESULT_KEYS
 from lib.store import KEYS, PAIR
@@ -85,13 +85,12 @@ def scored_split(rows: pd.DataFrame) -> ScoredSplit:
 def token_signals(sets: DataByPair) -> pd.DataFrame:
     """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`, (m,) each, or
     None for a row without answer tokens."""
-    parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
-    for rows in (rows for pair in sets.values() for rows in pair):
-        if (answers := rows.answers) is not None:
-            signals = {"answer_margin": answers.margins(), "answer_entropy": answers.entropies()}
-            by_row = {name: pd.Series(answers.by_row(values), dtype=object) for name, values in signals.items()}
-            parts.append(rows.keys.assign(**by_row))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    parts = [pd.DataFrame(columns=KEYS)]
+    for rows in chain(*sets.values()):
+        if rows.answers is not None:
+            margins, entropies = map(rows.answers.by_row, (rows.answers.margins(), rows.answers.entropies()))
+            parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
+    return pd.concat(parts, ignore_index=True)
 
 
 # ---- fitting
@@ -109,11 +108,6 @@ class Fit(NamedTuple):
     method: Method
     kind: str
     calibrator: Calibrator
-
-    @property
-    def is_of_ans_avg(self) -> bool:
-        """Whether it is the method's calibrator of Ans Avg: of the answer tokens, if the method takes them."""
-        return self.estimator == ("ans" if self.method.answer_input == "answers" else "ans_avg")
 
 
 def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
@@ -158,18 +152,15 @@ def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tu
             yield fit, evaluation.assign(method=method.name, confidence=fit.calibrator.predict(evaluation[kind]))
 
 
-def fit_on_answers(pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit) -> Iterator[tuple[Fit, pd.DataFrame]]:
+def fit_on_answers(pair: Pair, old: ScoredSplit, new: ScoredSplit) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take the answer tokens, for both answer estimators."""
-    if calibration.answers is None or evaluation.answers is None:
-        return
-    for method in [method for method in METHODS.values() if "answers" in method.inputs]:
-        calibrator = method.inputs["answers"]().fit(calibration.answers, calibration.correct)
-        rows = evaluation.keys.assign(correct=evaluation.correct, method=method.name)
-        calibrated = [
-            rows.assign(estimator=estimator, confidence=calibrator.predict(evaluation.answers, joint))
-            for estimator, joint in ANSWER_ESTIMATORS.items()
-        ]
-        yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(calibrated)
+    for method in METHODS.values():
+        if "answers" in method.inputs and old.answers is not None and new.answers is not None:
+            calibrator = method.inputs["answers"]().fit(old.answers, old.correct)
+            scores = {name: calibrator.predict(new.answers, joint) for name, joint in ANSWER_ESTIMATORS.items()}
+            rows = new.keys.assign(correct=new.correct, method=method.name)
+            calibrated = [rows.assign(estimator=name, confidence=values) for name, values in scores.items()]
+            yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(calibrated)
 
 
 def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
@@ -188,7 +179,7 @@ def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     """Write each calibrator to artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
 
-    Return a frame with model, dataset, estimator, calibrator, rows and file. Raise UserError as `calibrator_record`.
+    Return a frame with model, dataset, estimator, calibrator, rows and file.
     """
     written = []
     for fit in fits:
@@ -201,25 +192,18 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
 
 
 def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
-    """Return the contents of a file, with further `facts`.
-
-    Raise UserError for attributes that are no numbers, texts or arrays.
-    """
+    """Return the contents of a file, with further `facts`."""
     model, dataset = fit.pair
     record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
               "input": fit.kind, "attributes": vars(fit.calibrator), **facts}  # fmt: skip
-    try:
-        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
-    except (AttributeError, ValueError) as error:
-        name = type(fit.calibrator).__name__
-        raise UserError(f"the calibrator {name} can't be kept as a file: {first_line(error)}") from None
+    record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
     return record | {"sha256": store.digest(record)}
 
 
 def read_calibrator_record(path: Path) -> dict[str, Any]:
     """Return the contents of a file, which `calibrator_record` made. Raise UserError as `load_calibrator`."""
     where = relative_path(path)
-    record = parse_json(read_bytes(path, where), where)
+    record = parse_json(read_bytes(path), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
     return record
@@ -239,11 +223,8 @@ def load_calibrator(path: Path | str) -> Calibrator:
         If the file is missing or modified, or its method is not declared.
     """
     record = read_calibrator_record(Path(path))
-    try:
-        method = METHODS[check_choice("method", record["method"], METHODS)]
-        calibrator = method.inputs[record["input"]]()
-        for name, value in record["attributes"].items():
-            setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{relative_path(Path(path))} is not a calibrator as 09 writes it: {error!r}") from None
+    method = METHODS[check_choice("method", record["method"], METHODS)]
+    calibrator = method.inputs[record["input"]]()
+    for name, value in record["attributes"].items():
+        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
     return calibrator

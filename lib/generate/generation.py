@@ -92,9 +92,8 @@ def choose_engine(
     if engine == "transformers":
         return TransformersEngine(lm, settings.max_batch_tokens)
     path, facts = draw_with_vllm(lm, build_requests(lm, dataset, examples, settings), scratch)
-    drawn = FileEngine(
-        replace(lm, spec=lm.spec.model_copy(update={"responses": relative_path(path)})), dataset, examples
-    )
+    spec = lm.spec.model_copy(update={"responses": relative_path(path)})
+    drawn = FileEngine(replace(lm, spec=spec), dataset, examples)
     drawn.facts |= facts
     return drawn
 

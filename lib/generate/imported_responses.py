@@ -52,10 +52,8 @@ class ImportedResponses:
             others = nearest(first := next(iter(asked)), [name for name in given if not given[name].empty])
             raise UserError(f"{where} has no response to {count} of {count} questions, the first '{first}'; {others}")
         if silent := [] if spec.at_hand else [one.example_id for one in there if not one.pieces]:
-            of = f"{len(silent)} of {count} responses, the first to '{silent[0]}', have no `logprobs`"
-            raise UserError(
-                f"{where}: {of}, and the model's file names no `source` that could say them: leave them out"
-            )
+            of = f"{where}: {len(silent)} of {count} responses, the first to '{silent[0]}', have no `logprobs`"
+            raise UserError(f"{of}, and the model's file names no `source` that could say them: leave them out")
         closed = any(one.thought for one in there)
         if spec.thinking and not closed and any(one.text and one.finish_reason == "stop" for one in there):
             remedy = "remove `thinking: true` from the model's file, or log the thinking, too"

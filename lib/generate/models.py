@@ -15,16 +15,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from lib.generate.checkpoints import (
-    find_source,
-    load_network,
-    loading_errors,
-    local_folder,
-    outline_network,
-    read_config,
-    read_end_tokens,
-    read_tokenizer,
-)
+from lib.generate import checkpoints
+from lib.generate.checkpoints import load_network, loading_errors, local_folder
 from lib.generate.float32_logits import give_float32_logits
 from lib.parameter_schemas import SMALL, Model
 from lib.paths import UserError, public_path
@@ -76,21 +68,20 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
             seen = f"this job holds a GPU, but PyTorch {torch.__version__} sees none"
             raise UserError(f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it")
-        source = find_source(spec)
-        config, tokenizer = read_config(source, **named), read_tokenizer(source, **named)
-        outline = outline_network(config)
+        source = checkpoints.find_source(spec)
+        config, tokenizer = checkpoints.read_config(source, **named), checkpoints.read_tokenizer(source, **named)
+        outline = checkpoints.outline_network(config)
         dtype, on_gpu = loading_dtype(spec, outline), runs_on_gpu(outline)
         if is_small(outline):
             torch.set_num_threads(1)
-        options = {"config": config, "dtype": dtype}
-        if spec.attention != "auto":
-            options["attn_implementation"] = spec.attention
-        if on_gpu:  # without a copy in the host's memory
-            options["device_map"] = "auto" if spec.gpus == "all" else "cuda"
+        attention = None if spec.attention == "auto" else spec.attention
+        # onto GPUs without a copy in the host's memory
+        place = ("auto" if spec.gpus == "all" else "cuda") if on_gpu else None
+        options = {"config": config, "dtype": dtype, "attn_implementation": attention, "device_map": place}
         model = load_network(source, **named, **options).eval()
         if not on_gpu and dtype == torch.float32:
             multiply_with_onednn(model)
-        eos, _ = read_end_tokens(model, tokenizer, local_folder(spec))
+        eos, _ = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
     facts = describe_model(model, tokenizer, spec, dtype)
     if on_gpu:
         # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step

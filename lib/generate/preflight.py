@@ -10,14 +10,14 @@ with few layers and random weights, on the processor.
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, logging
 
-from lib.generate import generation, models, p_true, seeded_dropout
+from lib.generate import checkpoints, generation, models, p_true, seeded_dropout
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
 from lib.params import Model
@@ -26,6 +26,7 @@ from lib.tasks import answers, prompts
 from lib.tasks.datasets import Example
 
 Line = tuple[str, str]  # ok, note or wrong; the result
+Values = Mapping[str, Any]  # parameters of a run
 QUESTION_TOKENS = 60  # how much longer a question is than the example of prompts.py
 LARGEST = {  # sizes of the network that is tried, by their names in configurations
     **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_dim"), 64),
@@ -58,106 +59,106 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
         The files can't be read, or do not match each other.
     """
     logging.set_verbosity_error()
-    with models.loading_errors():
-        config, tokenizer = models.read_config(folder, **named), models.read_tokenizer(folder, **named)
-        network = models.load_network(folder, device_map="meta") if whole else models.outline_network(config)
-        ends, own = models.read_end_tokens(network, tokenizer, Path(folder))
+    with checkpoints.loading_errors():
+        config, tokenizer = checkpoints.read_config(folder, **named), checkpoints.read_tokenizer(folder, **named)
+        network = checkpoints.load_network(folder, device_map="meta") if whole else checkpoints.outline_network(config)
+        ends, own = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
     return LanguageModel(name, spec, network, tokenizer, ends, own.to_diff_dict())
 
 
-@dataclass(frozen=True)
-class Preflight:
-    """What a run needs from a model: the profile's values, and the questions of each available dataset."""
+def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> Iterator[Line]:
+    """Yield a line for each check of what the notebooks need.
 
-    lm: LanguageModel
-    values: Mapping[str, Any]
-    questions: Mapping[str, Sequence[str]]
+    Raise UserError if an error rules out further checks.
 
-    def check(self) -> Iterator[Line]:
-        """Yield a line for each check of what the notebooks need. Raise UserError if an error rules out further
-        checks."""
-        yield from self.check_prompt()
-        yield from self.check_context()
-        yield from self.check_kind()
+    Parameters
+    ----------
+    values : the parameters of the run
+    questions : those of each available dataset
+    """
+    yield from check_prompt(lm, values)
+    yield from check_context(lm, values, questions)
+    yield from check_kind(lm)
 
-    def render_prompt(self, question: str = prompts.EXAMPLE) -> str:
-        """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that can render it."""
-        if not self.lm.tokenizer.chat_template:
-            raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
-        try:
-            return generation.solving_prompt(self.lm, question, self.values["demonstration"])
-        except Exception as error:  # templates raise many types
-            hint = "; if it knows no system role, write `system_prompt: false`" if self.lm.spec.system_prompt else ""
-            raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
 
-    def count_tokens(self, question: str) -> int:
-        return len(models.encode(self.lm, self.render_prompt(question)))
+def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXAMPLE) -> str:
+    """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that can render it."""
+    if not lm.tokenizer.chat_template:
+        raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
+    try:
+        return generation.solving_prompt(lm, question, values["demonstration"])
+    except Exception as error:  # templates raise many types
+        hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
+        raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
 
-    def estimate_prompt(self) -> int:
-        """Return the usual length of a prompt in tokens, for datasets that are not available."""
-        return self.count_tokens(prompts.EXAMPLE) + QUESTION_TOKENS
 
-    def check_prompt(self) -> Iterator[Line]:
-        """Check that the template writes what it is given and nothing that changes, in tokens of the network; and that
-        the options of P(True) are tokens that can be compared."""
-        lm, text = self.lm, self.render_prompt()
-        ids = models.encode(lm, text)
-        begins = "one beginning-of-sequence token" if ids[:1] == [lm.tokenizer.bos_token_id] else "none of its own"
-        yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
-        if "strftime_now" in str(lm.tokenizer.chat_template) and not lm.spec.date_string:
-            yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
-        if not (prompts.EXAMPLE in text and prompts.INSTRUCTION.strip() in text):
-            yield "wrong", "its chat template does not write question and instruction as they are given"
-        if lm.spec.system_prompt and prompts.SYSTEM not in text:
-            yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
-        if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
-            yield "wrong", "its template opens a thinking block: write `thinking: true`"
-        if (last := max(ids, default=0)) >= lm.vocab_size:
-            yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
-        counted = prompts.describe_spellings(p_true.option_tokens(lm), self.values["options"])
-        yield "ok", f"P(True) counts {counted}"
+def estimate_prompt(lm: LanguageModel, values: Values) -> int:
+    """Return the usual length of a prompt in tokens, for datasets that are not available."""
+    return len(models.encode(lm, render_prompt(lm, values))) + QUESTION_TOKENS
 
-    def check_context(self) -> Iterator[Line]:
-        """Check that the longest prompt, the longest response and the in-situ query fit in the model's context."""
-        lm = self.lm
-        if lm.context is None:
-            yield "note", "its configuration names no context length: whether prompt and response fit is not known"
-            return
-        prompt, where = self.find_longest_prompt()
-        new, query = lm.spec.max_new_tokens or self.values["max_new_tokens"], len(p_true.query_ids(lm))
-        left = lm.context - prompt - query
-        text = f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
-        if new <= left:
-            yield "ok", f"{text} fit its context of {lm.context}"
-        else:
-            remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
-            yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
 
-    def find_longest_prompt(self) -> tuple[int, str]:
-        """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
-        found = []
-        for dataset, questions in self.questions.items():
-            lengths = [len(ids) for ids in self.lm.tokenizer(list(questions), add_special_tokens=False).input_ids]
-            found.append((self.count_tokens(questions[lengths.index(max(lengths))]), f"of {dataset}"))
-        return max(found, default=(self.estimate_prompt(), "estimated"))
+def find_longest_prompt(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> tuple[int, str]:
+    """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
+    found = []
+    for dataset, texts in questions.items():
+        lengths = [len(ids) for ids in lm.tokenizer(list(texts), add_special_tokens=False).input_ids]
+        prompt = render_prompt(lm, values, texts[lengths.index(max(lengths))])
+        found.append((len(models.encode(lm, prompt)), f"of {dataset}"))
+    return max(found, default=(estimate_prompt(lm, values), "estimated"))
 
-    def check_kind(self) -> Iterator[Line]:
-        """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""
-        kind = type(self.lm.model).__name__
-        try:
-            twin = random_twin(self.lm)
-        except Exception as error:  # of the network's own code
-            yield "note", f"a small {kind} can't be tried: {first_line(error)}"
-            return
-        if why := why_no_cache(twin):
-            yield "wrong", f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}"
-        try:
-            seeded_dropout.assert_dropout_active(twin)
-        except MissingSignal as reason:
-            yield "note", f"{reason}: c_BALD stays empty"
-        else:
-            sites = seeded_dropout.count_dropout_modules(self.lm.model)
-            yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+
+def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
+    """Check that the template writes what it is given and nothing that changes, in tokens of the network; and that the
+    options of P(True) are tokens that can be compared."""
+    text = render_prompt(lm, values)
+    ids = models.encode(lm, text)
+    begins = "one beginning-of-sequence token" if ids[:1] == [lm.tokenizer.bos_token_id] else "none of its own"
+    yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
+    if "strftime_now" in str(lm.tokenizer.chat_template) and not lm.spec.date_string:
+        yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
+    if not (prompts.EXAMPLE in text and prompts.INSTRUCTION.strip() in text):
+        yield "wrong", "its chat template does not write question and instruction as they are given"
+    if lm.spec.system_prompt and prompts.SYSTEM not in text:
+        yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
+    if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
+        yield "wrong", "its template opens a thinking block: write `thinking: true`"
+    if (last := max(ids, default=0)) >= lm.vocab_size:
+        yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
+    yield "ok", f"P(True) counts {prompts.describe_spellings(p_true.option_tokens(lm), values['options'])}"
+
+
+def check_context(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> Iterator[Line]:
+    """Check that the longest prompt, the longest response and the in-situ query fit in the model's context."""
+    if lm.context is None:
+        yield "note", "its configuration names no context length: whether prompt and response fit is not known"
+        return
+    prompt, where = find_longest_prompt(lm, values, questions)
+    new, query = lm.spec.max_new_tokens or values["max_new_tokens"], len(p_true.query_ids(lm))
+    left = lm.context - prompt - query
+    text = f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
+    if new <= left:
+        yield "ok", f"{text} fit its context of {lm.context}"
+    else:
+        remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
+        yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
+
+
+def check_kind(lm: LanguageModel) -> Iterator[Line]:
+    """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""
+    kind = type(lm.model).__name__
+    try:
+        twin = random_twin(lm)
+    except Exception as error:  # of the network's own code
+        yield "note", f"a small {kind} can't be tried: {first_line(error)}"
+        return
+    if why := why_no_cache(twin):
+        yield "wrong", f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}"
+    try:
+        seeded_dropout.assert_dropout_active(twin)
+        sites = seeded_dropout.count_dropout_modules(lm.model)
+        yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+    except MissingSignal as reason:
+        yield "note", f"{reason}: c_BALD stays empty"
 
 
 # ---- networks of the same kind

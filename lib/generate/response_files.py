@@ -73,7 +73,7 @@ def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     """
     found: dict[str, Response] = {}
     name = relative_path(path)
-    for number, data in enumerate(read_bytes(path, name).split(b"\n"), 1):
+    for number, data in enumerate(read_bytes(path).split(b"\n"), 1):
         line = parse_line(data, name, number) if data.strip() else None
         if line and line.dataset in (None, dataset):
             response = build_response(line, where := f"{name}, line {number}")
@@ -173,8 +173,8 @@ def unwrap_batch(raw: dict[str, Any], where: str) -> dict[str, Any]:
             return line | {"finish_reason": "failed"}
         (choice,) = [body["choices"]] if isinstance(body["choices"], dict) else body["choices"]  # SGLang writes one
         usage, logprobs = body.get("usage") or {}, choice.get("logprobs") or {}
-        line |= {"finish_reason": choice.get("finish_reason"), "prompt_size": usage.get("prompt_tokens", 0)}
-        if line["example_id"].endswith(VERDICTS):
+        line |= {"finish_reason": choice.get("finish_reason"), "prompt_size": usage.get("prompt_tokens") or 0}
+        if str(line["example_id"]).endswith(VERDICTS):
             (token,) = logprobs.get("content") or wrap_arrays(**logprobs)
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
             return line | {"logprobs": [token], "listed": token["top_logprobs"], "cached_size": cached}

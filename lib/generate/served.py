@@ -118,7 +118,7 @@ def one_token(custom_id: str, first: BatchRequest, **asked: Any) -> BatchRequest
 
 def read_requests(path: Path) -> dict[str, BatchRequest]:
     """Return the requests of a file by custom_id. Raise UserError for a line that is none."""
-    lines = enumerate(read_bytes(path, where := relative_path(path)).splitlines(), 1)
+    where, lines = relative_path(path), enumerate(read_bytes(path).splitlines(), 1)
     requests = [parse_json(line, where, number) for number, line in lines]
     try:
         return {str(request["custom_id"]): request | {"body": dict(request["body"])} for request in requests}
@@ -227,7 +227,7 @@ def verification_frame(
     for column, form in zip(("standard", "in_situ"), VERIFICATIONS, strict=True):
         verdicts = [kept[form].get(name) for name in frame.example_id]
         tokens = [one and (query if form == "in_situ" else one.prompt_tokens) for one in verdicts]
-        frame[f"{column}_tokens"] = pd.array(tokens, "Int64")
+        frame[f"{column}_tokens"] = pd.array([count or None for count in tokens], "Int64")
         frame[f"{column}_logits"] = [sum((option_logprobs(one, side) for side in SIDES), []) for one in verdicts]
         frame[f"{column}_logz"] = 0.0
     return frame if len(frame) else stored_columns.empty_frame("verification")

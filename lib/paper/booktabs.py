@@ -20,27 +20,17 @@ from latex2mathml.converter import convert
 
 from lib.paths import show_hidden
 
-OF_PAPER, BEYOND = yaml.safe_load(Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")).values()
+OF_PAPER, BEYOND, CHOICES = yaml.safe_load(
+    Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")
+).values()
 CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
 
 # ---- LaTeX
 
-# The paper's macros in labels and definitions; a document's own definitions take precedence.
-MACROS = {
-    r"\ptrue": r"p(\mathrm{True})",
-    r"\yans": r"\bm{y}^{\text{ans}}",
-    r"\yreason": r"\bm{y}^{\text{reason}}",
-}
-# The paper's commands for scores with intervals: number of arguments, and definition.
-_SCORE, _BEST = r"\ensuremath{#1_{\scriptscriptstyle[#2,#3]}}", r"\ensuremath{\mathbf{#1}_{\scriptscriptstyle[#2,#3]}}"
-COMMANDS = {
-    r"\scoreci": (3, _SCORE),
-    r"\bestscoreci": (3, _BEST),
-    r"\calci": (4, _SCORE[:-1] + r"\,(#4)}"),
-    r"\bestcalci": (4, _BEST[:-1] + r"\,\mathbf{(#4)}}"),
-    r"\isoCI": (4, _SCORE + r"\hspace{0.15em}\ensuremath{(#4)}"),
-    r"\isoBestCI": (4, _BEST + r"\hspace{0.15em}\textbf{\ensuremath{(#4)}}"),
-}
+# Name, number of arguments and meaning of the paper's macros, and of its commands for scores with intervals
+DEFINITION = re.compile(r"\\providecommand{(\\\w+)}(?:\[(\d)\])?{(.*)}%")
+DEFINITIONS = [*DEFINITION.finditer(Path(__file__).with_name("commands.tex").read_text(encoding="utf-8"))]
+MACROS = {name: meaning for name, count, meaning in (one.groups() for one in DEFINITIONS) if count is None}
 BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -63,9 +53,7 @@ def embolden(latex: str) -> str:
 
 def preamble(body: str) -> str:
     """Return the packages as a comment, and the macros and commands that the body uses."""
-    meanings = {name: f"{{{meaning}}}" for name, meaning in MACROS.items()}
-    meanings |= {name: f"[{count}]{{{meaning}}}" for name, (count, meaning) in COMMANDS.items()}
-    used = [rf"\providecommand{{{name}}}{meaning}%" for name, meaning in meanings.items() if name in body]
+    used = [one[0] for one in DEFINITIONS if one[1] in body]
     return "\n".join([r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}", *used, ""])
 
 
@@ -124,9 +112,8 @@ class Table:
     numbers: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["row", "column", "key"]), repr=False)
     title: str = ""
 
-    @property
-    def latex(self) -> str:
-        """The tabular, below the packages, macros and commands that it needs."""
+    def _repr_latex_(self) -> str:
+        """Return the tabular, below the packages, macros and commands that it needs."""
         *_, last = self.specs
         tabulars = {
             caption: tabular(cells, self.specs[caption], self.title * (caption == last))
@@ -138,15 +125,14 @@ class Table:
             text = "\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"
         return preamble(text) + text
 
+    latex = property(_repr_latex_)
+
     def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield the caption and the columns of each part."""
         end = 0
         for caption, spec in self.specs.items():
             start, end = end, end + len(re.findall("[lcr]", spec)) - len(_shown_levels(cells))
             yield caption, cells.iloc[:, start:end]
-
-    def _repr_latex_(self) -> str:
-        return self.latex
 
     def _repr_html_(self) -> str:
         page = self.cells.map(as_html)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
-from lib.paper.booktabs import COMMANDS, Table, embolden, escape
+from lib.paper.booktabs import Table, embolden, escape
 from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
 from lib.score.evaluation import BASE
 
@@ -158,9 +158,10 @@ def format_gains(numbers: pd.DataFrame) -> pd.Series:
 
 
 def format_intervals(numbers: pd.DataFrame, command: str, form: Callable[[float], str] = "{:.3f}".format) -> pd.Series:
-    """Return values with their intervals by one of the paper's commands, and relative improvements if it takes them."""
+    """Return values with their intervals by one of the paper's commands, and relative improvements unless it is
+    \\scoreci."""
     parts = [format_values(numbers[name], form) for name in ("value", "low", "high")]
-    parts += [format_gains(numbers)] * (COMMANDS[command][0] == 4)
+    parts += [format_gains(numbers)] * (command != r"\scoreci")
     texts = command + sum(("{" + part + "}" for part in parts[1:]), "{" + parts[0] + "}")
     return texts.where(numbers.low.notna() & numbers.high.notna(), parts[0])
 

@@ -128,13 +128,8 @@ def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["low", "high"], index=bins.index)
 
 
-def ece_of_bins(bins: pd.DataFrame) -> float:
-    """Return the ECE of these bins."""
-    return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
-
-
 def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], look: Look) -> None:
-    """Draw a diagram per panel {title: bins}, and below it the number of rows in each bin.
+    """Draw a diagram per panel {title: bins of `reliability_diagram`}, and below it the number of rows in each bin.
 
     Without panels, empty axes have a note.
     """
@@ -150,7 +145,7 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], look:
         area, label = 8 + 50 * drawn["count"] / bins["count"].sum(), f"bin of {MIN_BIN_COUNT} rows or more"
         ax.scatter(x, y, area, color=look.color, marker=look.marker, zorder=3, label=label)
         ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-        ax.set_title(f"{title}\nECE {format_3dp(ece_of_bins(bins))}")
+        ax.set_title(f"{title}\nECE {format_3dp(bins['product'].sum())}")
         middle, width = (bins["lower"] + bins["upper"]) / 2, 0.84 * (bins["upper"] - bins["lower"])
         below.bar(middle, bins["count"], width, color=look.color)
         below.set(xlabel="confidence")

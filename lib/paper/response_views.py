@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from lib import params, store
 from lib.analysis.run_results import Signals
-from lib.analysis.running_example import rows_of_example
+from lib.analysis.token_statistics import rows_of_example
 from lib.paper.booktabs import escape
 from lib.paths import show_hidden
 from lib.store import PAIR
@@ -28,13 +28,7 @@ from lib.tasks.prompts import QUERY
 
 NOT_KEPT = "(not kept)"
 NOT_ASKED = "(not known: the model is not at hand)"
-LISTING = r"""\begin{minipage}[t]{%.2f\linewidth}
-\textbf{%s}
-\begin{lstlisting}[basicstyle=\ttfamily\scriptsize,breaklines=true,columns=fullflexible,keepspaces=true,frame=single,
-xleftmargin=4pt,xrightmargin=4pt]
-%s
-\end{lstlisting}
-\end{minipage}"""
+LISTING = Path(__file__).with_name("listing.tex").read_text(encoding="utf-8").strip()
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
 BOX = """<div style="flex: 1 1 20em; min-width: 0"><b>%s</b>
 <pre style="white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .5em">%s</pre></div>"""
@@ -75,10 +69,9 @@ def as_ascii(text: str) -> str:
 
     Listings read no letters beyond ASCII: these become their plain form (a bar for a full-width one), else their code.
     """
-    plain = (
-        unicodedata.normalize("NFKC", show_hidden(text).translate(QUOTES)).encode("ascii", "backslashreplace").decode()
-    )
-    return plain.replace(r"\end{lstlisting}", r"\end {lstlisting}").strip("\n")
+    plain = unicodedata.normalize("NFKC", show_hidden(text).translate(QUOTES))
+    letters = plain.encode("ascii", "backslashreplace").decode()
+    return letters.replace(r"\end{lstlisting}", r"\end {lstlisting}").strip("\n")
 
 
 def prompt_example(prompt: str, response: str) -> Listings:

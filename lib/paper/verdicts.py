@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.results import MissingFrame, Results
-from lib.analysis.run_results import Signals, calibration_frames, interpret_signals, raw_frames, score_signals
+from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.paper import findings_1_2, findings_3_4
-from lib.paper.booktabs import ReportRecords
+from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claims import QUANTIFIERS, Claim
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
@@ -104,22 +104,12 @@ def show_claims(
 
 # ---- other choices, one at a time, without a model
 
-CHOICES = {  # that move results and need no model, and what each decides
-    "missing": "a response without an answer",
-    "logprobs_from": "whose probabilities are read",
-    "include_thinking": "the thinking block is part of the response",
-    "options": "the words whose mass P(True) compares",
-    "phi": "from BALD to confidence",
-    "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
-    "grader": "what counts as right",
-    "bins": "the bins of ECE and MCE",
-}
 OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
 
 
 def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
-    """Yield each of CHOICES with every value except the current one (`now`)."""
+    """Yield each of CHOICES (in captions.yaml) with every value except the current one (`now`)."""
     for name in CHOICES:
         kind = EvaluationChoices.model_fields[name].annotation
         values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
@@ -127,11 +117,11 @@ def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
 
 
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
-    """Return the signals under another choice. Raise UserError if no response is left."""
-    choices = signals.choices.model_copy(update={name: value})
+    """Return the signals under another choice."""
+    changed = replace(signals, choices=signals.choices.model_copy(update={name: value}))
     if name in OF_SCORES:
-        return score_signals(replace(signals, choices=choices))
-    return interpret_signals(signals.generations, signals.verification, signals.dropout, choices)
+        changed.responses, changed.sets = signals.responses, signals.sets
+    return changed
 
 
 def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:

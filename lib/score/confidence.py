@@ -4,7 +4,7 @@ None of this needs the model. `params.EvaluationChoices` sets which options P(Tr
 BALD into confidence.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pandas as pd
 from lib import stored_columns
 from lib.params import EvaluationChoices
 from lib.score.estimators import ESTIMATORS, in_declared_order
-from lib.score.evaluation import RESULT_METRICS, evaluate
+from lib.score.evaluation import evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
@@ -53,13 +53,13 @@ def confidence_frame(
     """
     of_paper = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
     wanted = in_declared_order(ESTIMATORS[name] for name in (of_paper if names is None else names))
-    signals = [] if verification is None else [option_log_odds(verification, choices.options)]
+    signals = [further] if further is not None else []
     if dropout is not None and len(dropout):
-        signals.append(bald_signal(dropout, responses, choices.phi))
-    signals += [] if further is None else [further]
+        signals.insert(0, bald_signal(dropout, responses, choices.phi))
+    if verification is not None and len(verification):
+        signals.insert(0, option_log_odds(verification, choices.options))
     known, parts = responses[[*KEYS, "correct"]], []
-    merged = (known.merge(found, on=KEYS, validate="one_to_one") for found in signals if len(found))
-    for source in (responses, *merged):
+    for source in (responses, *(known.merge(signal, on=KEYS, validate="one_to_one") for signal in signals)):
         for estimator in wanted:
             if estimator.needs in source:
                 is_margin = estimator.needs in MARGINS.values()
@@ -96,9 +96,6 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     UserError
         No single token spells one of the options.
     """
-    if verification.empty:
-        columns = [f"{variant}_{what}" for variant in MARGINS for what in ("margin", "mass")]
-        return verification[KEYS].assign(**dict.fromkeys(columns, pd.Series(dtype=float)))
     verification, parts = verification.reset_index(drop=True), []
     for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
         part, sides = rows[KEYS].copy(), balance_spellings(spellings, options)
@@ -144,13 +141,8 @@ def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.
     return found[KEYS].assign(bald=pd.Series(bald, dtype=object))
 
 
-def evaluate_rate_grid(
-    responses: pd.DataFrame,
-    dropout: pd.DataFrame,
-    choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
-    names: Collection[str] = RESULT_METRICS,
-) -> pd.DataFrame:
-    """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
+def evaluate_rate_grid(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
+    """Evaluate c_BALD at every dropout rate, on the tuning rows.
 
     Parameters
     ----------
@@ -158,20 +150,17 @@ def evaluate_rate_grid(
         From `interpret_responses`.
     dropout : DataFrame
         Passes at several rates; only rows marked `tuning` count.
-    names : collection of str
-        Metrics.
+    choices : EvaluationChoices
 
     Returns
     -------
     DataFrame
         The columns of `evaluate`, and the `rate`.
     """
-    tuning = dropout[dropout.tuning]
     parts = [evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)]  # the columns, without rows
-    for rate, part in tuning.groupby("rate"):
+    for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
-        results = evaluate(scores, choices.bins, split="calibration", names=names)
-        parts.append(results.assign(rate=float(rate)))
+        parts.append(evaluate(scores, choices.bins, split="calibration").assign(rate=rate))
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 

@@ -145,16 +145,11 @@ def percentile_interval(drawn: np.ndarray) -> np.ndarray:
 
 
 def paired_differences(
-    frame: pd.DataFrame,
-    contrasts: Iterable[tuple[Key, Key]],
-    n_bins: int = 10,
-    resamples: int = 5000,
-    seed: int = 0,
+    frame: pd.DataFrame, contrasts: Iterable[tuple[Key, Key]], n_bins: int = 10, resamples: int = 5000, seed: int = 0
 ) -> pd.DataFrame:
     """Return the differences of ECE between pairs of (estimator, method): first minus second, with a 95% interval.
 
-    `lower` is the share of resamples in which the first is lower (ties count half). Scores of different rows are not
-    compared.
+    Scores of different rows are not compared.
     """
     rows: list[tuple] = []
     pairs = frame[frame.split == "evaluation"].groupby(PAIR, sort=False)
@@ -164,9 +159,8 @@ def paired_differences(
             one, other = map(columns_in_order, scores)
             difference = ece(*one, n_bins) - ece(*other, n_bins)
             first, second = (resample_metric("ece", *each, n_bins, resamples, seed) for each in (one, other))
-            lower = np.mean(first < second) + np.mean(first == second) / 2
-            rows.append((*pair, *contrast[0], *contrast[1], difference, *percentile_interval(first - second), lower))
-    return pd.DataFrame(rows, columns=[*SCORE, "than", "than_method", "difference", "low", "high", "lower"])
+            rows.append((*pair, *contrast[0], *contrast[1], difference, *percentile_interval(first - second)))
+    return pd.DataFrame(rows, columns=[*SCORE, "than", "than_method", "difference", "low", "high"])
 
 
 # ---- what chance alone gives

@@ -165,36 +165,30 @@ def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
 # ---- ranking
 
 
-def rank_pairs(confidence: Any, correct: Any, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-    """Return the weight of pairs whose right answer scores above the wrong one (ties count half), and the weights of
-    right and of wrong answers."""
+def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
+    """Return the probability that a right answer scores above a wrong one; ties count half.
+
+    NaN if only right or only wrong answers have weight. Parameters as for `ece`.
+    """
     c, y = validate_scores(confidence, correct)
     w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     right, wrong, order = w[..., y > 0], w[..., y == 0], np.argsort(c[y == 0])
     lowest = np.insert(np.cumsum(wrong[..., order], axis=-1), 0, 0, axis=-1)  # weight of the k lowest wrong answers
     places = (np.searchsorted(c[y == 0][order], c[y > 0], side) for side in ("left", "right"))
     below, not_above = (lowest[..., k] for k in places)
-    return (right * (below + not_above) / 2).sum(axis=-1), right.sum(axis=-1), wrong.sum(axis=-1)
-
-
-def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Return the probability that a right answer scores above a wrong one; ties count half.
-
-    NaN if only right or only wrong answers have weight. Parameters as for `ece`.
-    """
-    above, right, wrong = rank_pairs(confidence, correct, sample_weight)
     with np.errstate(invalid="ignore"):
-        return above / (right * wrong)
+        return (right * (below + not_above) / 2).sum(axis=-1) / (right.sum(axis=-1) * wrong.sum(axis=-1))
 
 
 def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the area under the generalized risk-coverage curve (arXiv 2407.01032).
 
     It is the share of all rows that are answered and wrong, averaged over coverage:
-    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2. Equal scores may be answered in any order.
+    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2.
+    Equal scores may be answered in any order. If all rows are right, or all wrong, the first term is 0.
     """
-    above, right, wrong = rank_pairs(confidence, correct, sample_weight)
-    return (right * wrong - above + wrong**2 / 2) / (right + wrong) ** 2
+    ranks, a = np.nan_to_num(auroc(confidence, correct, sample_weight)), accuracy(confidence, correct, sample_weight)
+    return (1 - ranks) * a * (1 - a) + (1 - a) ** 2 / 2
 
 
 # ---- by name

@@ -30,7 +30,8 @@ from lib.tasks import numbers
 from lib.tasks.numbers import BOXED, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
 
 MARK, CLOSING_TAG = "####", "</think>"
-_LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
+_LINE = re.compile("[^\n]+")
+_REST = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
 _HEADING = re.compile(
     r"[\s*_#>(]*(?:(?:step|part|section|question|problem|example|case|stage|phase|method|option|approach|scenario|solution"
     r"|note|task|exercise)\s*[#(]?\s*[0-9]|[0-9][.)]\s+[*_]*[^\W\d_])|[^\d\n]*[0-9]+\s*:\s*[^\s\d]|.*:[\s*_]*$",
@@ -90,18 +91,8 @@ def token_span(spans: Sequence[Span], span: Span | None) -> Span:
 
 def answer_start_char(text: str, thinking: bool) -> int:
     """Return the start of the text after the thinking: 0 without thinking, the text's end if never closed."""
-    if not thinking:
-        return 0
-    tag = text.find(CLOSING_TAG)
-    return len(text) if tag < 0 else tag + len(CLOSING_TAG)
-
-
-def _lines(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """Yield the place and the text of each line of text[start:], the last one first."""
-    end = len(text)
-    for line in reversed(text[start:].split("\n")):
-        yield end - len(line), line
-        end -= len(line) + 1
+    before, tag, _ = text.partition(CLOSING_TAG)
+    return len(before + tag) if thinking else 0
 
 
 def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
@@ -138,10 +129,10 @@ def _read_line(line: str) -> Token | None:
 
 def _find_answers(text: str, start: int) -> Iterator[Token]:
     """Yield the numbers after `####`, the last one first."""
-    for place, line in _lines(text, start):
-        if MARK in line:
-            opening = line.rstrip("# \t\r").rfind(MARK)  # a second mark closes
-            rest = _LINE.match(text, place + (opening + len(MARK) if opening >= 0 else len(line)))
+    for line in reversed([*_LINE.finditer(text, start)]):
+        if MARK in line[0]:
+            opening = line[0].rstrip("# \t\r").rfind(MARK)  # a second mark closes
+            rest = _REST.match(text, line.start() + opening + len(MARK) if opening >= 0 else line.end())
             if rest and (number := _read_line(rest[1])):
                 yield number._replace(start=rest.start(1) + number.start, end=rest.start(1) + number.end)
 
@@ -161,11 +152,11 @@ def runs_on(text: str, thinking: bool = False) -> bool:
 
 def last_number(text: str, start: int = 0) -> Span | None:
     """Return the character span of the last number in text[start:], the fallback without an answer."""
-    for place, line in _lines(text, start):
-        tokens = read_tokens(simplify(line))
+    for line in reversed([*_LINE.finditer(text, start)]):
+        tokens = read_tokens(simplify(line[0]))
         if readable := [at for at, token in enumerate(tokens) if token.value is not None]:
             number = number_at(tokens, readable[-1])
-            return place + number.start, place + number.end
+            return line.start() + number.start, line.start() + number.end
     return None
 
 

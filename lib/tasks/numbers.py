@@ -2,7 +2,7 @@ r"""Numbers in a text: how models and datasets write them, and what ends one.
 
 A number is read whole or not at all: a prefix of a longer number is never a number.
 
-How a number is written (`_NUMBER`):
+How a number is written (`n` of the kinds in numbers.yaml):
 
 - Digits of any script, also in groups: `1,000`, `1{,}000`, `1\,000`, `1 000`, `1'000`, `1_000`. All groups have three
   digits and the same separator, or are the Indian `1,00,000`.
@@ -12,7 +12,7 @@ How a number is written (`_NUMBER`):
 - A sign, also apart, as a word or before parentheses: `- 3`, `-$3`, `-(3)`, `minus 3`, `negative 3`. After a word only
   `-3` has a sign: `x - 3` is an expression. `%` and currencies do not change the value, as in the references.
 
-What ends a number (`number_at`) is seen in the kinds of a line's tokens, a character each (`_KINDS`). Those of
+What ends a number (`number_at`) is seen in the kinds of a line's tokens, a character each. Those of
 `#### x = 18 km/h, not 20` are `y = n w/l, z n`.
 
 - A unit, other words and symbols: `18km`, `18 km/h`, `**18** apples`. Digits inside a word (`x1`) are not a number.
@@ -28,7 +28,10 @@ import unicodedata
 from collections.abc import Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple
+
+import yaml
 
 # 60 digits represent every reference exactly; no response overflows or traps
 CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -43,22 +46,29 @@ class Token(NamedTuple):
     value: Decimal | None
 
 
+# ---- the grammar
+
+_GRAMMAR = yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text(encoding="utf-8"))
+_SCALES = _GRAMMAR["scales"]
+
+
+def _complete(pattern: str) -> str:
+    """Return a pattern of the grammar with the parts that it names."""
+    parts = _GRAMMAR["parts"] | {"scales": "|".join(_SCALES)}
+    return re.sub(r"(?<!P)<(\w+)>", lambda name: _complete(parts[name[1]]), pattern)
+
+
+def _compile(table: str) -> dict[str, re.Pattern[str]]:
+    return {name: re.compile(_complete(pattern), re.VERBOSE) for name, pattern in _GRAMMAR[table].items()}
+
+
 # ---- one spelling for many, of the same length
 
 THIN, MARKUP, BOXED = "\u2009", "\0", "\u25a1"  # a space within a number; marks without a meaning; `\boxed{`
 _OTHERS = "−➖·×∗∙⋅✕✖⁄∕≈≡´ʼ‘’―\u060c\u066c\u066b—"
 _SPELLINGS = dict(zip(_OTHERS, "--*******//==''''—,,.—", strict=True))
 _CATEGORIES = {"Sc": MARKUP, "Cf": MARKUP, "Zs": THIN, "Pd": "-"}  # currencies, of no width; spaces, dashes
-_LATEX = {
-    "*": r"\\(?:times|cdot|ast)(?![A-Za-z])",
-    "=": r"\\(?:approx|equiv)(?![A-Za-z])",
-    "|": r"\\q?quad",
-    ",": r"\{,\}",
-    BOXED: r"\\f?boxed\s*\{",
-    THIN: r"\\[,!:;\ _]|\{\\[,!]\}",
-    MARKUP: r"\\(?:text|math|bold|bm|bf|boxed|fbox|mbox|emph|underline|left|right|big|display)[A-Za-z]*\s*\{?"
-    r"|\^\{?\\circ\}?|\\degree|\\[]()[$%{}\\]|<<[^<>]*>>|[$%]",
-}
+_LATEX = _compile("latex")
 
 
 @cache
@@ -80,57 +90,14 @@ def simplify(text: str) -> str:
     if not text.isascii():
         text = "".join(char if char.isascii() else _plain(char) for char in text)
     for plain, pattern in _LATEX.items():
-        text = re.sub(pattern, partial(_pad, plain), text)
+        text = pattern.sub(partial(_pad, plain), text)
     return text
 
 
 # ---- the tokens of a line
 
-_LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u052f"  # of scripts that write words with spaces
-_VULGAR = "".join(map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x215F), 0x2189)))  # fractions in one character
-_RAISED = "\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b\u207f"  # superscripts
-_GAP = rf"[\s{MARKUP}]*"
-_GROUPED = [rf"[0-9]{{1,3}}(?:{mark}[0-9]{{3}})+(?![0-9])" for mark in ("[ ]", f",{THIN}*", f"{THIN}+", "'", "_")]
-_INDIAN = rf"[0-9]{{1,2}}(?:,{THIN}*[0-9]{{2}})+,{THIN}*[0-9]{{3}}(?![0-9])"
-_SOLID = f"(?:{'|'.join([*_GROUPED[1:], _INDIAN, '[0-9]+'])})"  # without blanks
-_DIGITS = f"(?:{_GROUPED[0]}|{_SOLID})"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|(?<![{_LETTER}.])\.[0-9]+)"
-_ARGUMENT = rf"\{{{_GAP}[-+]?{_DECIMAL}{_GAP}\}}|[0-9]"
-_SCALES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
-_NUMBER = rf"""
-    (?: (?:(?P<whole>(?>{_DIGITS}))(?:{_GAP}|\s+and\s+))?
-        (?: \\[a-z]*frac\s*(?P<over>{_ARGUMENT})\s*(?P<under>{_ARGUMENT})
-          | (?P<top>{_SOLID}(?:\.[0-9]+)?)\s*/\s*(?P<bottom>{_DIGITS}) | (?P<vulgar>[{_VULGAR}]))
-      | (?:(?P<factor>{_DECIMAL}){_GAP}[*xX]{_GAP})?
-        10\s*(?:\^|\*\*)\s*(?P<brace>[{{(]\s*)?(?P<power>[-+]?[0-9]{{1,3}}(?![0-9]))(?(brace)\s*[}})])
-      | (?P<decimal>{_DECIMAL})(?:[eE](?P<e>[-+]?[0-9]{{1,3}})(?!\w))?
-    ) (?P<scale>(?:(?:{_GAP}|-)(?i:{"|".join(_SCALES)})s?(?!\w))*)"""
-_INDEX = rf"(?:[_^]\{{?[-+]?[^\W_]*\}}?|[{_RAISED}])*"  # x_{1}, m^2
-_PARTS = "halves (?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth|millionth)s"
 
-
-def _word(words: str) -> str:
-    return rf"\\?(?i:{'|'.join(words.split())})(?![{_LETTER}0-9])"
-
-
-_KINDS = {  # how a token of each kind is written; a symbol is a kind of its own
-    "n": rf"{_NUMBER} | [{_RAISED}\u0304\u0305] | \\[a-z]*frac(?![A-Za-z])",
-    "v": rf"[√∛π±÷百千万萬亿億] | {_word('sqrt pi pm mp div half')}",
-    "x": rf"(?<=[0-9)}}{MARKUP}][ ])[xX](?=[0-9]) | [{_LETTER}]+[0-9{_VULGAR}][^\W_]*(?:[.,][0-9]+)*{_INDEX}",
-    "y": rf"[einxXyz](?![{_LETTER}]){_INDEX}",
-    "t": _word("log ln sin cos tan exp twice thrice double triple third quarter root square cube"),
-    "p": _word(f"{_PARTS} squared cubed factorial k (?-i:[KMB]) bn mn mln mil"),
-    "c": _word("one two three four five six seven eight nine ten"),
-    "o": _word("and or"),
-    "j": _word("to by plus times"),
-    "m": _word("minus negative"),
-    "g": _word("of"),
-    "z": _word("because since as not"),
-    "f": rf"\\[A-Za-z]+(?=\s*[{{[]) | [{_LETTER}][^\W_]*{_INDEX}(?=\()",  # a command or function with an argument
-    "l": rf"[{_LETTER}](?![{_LETTER}]){_INDEX}",
-    "w": rf"[{_LETTER}]+{_INDEX} | [^\W\d_]+",
-}
-_NAMED = "|".join(f"(?P<{kind}>{written})" for kind, written in _KINDS.items())
+_NAMED = "|".join(f"(?P<{kind}>{_complete(pattern)})" for kind, pattern in _GRAMMAR["kinds"].items())
 _TOKEN = re.compile(rf"{_NAMED} | \s+ | =+>? | [<>!]=+ | \.\.+ | \\[A-Za-z]+ | [^{MARKUP}_]", re.VERBOSE)
 
 
@@ -140,16 +107,12 @@ def _to_decimal(text: str) -> Decimal:
 
 def _value(number: re.Match[str]) -> Decimal | None:
     """Return the value of a number; None for a superscript, a division by zero, `1 3/2` or `\\frac{x}{2}`."""
-    exponent = number["power"] or number["e"]
-    parts = [part for part in number.group("over", "under", "top", "bottom") if part]
-    parts = parts or unicodedata.normalize("NFKC", number["vulgar"] or "").split("\u2044")
-    if number["decimal"] or exponent:
-        value = _to_decimal(number["decimal"] or number["factor"] or "1")
-        value = CONTEXT.scaleb(value, _to_decimal(exponent or "0"))
-    elif len(parts) == 2 and _to_decimal(parts[1]):
-        value = CONTEXT.divide(*map(_to_decimal, parts))
-    else:
+    above, _, below = unicodedata.normalize("NFKC", number["vulgar"] or "").partition("\u2044")
+    top = above or number["over"] or number["top"] or number["decimal"] or number["factor"] or (number["power"] and "1")
+    bottom = _to_decimal(below or number["under"] or number["bottom"] or "1")
+    if not top or not bottom:
         return None
+    value = CONTEXT.scaleb(CONTEXT.divide(_to_decimal(top), bottom), _to_decimal(number["power"] or number["e"] or "0"))
     if number["whole"] and not 0 <= value < 1:
         return None
     value = CONTEXT.add(value, _to_decimal(number["whole"] or "0"))
@@ -174,32 +137,14 @@ def kinds_of(tokens: Sequence[Token]) -> str:
 
 # ---- what stands around a number
 
-_MARKS = rf"{{}}*\[{BOXED}"
-_SIGN = re.compile(  # apart where no operand stands before it, as in `- 3`; else as in `is -3` or `is minus 3`
-    rf"""(?: (?<![\w)}}\]])(?<![\w)}}\]][ ])(?:[-+][ {_MARKS}]*|—[{_MARKS}]*)
-           | (?<=[ ])[-+][{_MARKS}]* | (?<![nvylx)}}\]][ ])m[ {_MARKS}]* ) (\([ ]?)?$""",
-    re.VERBOSE,
-)
-_BEFORE = re.compile(  # goes on with the number
-    rf"""(?: [vytflx](?:[ ]?g)? | n[ )}}\]]*[oj]? | [-+/^m][ *]*              # half of 18, 5 or \boxed{{8, --18
-           | [\w)}}\]]\*+[ ]? | [\w)}}\]][ ]\*+[ ] | (?<![\w)}}\]])-\W*[wl]\.?  # x*18, -USD 18
-         ) [ {{(\[{BOXED}]*$""",
-    re.VERBOSE,
-)
-_AFTER = re.compile(  # goes on with the number
-    r"""[)}\]]*[xy] | [ )}\]]*(?: \^ | [vp] | (?:[ ][+*][ ]|[+*])[\w(\\]                # 18x, 2^{10}, 18k, 18 + apples
-                         | [ ]?-[ ]?[vxyl] | [ ]?/[ ]?[vxy] | [ojm][ ](?:l[ ])?[vpc] )  # 18 - x, 18/x, 3 and a half""",
-    re.VERBOSE,
-)
-_END = re.compile(r"z|(?<=\w)(?<!,w)(?<!, w)\W*?[.!?;:](?= |$)")  # but not that of a label: Bo: 18, Jo: 6
-_JOINED = re.compile(r"\W*[^\Wn]?\W*n|\W*o[^n]*n|[^n]*[ojmy\-+*/^<>] ?n")  # another number belongs to it
+_AROUND = _compile("around")
 
 
 def number_at(tokens: Sequence[Token], at: int) -> Token:
     """Return the number at a place in a phrase, with its sign; without value if it is a part of something longer."""
     kind, start, end, value = tokens[at]
     head, rest = kinds_of(tokens[:at]), kinds_of(tokens[at + 1 :])
-    sign = _SIGN.search(head)
+    sign = _AROUND["sign"].search(head)
     close = re.match(r" ?\)|", rest) if sign and sign[1] else None
     if sign and (close is None or close.group()):
         first = tokens[sign.start()]
@@ -207,7 +152,8 @@ def number_at(tokens: Sequence[Token], at: int) -> Token:
         value = value if value is None or first.kind == "+" else value.copy_negate()
         if close:
             end, rest = tokens[at + close.end()].end, rest[close.end() :]
-    if _BEFORE.search(head) or _AFTER.match(rest) or _JOINED.match(_END.split(rest, 1)[0]):
+    phrase = _AROUND["end"].split(rest, 1)[0]
+    if _AROUND["before"].search(head) or _AROUND["after"].match(rest) or _AROUND["joined"].match(phrase):
         value = None
     return Token(kind, start, end, value)
 

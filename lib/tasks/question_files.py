@@ -39,7 +39,7 @@ def read_file(name: str) -> tuple[str, bytes]:
     if path.parent.is_dir() and not os.path.lexists(path):
         alike = [other.name for other in path.parent.glob(f"*{path.suffix}")]
         raise UserError(f"no file {where}; {nearest(path.name, alike)}")
-    return where, files.read_bytes(path, where)
+    return where, files.read_bytes(path)
 
 
 def hash_file(name: str) -> str:

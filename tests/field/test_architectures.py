@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from architectures import examples, plain_logits, respond
 
-from lib import params
-from lib.generate import generation, models, p_true, preflight, sampling
+from lib.generate import checkpoints, generation, models, p_true, preflight, sampling
 
 DATASET = "demo-easy"
 ALWAYS = ["tiny-llama", "gpt2", "mistral", "qwen3", "gemma2", *architectures.STATEFUL]
@@ -82,7 +81,7 @@ def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
 
 
 def said(name):
-    return [*preflight.Preflight(architectures.random(name), params.load_profile("demo").model_dump(), {}).check_kind()]
+    return [*preflight.check_kind(architectures.random(name))]
 
 
 @pytest.mark.parametrize("name", RANDOM[:7] + [pytest.param(name, marks=pytest.mark.slow) for name in RANDOM[7:]])
@@ -104,7 +103,7 @@ def test_one_without_dropout_runs_with_empty_cells():
 def test_a_large_network_is_tried_with_every_type_of_layer():
     lm = architectures.random("qwen3_next")
     large = {"num_hidden_layers": 48, "num_experts": 512, "vocab_size": 150_000, "layer_types": None}
-    network = models.outline_network(type(lm.model.config)(**lm.model.config.to_dict() | large))
+    network = checkpoints.outline_network(type(lm.model.config)(**lm.model.config.to_dict() | large))
     few = preflight.random_twin(dataclasses.replace(lm, model=network)).model.config
     assert few.layer_types == [*["linear_attention"] * 3, "full_attention"] and few.num_hidden_layers == 4
     assert (few.num_experts, few.vocab_size, network.config.num_experts) == (4, 512, 512)

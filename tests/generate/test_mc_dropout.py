@@ -239,7 +239,7 @@ def kept(values):
 def test_the_rate_of_lowest_ece_is_selected():
     responses = synthetic.told([[1.0]] * 4, [True, True, False, False]).assign(split="calibration")
     passes = kept({0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]})
-    results = confidence.evaluate_rate_grid(responses, passes)
+    results = confidence.evaluate_rate_grid(responses, passes, params.EvaluationChoices())
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower

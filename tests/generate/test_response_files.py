@@ -25,6 +25,12 @@ def batch(status_code=200):
     return {"custom_id": "a", "response": {"status_code": status_code, "body": {"choices": [choice]}}}
 
 
+def test_a_number_is_a_name_in_either_form():
+    assert [parse(line | {name: 7}).example_id for line, name in ((own(), "example_id"), (batch(), "custom_id"))] == [
+        "7"
+    ] * 2
+
+
 def test_a_failed_request_may_be_repeated_and_no_other(tmp_path):
     path = tmp_path / "r.jsonl"
     for first, last in (batch(status_code=429), batch()), (batch(), batch(status_code=429)):

@@ -248,6 +248,15 @@ def test_a_model_that_thinks_first_has_no_verdict(answered):
     assert found.remarks[0] == "verify: 20 of 20 list no option, or think" and found.frame.empty
 
 
+def test_a_server_that_counts_no_tokens_has_the_standard_form_alone(answered):
+    told = {
+        form: [verdict_line(f"{name}#{form}", BOTH, 0) for name in answered.names] for form in ("verify", "in_situ")
+    }
+    found = answered.read(**told)
+    assert found.remarks == ["in_situ: 20 of 20 were not continued, by the tokens of their prompts"]
+    assert len(found.frame) == 20 and found.frame[["standard_tokens", "in_situ_tokens"]].isna().all(axis=None)
+
+
 def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_path, commands):
     """As vLLM renders it, and answers in arrays: question, response with its thinking, and query, nothing else."""
     spec = Model(label="S", responses=f"{tmp_path}/", system_prompt=False, thinking=True)
@@ -256,7 +265,7 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
         for _ in "questions", "verification":
             command("requests")
             command("ask", url=server.url)
-        sent = [body["prompt"] for body in server.asked if "prompt" in body]
+        sent = [body["prompt"] for body in server.asked if "prompt" in body and not body["add_special_tokens"]]
     questions = [prompts.question_messages(one.question, False, "none")[0]["content"] for one in asked]
     written = "Seven. </think> #### 7" + prompts.QUERY
     assert sorted(sent) == sorted(f"{' '.join(question.split())} {written}" for question in questions)

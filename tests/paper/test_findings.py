@@ -126,7 +126,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypa
     first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
     verification, dropout = (part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout))
     dropout = dropout[dropout.model.isin(models)]
-    signals = run_results.interpret_signals(first, verification, dropout, params.EvaluationChoices())
+    signals = run_results.Signals(first, verification, dropout, params.EvaluationChoices())
     results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
     said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said

@@ -1,5 +1,6 @@
 """What notebooks draw, and the rows that they follow: by hand on small frames."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
@@ -8,22 +9,22 @@ from lib import random_streams
 from lib.analysis import multi_pass_statistics
 from lib.paper import beyond_figures, figures
 from lib.paper.cells import HEADLINE
+from lib.score import metrics
 
-BINS = pd.DataFrame({  # of 4 and of 96 rows
-    "lower": [0.1, 0.9], "upper": [0.2, 1.0], "count": [4, 96], "confidence": [0.15, 0.95], "accuracy": [0.5, 0.75],
-})  # fmt: skip
-
+CORRECT = np.repeat([True, False, True, False], [2, 2, 72, 24])
+BINS = metrics.reliability_diagram(np.repeat([0.15, 0.95], [4, 96]), CORRECT)  # of 4 and of 96 rows
 
 # ---- reliability
 
 
 def test_bins_of_few_rows_are_counted_and_not_drawn():
     """The bin of four rows has a bar, and no point. ECE by hand: .04 * .35 + .96 * .2 = .206."""
-    assert figures.ece_of_bins(BINS) == pytest.approx(0.206)
     canvas = figures.calibration_analysis({"": BINS}).canvas
     diagram, below = canvas.axes
+    assert diagram.get_title("left") == "raw\nECE .206"
     (points,) = (part for part in diagram.collections if isinstance(part, PathCollection))
-    assert points.get_offsets().tolist() == [[0.95, 0.75]] and [bar.get_height() for bar in below.patches] == [4, 96]
+    np.testing.assert_allclose(points.get_offsets(), [[0.95, 0.75]])
+    assert [bar.get_height() for bar in below.patches] == [4, 96]
 
 
 # ---- all pairs at once

@@ -7,7 +7,7 @@ import pytest
 from hostile import STRINGS
 
 from lib import store
-from lib.analysis import running_example
+from lib.analysis import token_statistics
 from lib.paper import response_views
 from lib.paths import ROOT, SHIPPED
 from lib.score.interpretation import interpret_responses
@@ -28,7 +28,7 @@ def chosen(generations):
 
 @pytest.fixture(scope="module")
 def followed(generations):
-    return running_example.choose_example(interpret_responses(generations), "medium-0355", "tiny-llama", "demo-medium")
+    return token_statistics.choose_example(interpret_responses(generations), "medium-0355", "tiny-llama", "demo-medium")
 
 
 def view_of(generations, one, most=10_000):
@@ -36,7 +36,7 @@ def view_of(generations, one, most=10_000):
 
 
 def test_probabilities_are_those_of_the_frame(generations, followed):
-    row = running_example.rows_of_example(generations, followed).iloc[0]
+    row = token_statistics.rows_of_example(generations, followed).iloc[0]
     view = view_of(generations, followed)
     tokens, p = view["tokens"], np.exp(row.token_logprobs[: len(view["tokens"])])
     assert [float(token["tip"].split(":")[0]) for token in tokens] == pytest.approx(p, abs=6e-5)

@@ -17,7 +17,7 @@ def unanswered(shipped):
     rows = shipped.generations.query("model in @PAIR[0] and dataset in @PAIR[1]").groupby("split").head(40)
     rows = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    return run_results.interpret_signals(rows, first, shipped.dropout.head(0), EvaluationChoices())
+    return run_results.Signals(rows, first, shipped.dropout.head(0), EvaluationChoices())
 
 
 def test_a_verdict_that_turns_is_said_with_both_counts(unanswered):

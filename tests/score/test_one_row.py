@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from synthetic import keyed, passed
 
-from lib.analysis import multi_pass_statistics, running_example
+from lib.analysis import multi_pass_statistics, token_statistics
 from lib.params import EvaluationChoices
 from lib.paths import ROOT, UserError
 
@@ -17,7 +17,7 @@ def chosen(example="", dataset="d", **other):
     """The id of the example that is followed, of four whose last calibrates."""
     frame = keyed(4, answer=[np.log([p]) for p in (0.9, 0.5, 0.8, 0.99)], correct=[True, False, False, False])
     frame["split"] = ["evaluation"] * 3 + ["calibration"]
-    return running_example.choose_example(frame.assign(**other), example, "m", dataset).example_id
+    return token_statistics.choose_example(frame.assign(**other), example, "m", dataset).example_id
 
 
 def test_the_named_row_or_else_the_most_confident_wrong_one():

@@ -5,7 +5,7 @@ import pytest
 from synthetic import keyed
 
 from lib import store
-from lib.score import prompt_ablation
+from lib.score import interpretation
 
 
 def answered(answers, probabilities):
@@ -18,20 +18,18 @@ def answered(answers, probabilities):
 
 def test_arms_by_hand():
     ours, other = answered(["7", None, None, "8"], [0.9, 0.2, 0.2, 0.9]), answered(["7", "7", None, "7"], [1.0] * 4)
-    both = prompt_ablation.combine_arms(ours, "one", {"none": other})
-    found = prompt_ablation.summarize_arms(both).set_index("demonstration")
+    both = interpretation.combine_arms(ours, "one", {"none": other})
+    found = interpretation.summarize_arms(both).set_index("demonstration")
     assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
     assert found.loc["one", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx(
         [0.5, 0.25, (2 * 0.4 + 2 * 0.2) / 4]
     )
     assert found.loc["none", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx([0.75, 0.75, 0.25])
-    assert np.isnan(prompt_ablation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
-    assert set(prompt_ablation.summarize_arms(both[:0])) == set(found.reset_index())
+    assert np.isnan(interpretation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
+    assert set(interpretation.summarize_arms(both[:0])) == set(found.reset_index())
 
 
 def test_the_same_evaluation_questions_are_asked_again():
     frame = store.read_frame(store.find_frame("shipped", "generations", "tiny-llama__demo-easy"))
-    rows = prompt_ablation.choose_ablation_rows(frame, 5)
+    rows = interpretation.choose_ablation_rows(frame, 5)
     assert len(rows) == 5 and set(rows.split) == {"evaluation"}
-    asked = [(example.example_id, example.reference) for example in prompt_ablation.examples_of_rows(rows)]
-    assert asked == list(zip(rows.example_id, rows.reference, strict=True))

@@ -21,9 +21,9 @@ def run(monkeypatch):
     return Run("demo", params.load_profile("demo").model_dump(), cores=8, gpus=2)
 
 
-def outline(run, **changed) -> preflight.Preflight:
+def outline(**changed):
     spec = params.load_model_config("tiny-llama").model_copy(update=changed)
-    return preflight.Preflight(preflight.load_outline("tiny-llama", spec, str(spec.place), whole=True), run.values, {})
+    return preflight.load_outline("tiny-llama", spec, str(spec.place), whole=True)
 
 
 def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alone(run, monkeypatch):
@@ -43,10 +43,10 @@ def test_check_asks_for_memory_where_they_run(run, monkeypatch):
     places, need = [], []
     for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
         monkeypatch.setattr(models, "SMALL", smallest)
-        asked = outline(run, dtype="auto", **changed)
-        ((_, text),) = check.about_memory(run, asked, thorough=True)
+        lm = outline(dtype="auto", **changed)
+        ((_, text),) = check.about_memory(run, lm, thorough=True)
         need.append(float(text.split("up to ")[1].split(" GB")[0]))
-        places.append(check.find_memory(run, asked.lm))
+        places.append(check.find_memory(run, lm))
     assert places[0][0] == "the CPU" and places[1:] == [("a GPU", 72e9), ("all GPUs", 144e9)]
     assert need[1] == need[2] < need[0]
 
@@ -55,11 +55,12 @@ def test_what_is_said_of_memory(monkeypatch):
     def line(free, **values):
         run = Run("demo", params.load_profile("demo").model_dump() | values)
         monkeypatch.setattr(check, "find_memory", lambda *words: ("the CPU", free))
-        ((level, text),) = check.about_memory(run, outline(run), thorough=True)
-        assert not [*check.about_memory(run, outline(run), thorough=False)]
+        ((level, text),) = check.about_memory(run, lm, thorough=True)
+        assert not [*check.about_memory(run, lm, thorough=False)]
         return f"{level} {text}"
 
-    weights = outline(Run("demo", params.load_profile("demo").model_dump())).lm.model.num_parameters()
+    lm = outline()
+    weights = lm.model.num_parameters()
     assert line(8e9).startswith("ok 0.00096 billion")
     assert "too little for the weights alone" in line(4 * weights)
     middle = 4.4 * weights + 8e6
@@ -71,19 +72,19 @@ def test_what_is_said_of_memory(monkeypatch):
 
 def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
     def lines(**changed):
-        asked = outline(run, dtype="float32", **changed)
-        return [text for level, text in check.about_memory(run, asked, thorough=False) if level == "wrong"]
+        found = check.about_memory(run, outline(dtype="float32", **changed), thorough=False)
+        return [text for level, text in found if level == "wrong"]
 
-    weights = 4 * outline(run).lm.model.num_parameters()
+    weights = 4 * outline().model.num_parameters()
     for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.7, 0), (0, weights / 0.85, 1)):
         monkeypatch.setattr(models, "SMALL", smallest)
         monkeypatch.setattr(machine, "memory_by_gpu", lambda size=size: {"GPU-1": size})
         assert len(lines()) == refused and not lines(gpus="all")
     assert "too little for the weights alone: write `gpus: all` in its file" in lines()[0]
-    ((_, line),) = check.about_place(replace(run, gpus=0), outline(run).lm)
+    ((_, line),) = check.about_place(replace(run, gpus=0), outline())
     assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line
     run.values["engine"] = "vllm"
-    ((_, line),) = check.about_place(run, outline(run, gpus="all").lm)
+    ((_, line),) = check.about_place(run, outline(gpus="all"))
     assert "no model on several GPUs (`gpus: all`): write `engine: transformers`" in line
 
 

@@ -74,7 +74,7 @@ def test_what_a_parameter_remakes(before):
     # what decides what a model leaves
     ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
     ("lib/score/metrics.py", "def ece(", "def ece(*, more=0, ", "04"),
-    ("lib/score/prompt_ablation.py", "def choose_ablation_rows(", "def choose_ablation_rows(more, ", "04b"),
+    ("lib/score/interpretation.py", "def choose_ablation_rows(", "def choose_ablation_rows(more, ", "04b"),
     ("lib/generate/models.py", "def load_language_model(", "def load_language_model(more, ", "01 03 04 04b"),
     ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
 ])  # fmt: skip

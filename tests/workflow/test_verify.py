@@ -10,7 +10,7 @@ from clone import SMALL, copy_of_project, edit, start
 from lib import params
 from lib.analysis import comparison_of_runs
 from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
-from lib.analysis.run_results import interpret_signals, load_signals
+from lib.analysis.run_results import Signals, load_signals
 from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run
@@ -38,7 +38,7 @@ def compared(here, theirs):
 
     def compare(**columns):
         generations = theirs.generations.assign(**columns)
-        ours = interpret_signals(generations, theirs.verification, theirs.dropout, theirs.choices)
+        ours = Signals(generations, theirs.verification, theirs.dropout, theirs.choices)
         alike = match_rows(ours, theirs)
         table = verify.compare_runs(here, alike, (10, 20))
         return table, alike.outcomes, *judge_reproduction(table, alike)
