@@ -74,7 +74,7 @@ def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[s
 def code_digests(job: Job) -> dict[str, str]:
     """Return the digests of the notebook's code cells, of what its rule names, and of the modules that they import."""
     cells, named = fingerprint.code_cells(job.notebook.path), job.notebook.decided_by
-    sources = [source_of(place) for place in named if not place.endswith(".jinja")]
+    sources = [source_of(place) for place in named if ".py" in place]
     modules = fingerprint.import_closure([*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ())
     digests = {place: digest(normalize_source(source_of(place))) for place in modules.union(named)}
     return digests | {job.notebook.path: digest([normalize_source(cell, cell=True) for cell in cells])}

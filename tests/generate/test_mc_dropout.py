@@ -12,7 +12,7 @@ import torch
 from architectures import plain_logits, respond
 from scipy.stats import entropy
 
-from lib import store
+from lib import params, store
 from lib.analysis.multi_pass_statistics import entropy_curves
 from lib.generate import mc_dropout, models, seeded_dropout
 from lib.generate.mc_dropout import dropout_columns, mc_dropout_entropies
