@@ -4,12 +4,9 @@ import ast
 import subprocess
 import sys
 
-import pytest
 from small_project import ROOT, write
 
 from workflow import cli
-
-BOOTSTRAP = ("workflow/cli.py", "workflow/environment.py", "workflow/__init__.py", "lib/paths.py")
 
 
 def test_a_wrong_word_installs_nothing(project):
@@ -19,12 +16,12 @@ def test_a_wrong_word_installs_nothing(project):
     assert not (project.root / ".venv").exists() and not (project.root / ".venv.lock").exists()
 
 
-@pytest.mark.parametrize("name", BOOTSTRAP)
-def test_bootstrap_is_standard_library_and_old_syntax(name):
-    for node in ast.walk(ast.parse((ROOT / name).read_text(), feature_version=(3, 8))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (["lib.paths"],)
+def test_bootstrap_is_standard_library_and_old_syntax():
+    for file in ("workflow/cli.py", "workflow/environment.py", "workflow/__init__.py", "lib/paths.py"):
+        for node in ast.walk(ast.parse((ROOT / file).read_text(), feature_version=(3, 8))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names or names in (["lib.paths"],), file
 
 
 def test_the_first_python_runs_nothing_that_a_variable_names(inside, tmp_path):
