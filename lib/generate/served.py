@@ -173,7 +173,7 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
             "do not list one of the options, which the least one listed bounds": len(bounded),
         }
         remarks += [f"{form}: {n} of {len(imported.examples)} {what}" for what, n in counts.items() if n]
-    tokens = {form: count_tokens(list(verdicts.values())) for form, verdicts in kept.items()}
+    tokens = {form: sum_tokens(list(verdicts.values())) for form, verdicts in kept.items()}
     said = remarks if any(found.values()) else ["its server was not asked, see docs/extending.md"]
     return ServedVerification(verification_frame(imported, model, kept, count_query(found)), tokens, said)
 
@@ -209,7 +209,7 @@ def keep_continued(imported: ImportedResponses, verdicts: Verdicts, query: int) 
     return kept if len(verdicts) - len(kept) <= MOST_DIFFERING * len(verdicts) else {}
 
 
-def count_tokens(verdicts: Sequence[Response]) -> dict[str, int | None]:
+def sum_tokens(verdicts: Sequence[Response]) -> dict[str, int | None]:
     """Return the number of verdicts, and the tokens of their prompts as ServedVerification has them."""
     prompt, cached = sum(one.prompt_tokens for one in verdicts), [one.cached_tokens for one in verdicts]
     return {"rows": len(cached), "prompt": prompt, "cached": None if None in cached else sum(filter(None, cached))}
