@@ -217,7 +217,8 @@ def calibration_analysis(
         panels[f"({next(letters)}) {label_method(method, estimator)}"] = bins[method]
     heights = [2.5] if bands is None else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
     canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(panels) / 3), title)
-    parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+    # Frames are not drawn: their positions vary in the last digit, and so would the PDF
+    parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False, frameon=False).ravel()
     draw_reliability(parts[0], panels, style.ESTIMATOR_LOOKS[estimator])
     if bands is not None:
         draw_learning(parts[1], bands, datasets or {})
