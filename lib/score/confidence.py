@@ -96,6 +96,9 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     UserError
         No single token spells one of the options.
     """
+    if verification.empty:  # of a model whose server was not asked
+        masses = [f"{variant}_mass" for variant in MARGINS]
+        return verification.reindex(columns=[*KEYS, *masses, *MARGINS.values()])
     verification, parts = verification.reset_index(drop=True), []
     for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
         part, sides = rows[KEYS].copy(), balance_spellings(spellings, options)

@@ -242,6 +242,14 @@ def test_a_message_that_was_not_continued_is_seen_by_its_tokens(answered, other,
         assert set(frame.in_situ_tokens) == {30} and found.tokens["in_situ"]["cached"] == 41 * kept
 
 
+def test_a_server_that_was_not_asked_leaves_p_true_empty(answered):
+    found = answered.read()
+    assert found.remarks == ["its server was not asked, see docs/extending.md"]
+    assert option_log_odds(found.frame).standard_mass.isna().all()
+    scores = confidence_frame(interpret_responses(answered.imported.to_frame("m")), found.frame)
+    assert set(scores.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"}
+
+
 def test_a_model_that_thinks_first_has_no_verdict(answered):
     lines = [verdict_line(f"{name}#verify", BOTH, written="<think>") for name in answered.names]
     found = answered.read(verify=lines)
