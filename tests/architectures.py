@@ -31,7 +31,6 @@ ATTENTION = {  # by transformers' names, what differs from SHAPE
     "gptj": {"rotary_dim": 8}, "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.2},
     "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},
 }  # fmt: skip
-CONFIGS = ("gpt2", "mistral", "qwen3", "gemma2")  # learned positions, windows, soft caps
 STATEFUL = {  # convolutions and linear attention, with attention in some layers
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "falcon_h1": WIDE | {"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 16},

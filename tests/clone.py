@@ -27,13 +27,6 @@ GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org",
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 
 
-def spaced(folder: Path) -> str:
-    """The environment of the tests, at a path that holds a space."""
-    link = folder / "an environment"
-    link.symlink_to(sys.prefix)
-    return str(link)
-
-
 def files_of_project() -> list[str]:
     """What a clone would hold, with today's edits. In what was unpacked from an archive, and in the image, without
     git: what .gitignore does not name."""
@@ -161,10 +154,10 @@ def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted((folder / "figures" / name).iterdir()) if p.suffix == ".tex"}
 
 
-def walk_through(project: Path, profile: str) -> str:
-    """Every notebook of a profile in one process, without the hub (walk.py); what it printed."""
-    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "tests/walk.py", profile]
+def played(project: Path, *words: str) -> str:
+    """What tests/playing.py prints in a copy of the project, without the hub."""
+    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    command = [sys.executable, "tests/playing.py", *words]
     done = subprocess.run(command, cwd=project, env=env, text=True, capture_output=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

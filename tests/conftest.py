@@ -18,11 +18,9 @@ from lib.generate import models
 from lib.paths import ROOT
 
 FUZZ = 60, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
-LONGEST_FIRST = (
-    "test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
-    "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
-    "test_system", "test_findings", "test_edits", "test_verify",
-)  # fmt: skip
+LONGEST_FIRST = ("test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
+                 "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
+                 "test_keys", "test_fresh", "test_system", "test_findings", "test_edits", "test_verify")  # fmt: skip
 
 
 @pytest.fixture(scope="session")

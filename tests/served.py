@@ -12,67 +12,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import tiny_gguf
 from safetensors.numpy import load_file
+from transformers import AutoConfig
 
 from lib.paths import ROOT
-
-PARTS = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-}  # fmt: skip
-OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-
 
 # ---- llama.cpp
 
 
 def write_gguf(model: str, path: Path) -> Path:
     """Write a demo model in float32 as llama.cpp reads it."""
-    import gguf
-
     folder = ROOT / "demo" / "models" / model
-    config, tokenizer = (json.loads((folder / name).read_text()) for name in ("config.json", "tokenizer.json"))
-    writer = gguf.GGUFWriter(path, config["model_type"])
-    said = (folder / "chat_template.jinja").read_text()
-    for name, value in {
-        "context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
-        "block_count": config["num_hidden_layers"], "feed_forward_length": config["intermediate_size"],
-        "head_count": config["num_attention_heads"], "head_count_kv": config["num_key_value_heads"],
-        **dict.fromkeys(("key_length", "value_length", "rope_dimension_count"), config["head_dim"]),
-        "layer_norm_rms_eps": config["rms_norm_eps"], "rope_freq_base": config["rope_parameters"]["rope_theta"],
-        "file_type": gguf.LlamaFileType.ALL_F32, "tokenizer_model": "gpt2", "tokenizer_pre": "llama-bpe",
-        "eos_token_id": config["eos_token_id"], "pad_token_id": config["pad_token_id"], "add_bos_token": False,
-        "chat_template": said,
-    }.items():  # fmt: skip
-        getattr(writer, f"add_{name}")(value)
-    if config["bos_token_id"] is not None:  # the template writes it
-        writer.add_bos_token_id(config["bos_token_id"])
+    config, tokenizer = AutoConfig.from_pretrained(folder), json.loads((folder / "tokenizer.json").read_text())
     special = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
     ids = tokenizer["model"]["vocab"] | special
-    tokens = sorted(ids, key=ids.get)
-    writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.CONTROL if one in special else gguf.TokenType.NORMAL for one in tokens])
-    writer.add_token_merges([" ".join(one) if isinstance(one, list) else one for one in tokenizer["model"]["merges"]])
-    for name, weight in load_file(folder / "model.safetensors").items():
-        writer.add_tensor(*named_as_llama_cpp(name.removesuffix(".weight"), weight.astype(np.float32), config))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def named_as_llama_cpp(name: str, weight: np.ndarray, config: dict) -> tuple[str, np.ndarray]:
-    if name in OUTER:
-        return f"{OUTER[name]}.weight", weight
-    _, _, layer, part = name.split(".", 3)
-    if config["model_type"] == "llama" and part.endswith(("q_proj", "k_proj")):  # pairs beside each other, not halves
-        heads = config["num_attention_heads" if "q_proj" in part else "num_key_value_heads"]
-        halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1)
-        weight = halves.swapaxes(1, 2).reshape(weight.shape)
-    return f"blk.{layer}.{PARTS[part]}.weight", weight
+    weights = load_file(folder / "model.safetensors")
+    return tiny_gguf.write(
+        path, {name: weight.astype(np.float32) for name, weight in weights.items()}, end=config.eos_token_id,
+        template=(folder / "chat_template.jinja").read_text(), config=config, tokens=sorted(ids, key=ids.get),
+        special=special, merges=map(" ".join, tokenizer["model"]["merges"]), pre="llama-bpe",
+    )  # fmt: skip
 
 
 def serve_gguf(path: str, port: str) -> None:

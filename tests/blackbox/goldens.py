@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -143,8 +144,8 @@ def alike(before: str, after: str, near: float) -> bool:
     return bool(np.allclose([float(x) for x in one], [float(x) for x in other], rtol=near, atol=near))
 
 
-def differences(kept: Texts, found: Texts, near: float = 0) -> list[str]:
-    """What changed, for a person to read; nothing where all is the same."""
+def differences(kept: Texts, found: Texts, near: Mapping[str, float] = MappingProxyType({})) -> list[str]:
+    """What changed, for a person to read; nothing where all is the same, or as near as a text may be."""
     lines = []
     for name in sorted(kept.keys() | found.keys()):
         if name not in kept or name not in found:
@@ -152,7 +153,7 @@ def differences(kept: Texts, found: Texts, near: float = 0) -> list[str]:
             continue
         before, after = kept[name].splitlines(), found[name].splitlines()
         if len(before) == len(after):
-            pairs = [pair for pair in zip(before, after, strict=True) if not alike(*pair, near)]
+            pairs = [pair for pair in zip(before, after, strict=True) if not alike(*pair, near.get(name, 0))]
             changed = [line for one, other in pairs for line in (f"-{one}", f"+{other}")]
         else:
             changed = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if line[:2] != "@@"][2:]

@@ -6,22 +6,15 @@ import pytest
 
 from docs.tables import results
 
-# How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum.
-# Of an optimum the records alone hold so many.
+# How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum,
+# of which the records alone hold so many.
 NEAR = {"demo": 2e-3, "notebooks": 2e-3}
 NEAR_RECORD = 1e-5
 
 
-def part(texts, records):
-    return {name: text for name, text in texts.items() if name.startswith("rep_") == records}
-
-
 def same(name, found):
-    kept, changed = goldens.read(name), []
-    for records in (False, True):
-        near = NEAR.get(name, NEAR_RECORD if records else 0)
-        changed += goldens.differences(part(kept, records), part(found, records), near)
-    goldens.same(changed, f"goldens.py {name}")
+    near = {part: NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0) for part in found}
+    goldens.same(goldens.differences(goldens.read(name), found, near), f"goldens.py {name}")
 
 
 @pytest.mark.slow

@@ -27,19 +27,16 @@ def words(value) -> str:
     return {None: "all", "": "the first"}.get(value, str(value))
 
 
-def test_every_choice_is_listed_and_nothing_else():
-    assert sorted(name for name, *_ in ROWS) == sorted(set(Profile.model_fields) - PLUMBING)
-
-
-@pytest.mark.parametrize("name, default", [row[:2] for row in ROWS])
-def test_its_default_is_the_one_that_stands_there(name, default):
+def test_every_choice_is_listed_with_its_default():
     """And in brackets the demo's, where it is another."""
-    demo = getattr(params.load_profile("demo"), name)
-    values = [Profile.model_fields[name].get_default(call_default_factory=True), demo]
-    if name == "calibration_sizes":
-        values = [f"{sizes[0]} to {sizes[-1]}" for sizes in values]
-    stated = default.rstrip(")").replace(", ", " ").split(" (")
-    assert stated == [words(value) for value in values][: len(stated)]
+    assert sorted(name for name, *_ in ROWS) == sorted(set(Profile.model_fields) - PLUMBING)
+    demo = params.load_profile("demo")
+    for name, default, *_ in ROWS:
+        values = [Profile.model_fields[name].get_default(call_default_factory=True), getattr(demo, name)]
+        if name == "calibration_sizes":
+            values = [f"{sizes[0]} to {sizes[-1]}" for sizes in values]
+        stated = default.rstrip(")").replace(", ", " ").split(" (")
+        assert stated == [words(value) for value in values][: len(stated)], name
 
 
 @pytest.mark.slow

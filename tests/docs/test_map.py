@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-from docs.tables import claims
 from lib.paths import ROOT
 from workflow.fingerprint import imported_names
 
@@ -19,20 +18,12 @@ LINK = re.compile(r"\[`(?P<name>\w+)`\]\(\.\./(?P<path>[\w/.]+)\)")
 NOTEBOOK = re.compile(r"\[(?P<number>\w+)\]\(\.\./(?P<path>notebooks/[\w.]+)\): (?P<heading>[^|]+?) \|")
 
 
-def test_every_claim_is_in_the_table():
-    text = MAP.read_text(encoding="utf-8")
-    assert claims.renewed(text) == text, "python docs/tables/claims.py renews it"
-
-
-def is_defined(path: str, name: str) -> bool:
-    text = (ROOT / path).read_text(encoding="utf-8")
-    return bool(re.search(rf"^\s*(def|class) {name}\b|^{name}\b.* = ", text, flags=re.M))
-
-
 def test_functions_are_defined_in_the_files():
     links = list(LINK.finditer(MAP.read_text(encoding="utf-8")))
     assert len(links) > 80
-    assert [link["name"] for link in links if not is_defined(link["path"], link["name"])] == []
+    for link in links:
+        text = (ROOT / link["path"]).read_text(encoding="utf-8")
+        assert re.search(rf"^\s*(def|class) {link['name']}\b|^{link['name']}\b.* = ", text, flags=re.M), link[0]
 
 
 def test_headings_are_those_of_the_notebooks():
@@ -76,7 +67,7 @@ def arrows() -> dict[str, set[str]]:
     """Which rooms each room imports from, itself aside."""
     found: dict[str, set[str]] = {room: set() for room in FLOORS}
     for module, text in MODULES.items():
-        found[room_of(module)] |= {room_of(name) for name in imported_names("", text)} - {room_of(module)}
+        found[room_of(module)] |= {room_of(name) for name in imported_names("", ast.parse(text))} - {room_of(module)}
     return found
 
 
@@ -106,10 +97,3 @@ def test_what_needs_no_model_imports_no_torch():
     code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_no_function_is_longer_than_eighty_lines():
-    for path in [*(ROOT / "lib").rglob("*.py"), *(ROOT / "workflow").glob("*.py"), *(ROOT / "demo").glob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < 80, f"{path.name}: {node.name}"

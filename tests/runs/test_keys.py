@@ -2,11 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
-from clone import ENV, SMALL, copy_of_project, edit
+from clone import SMALL, copy_of_project, edit, played
 
 from workflow.keys import SHOWING
 from workflow.rules import NOTEBOOKS
@@ -28,11 +26,7 @@ def places(key: list[str]) -> set[str]:
 def test_all_that_a_job_imports_and_reads_is_in_its_key(tmp_path, words):
     project = copy_of_project(tmp_path / "a project")
     edit(project / "params/demo.yaml", **SMALL)
-    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
-    command = [sys.executable, "tests/watched.py", *words]
-    done = subprocess.run(command, cwd=project, env=env, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    jobs = json.loads(done.stdout.splitlines()[-1])
+    jobs = json.loads(played(project, "watch", *words).splitlines()[-1])
     assert len(jobs) == (8 if "logged" in words else len(NOTEBOOKS) - 2)
     unknown = {}
     for name, job in jobs.items():
@@ -41,4 +35,4 @@ def test_all_that_a_job_imports_and_reads_is_in_its_key(tmp_path, words):
         known = places(job["key"]) | written | {re.sub("parquet$", "json", path) for path in written}
         left_out = SHOWING + SHOWN if name.split("__")[0] in HEAVY else ()
         unknown[name] = {path for path in job["read"] if path not in known and not path.startswith(left_out)}
-    assert set().union(*unknown.values()) <= {"tests/watched.py"}, unknown
+    assert set().union(*unknown.values()) <= {"tests/playing.py"}, unknown

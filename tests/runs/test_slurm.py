@@ -1,11 +1,12 @@
 """A small demo through a real SLURM: slurmctld and two slurmd on this machine, the run's jobs as theirs."""
 
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 import slurm_cluster
-from clone import JOBS, SMALL, copy_of_project, counts, edit, run, spaced, start, tables, wait_for
+from clone import JOBS, SMALL, copy_of_project, counts, edit, run, start, tables, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,8 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     program = there / "workflow" / "slurm.py"
     program.write_text(program.read_text().replace("POLL_SECONDS = 5", "POLL_SECONDS = 1"))
     words = ("demo", "--slurm", slurm_cluster.options(there))
-    env = {"VIRTUAL_ENV": spaced(tmp_path), **slurm.environment}
+    (tmp_path / "an environment").symlink_to(sys.prefix)
+    env = {"VIRTUAL_ENV": str(tmp_path / "an environment"), **slurm.environment}
     process = start(there, *words, **env)
     job, *_ = wait_for(process, lambda: notebook_of(there, "03_ptrue_insitu__tiny-llama__demo-easy"), PATIENCE)
     job.kill()

@@ -43,12 +43,11 @@ def finished(tmp_path_factory) -> Project:
     kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python"}
     write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
     own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
-    code, project.text = project.shell(cwd=elsewhere, **own)
+    code, project.text = project.run(shell=True, cwd=elsewhere, **own)
     assert code == 0, project.text
     return project
 
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Project:
-    shutil.copytree(finished.root, tmp_path / "copy")
-    return Project(tmp_path / "copy")
+    return Project(shutil.copytree(finished.root, tmp_path / "copy"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import psutil
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -34,14 +35,9 @@ FILES = {  # in place of the project's own, or beside them
     "lib/worker.py": "from lib import delta",
     "lib/delta.py": "",
     "lib/paper/show.py": """
-        from lib import epsilon
-        from lib.paper.unit import UNIT
-
         def said(text):
-            return epsilon.join([str(len(text)), UNIT])
+            return " ".join(text)
         """,
-    "lib/paper/unit.py": "UNIT = 'letters'",
-    "lib/epsilon.py": 'join = " ".join\n',
     "lib/row_cache.py": """
         import os
 
@@ -63,27 +59,13 @@ FILES = {  # in place of the project's own, or beside them
 }
 ROWS = [  # of workflow.rules.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "runs_model": True, "writes": ("generations/{model}__{dataset}.parquet",)},
-    {
-        "name": "02_single_pass",
-        "reads": ("01_generate",),
-        "writes": ("confidence/single_pass.parquet",),
-        "folders": ("kept",),
-    },
-    {
-        "name": "08_tables",
-        "reads": ("01_generate", "02_single_pass"),
-        "exports": True,
-        "decided_by": ("workflow/export.py",),
-        "writes": ("exported/08_tables.json",),
-    },
-    {
-        "name": "report",
-        "module": "workflow/report.py",
-        "reads": ("08_tables/exported",),
-        "data": ("artifacts/reference.csv", "artifacts/paper.yaml"),
-        "decided_by": ("workflow/report.html.jinja",),
-    },
-]
+    {"name": "02_single_pass", "reads": ("01_generate",), "folders": ("kept",),
+     "writes": ("confidence/single_pass.parquet",)},
+    {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True,
+     "decided_by": ("workflow/export.py",), "writes": ("exported/08_tables.json",)},
+    {"name": "report", "module": "workflow/report.py", "reads": ("08_tables/exported",),
+     "data": ("artifacts/reference.csv", "artifacts/paper.yaml"), "decided_by": ("workflow/report.html.jinja",)},
+]  # fmt: skip
 ADDED = {  # to the project's own
     "rules.py": f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})",
     "notebook.py": 'KERNEL["imports"]["with a model"] = []  # its notebooks import no torch',
@@ -98,12 +80,10 @@ NOTEBOOKS = {
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
         "import json\nimport os\nfrom lib import alpha\nfrom lib.row_cache import RowCache\nfrom lib.paper import show",
         "from lib.paths import ARTIFACTS, UserError",
-        "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
-        "print('shard 1/1: done')",
+        "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)\nprint('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
         "facts = {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': RowCache.code}",
-        "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
-        "show.said(alpha.words(model, dataset, seed))",
+        "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))\nshow.said('what is shown')",
     ),
     "02_single_pass": (
         "run = 'demo'\nmodels = ['tiny']\ndatasets = ['easy']\nbins = 10",
@@ -112,19 +92,17 @@ NOTEBOOKS = {
         "own, profile = ARTIFACTS / run / 'generations', run.partition('-')[2] or 'demo'",
         "folder = own if own.exists() else SHIPPED.parent / profile / 'generations'",
         "texts = [(folder / f'{m}__{d}.parquet').read_text() for m in models for d in datasets]",
-        "out = ARTIFACTS / run / 'confidence'\nout.mkdir(parents=True, exist_ok=True)",
-        "_ = (out / 'single_pass.parquet').write_text(json.dumps(count(' '.join(texts), bins)))",
-        "_ = (out / 'single_pass.json').write_text('{}')",
-        "(ARTIFACTS / run / 'kept').mkdir(exist_ok=True)\n_ = (ARTIFACTS / run / 'kept/a.json').write_text('{}')",
-        "show.said(' '.join(texts))",
+        "for name, text in {'confidence/single_pass.parquet': json.dumps(count(show.said(texts), bins)),\n"
+        "                   'confidence/single_pass.json': '{}', 'kept/a.json': '{}'}.items():\n"
+        "    (ARTIFACTS / run / name).parent.mkdir(parents=True, exist_ok=True)\n"
+        "    _ = (ARTIFACTS / run / name).write_text(text)",
     ),
     "08_tables": (
         "run = 'demo'\ntitle = ''",
         "from lib.paths import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
-        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}\n"
-        "data['text/html'] = ''",
-        "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
+        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}",
+        "for name in TARGETS:\n    display(data | {'text/html': ''}, raw=True, metadata={'paper': name})",
     ),
 }
 
@@ -164,51 +142,37 @@ class Project:
     def __init__(self, root: Path):
         self.root = root
 
-    def environment(self, **extra: str) -> dict:
+    def start(self, *words: str, shell: bool = False, cwd: Path | None = None, **extra: str) -> subprocess.Popen:
+        """`python -m workflow.run`, or `./run_all.sh`, in the environment of the tests."""
+        command = [str(self.root / "run_all.sh")] if shell else [sys.executable, "-m", "workflow.run"]
         env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "CONDA_PREFIX")}
-        return {**env, "VIRTUAL_ENV": sys.prefix, **extra}
+        own = {"VIRTUAL_ENV": sys.prefix} if shell else {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(self.root)}
+        return subprocess.Popen([*command, *words], cwd=cwd or self.root, env=env | own | extra, **SPOKEN)
 
-    def start(self, *arguments: str, **extra: str) -> subprocess.Popen:
-        """`python -m workflow.run` with the interpreter of the tests."""
-        command, env = [sys.executable, "-m", "workflow.run"], self.environment(PYTHONPATH=str(self.root), **extra)
-        return subprocess.Popen([*command, *arguments], cwd=self.root, env=env, **SPOKEN)
-
-    def run(self, *arguments: str, **extra: str) -> tuple[int, str]:
-        process = self.start(*arguments, **extra)
+    def run(self, *words: str, **more: Any) -> tuple[int, str]:
+        """The exit code of a command, and what it said."""
+        process = self.start(*words, **more)
         text, _ = process.communicate(timeout=180)
         return process.returncode, text
 
-    def shell(self, *arguments: str, cwd: Path | None = None, **extra: str) -> tuple[int, str]:
-        """`./run_all.sh`, with the environment of the tests as the active one."""
-        command = [str(self.root / "run_all.sh"), *arguments]
-        done = subprocess.run(command, cwd=cwd or self.root, env=self.environment(**extra), timeout=180, **SPOKEN)
-        return done.returncode, done.stdout
-
     def replace(self, name: str, old: str, new: str) -> None:
-        path = self.root / name
-        text = path.read_text()
+        text = self.read(name)
         assert old in text
-        path.write_text(text.replace(old, new))
+        (self.root / name).write_text(text.replace(old, new))
 
     def read(self, name: str) -> str:
         return (self.root / name).read_text()
 
+    def add_cell(self, name: str, source: str) -> None:
+        """Put a cell in a notebook, after its parameters."""
+        parameters, *code = NOTEBOOKS[name]
+        write_notebook(self.root / f"notebooks/{name}.ipynb", parameters, source, *code)
 
-def with_cell(project: Project, name: str, source: str) -> None:
-    """Put a cell in a notebook, after its parameters."""
-    parameters, *code = NOTEBOOKS[name]
-    write_notebook(project.root / f"notebooks/{name}.ipynb", parameters, source, *code)
-
-
-# ---- its processes
-
-
-def family(project: Project, word: str = "") -> list[psutil.Process]:
-    """Processes that work for the project, kernels included; or those that have been started with a word."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            here = process.cwd().startswith(str(project.root)) and process.status() != psutil.STATUS_ZOMBIE
-            if here and (not word or word in process.cmdline()):
-                found.append(process)
-    return found
+    def family(self) -> list[psutil.Process]:
+        """Processes that work for the project, kernels included."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.cwd().startswith(str(self.root)) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found

@@ -1,9 +1,12 @@
-"""One command per finding: its claims are judged on what it needs, and no more is made."""
+"""What is said of results on the screen: one command per finding, and the line that ends a job."""
 
-from workflow import run
+from lib import params, store
+from workflow import progress, run
+from workflow.pipeline import Run
 
 
 def test_a_finding_from_shipped_signals(capsys):
+    """Its claims are judged on what it needs, and no more is made."""
     assert run.main(["finding", "3", "replay"]) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
@@ -13,3 +16,19 @@ def test_a_finding_from_shipped_signals(capsys):
     assert "Finding 3 on the paper's numbers: of 4 claims 3 can be judged, 3 of them hold" in lines
     assert lines[-1] == "see: notebooks/03_ptrue_insitu.ipynb"
     assert "report.html" not in text
+
+
+def test_the_line_that_ends_a_job_tells_what_the_tables_will(demo, monkeypatch):
+    """Of shipped rows; where they are gone or damaged it says nothing, and fails nothing."""
+    monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: store.SHIPPED / kind / f"{pair}.parquet")
+    pair, of_demo = ["tiny-llama", "demo-easy"], Run("demo", params.load_profile("demo").model_dump())
+    shown = demo.frames["result_estimation"].query("model == @pair[0] and dataset == @pair[1]")
+    value = shown.set_index(["estimator", "metric"]).value
+    said = {
+        job.notebook.number: progress.first_numbers(job) for job in of_demo.jobs if [job.model, job.dataset] == pair
+    }
+    for number, names in {"01": ["ans_avg", "seq_avg"], "03": ["p_true", "p_true_insitu"], "04": ["c_bald"]}.items():
+        assert number == "04" or f"; {value['', 'acc']:.1%} right; ECE of " in said[number]  # of fewer rows in 04
+        assert all(f" {value[name, 'ece']:.3f}" in said[number] for name in names), number
+    monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: store.SHIPPED / "none.parquet")
+    assert progress.first_numbers(of_demo.jobs[0]) == ""

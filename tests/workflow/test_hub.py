@@ -1,18 +1,23 @@
-"""The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk."""
+"""The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk;
+GGUF files on their way to the jobs."""
 
 import socket
 import time
+from fnmatch import fnmatch
 from types import SimpleNamespace
 
 import httpx2
 import huggingface_hub
 import pytest
+import tiny_gguf
+import yaml
 from huggingface_hub import errors
 from small_project import PAIR, write
 
 from lib import params
+from lib.generate import models
 from lib.paths import UserError
-from workflow import hub, keys
+from workflow import check, hub, keys
 from workflow.pipeline import Run
 from workflow.run import list_jobs
 
@@ -27,19 +32,18 @@ def http(kind, code):
 
 ANSWERS = [
     (http(errors.GatedRepoError, 403), "is gated: accept its license"),
-    (http(errors.RepositoryNotFoundError, 404), "check its spelling, or `hf auth login`"),
     (http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes the newest"),
-    (errors.LocalEntryNotFoundError("no"), "the hub can't be reached"),
     (httpx2.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),  # of the hub
     (http(errors.HfHubHTTPError, 500), "can't be downloaded from the hub: 500 from the hub"),
 ]
 
 
 class Hub:
-    """A pretended hub: answers with a commit, or raises; counts how often it was asked."""
+    """A pretended hub: answers with a commit, or raises; counts how often it was asked. `files`: names, sizes, and
+    whether they are to be downloaded. What was fetched lies in `folder`."""
 
-    def __init__(self, monkeypatch, error=None, files=()):
-        self.error, self.files, self.asked, self.fetched, self.newest = error, files, [], [], SHA
+    def __init__(self, monkeypatch, error=None, files=(), folder="/cache"):
+        self.error, self.files, self.folder, self.asked, self.fetched, self.newest = error, files, folder, [], [], SHA
         monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
         monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
 
@@ -49,13 +53,14 @@ class Hub:
             raise self.error
         return SimpleNamespace(sha=revision or self.newest)
 
-    def snapshot_download(self, source, **options):
-        if options.get("local_files_only"):
+    def snapshot_download(self, source, *, allow_patterns, local_files_only=False, dry_run=False, revision=None, **_):
+        if local_files_only and (source, allow_patterns, revision) not in self.fetched:
             raise errors.LocalEntryNotFoundError("not cached")
-        if options.get("dry_run"):
-            return [SimpleNamespace(file_size=size, will_download=new) for size, new in self.files]
-        self.fetched.append((source, options["allow_patterns"]))
-        return "/cache"
+        if dry_run:
+            names = [row for row in self.files if any(fnmatch(row[0], pattern) for pattern in allow_patterns)]
+            return [SimpleNamespace(file_size=size, will_download=new) for _, size, new in names]
+        self.fetched.append((source, allow_patterns, revision))
+        return str(self.folder)
 
 
 @pytest.fixture
@@ -76,8 +81,7 @@ def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
     assert said in str(caught.value) and "someone/tiny" in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["weights/tiny", "weights/tinny", "lib/x", "./x", "a/b/c", "{root}/mine/x", "~/x",
-                                    "weights/loop"])  # fmt: skip
+@pytest.mark.parametrize("source", ["weights/tiny", "weights/tinny", "a/b/c", "{root}/mine/x", "~/x", "weights/loop"])
 def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monkeypatch, source):
     asked = Hub(monkeypatch, RuntimeError("asked"))
     (inside.root / "weights/loop").symlink_to("loop")
@@ -114,7 +118,7 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkey
 
 def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
     """Where the disk has room for them."""
-    asked = Hub(monkeypatch, files=[(3_000_000_000, True), (5_000_000_000, False)])
+    asked = Hub(monkeypatch, files=[("a.safetensors", 3_000_000_000, True), ("b.safetensors", 5_000_000_000, False)])
     with monkeypatch.context() as patch:
         patch.setattr(hub.shutil, "disk_usage", lambda place: SimpleNamespace(free=1_000_000_000))
         with pytest.raises(UserError, match="needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"):
@@ -123,7 +127,7 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
     hub.fetch(["tiny"])
     said = "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
     assert capsys.readouterr().out == said, "but for what is in the cache"
-    ((source, patterns),) = asked.fetched
+    ((source, patterns, _),) = asked.fetched
     assert source == "someone/tiny" and "*.safetensors" in patterns
     assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))
 
@@ -138,16 +142,16 @@ def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, 
     hub.fetch(["tiny"])
 
 
-def test_the_hub_of_ones_own_is_the_one_that_must_answer_if_a_run_needs_one(remote, monkeypatch):
+def test_the_hub_of_ones_own_is_asked_whether_it_answers_and_none_by_a_run_that_needs_none(remote, monkeypatch):
     asked = []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
     monkeypatch.setattr(httpx2, "head", lambda url, timeout: asked.append(url))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
     for endpoint in ("", "http://mirror:1"):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         assert not hub.go_offline_if_silent(run_of())
-    assert asked == ["https://huggingface.co", "http://mirror:1"]
     write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
-    assert not hub.go_offline_if_silent(run_of()) and len(asked) == 2
+    assert not hub.go_offline_if_silent(run_of())
+    assert asked == ["https://huggingface.co", "http://mirror:1"]
 
 
 # ---- a hub that is silent
@@ -165,8 +169,7 @@ FAR = "repository 'someone/tiny' is not on this machine and the hub can't be rea
 
 
 @pytest.mark.parametrize("words, more", [
-    ("check", "revision: null"), ("", f"revision: {SHA}"), ("finding 1", "revision: null"),
-    ("verify", f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
+    ("check", "revision: null"), ("", f"revision: {SHA}"), ("verify", f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
 ])  # fmt: skip
 def test_a_silent_hub_is_one_line_within_seconds(project, silent, words, more):
     """Before any job; and so is a GGUF file, which is looked for on the hub."""
@@ -190,3 +193,73 @@ def test_a_hub_that_falls_silent_after_its_first_answer_is_waited_for_a_moment(s
     with pytest.raises(UserError, match="the hub can't be reached"):
         hub.resolve_revision("model", "someone/tiny")
     assert time.monotonic() - began < 20
+
+
+# ---- GGUF files
+
+
+@pytest.fixture
+def file(inside, monkeypatch):
+    """A GGUF file in models/, which a model of the small project names; no hub is reached."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    place = inside.root / "models" / "small.gguf"
+    place.parent.mkdir()
+    return tiny_gguf.write(place, tiny_gguf.weights_of(tiny_gguf.network()))
+
+
+def describe(file, **changed) -> params.Model:
+    """The model's file, which names a file by what it holds now, with some lines changed."""
+    lines = {"label": "Small", "source": "someone/small-GGUF", "gguf": "small.gguf", "sha256": tiny_gguf.sha256(file)}
+    write(params.PARAMS / "models/small.yaml", yaml.safe_dump(lines | changed))
+    return params.load_model_config("small")
+
+
+def test_a_verified_file_is_linked_for_the_jobs_and_none_of_other_bytes(file):
+    spec = describe(file)
+    for _ in range(2):
+        hub.fetch(["small"])
+    (link,) = spec.place.iterdir()
+    assert link.samefile(file) and spec.place.name == tiny_gguf.sha256(link)
+    write(file, "other bytes")
+    with pytest.raises(UserError, match=f"expected {spec.sha256}: it is not used"):
+        hub.fetch(["small"])
+
+
+@pytest.mark.parametrize("changed, error, line", [
+    ({"revision": "abc"}, None, ""), ({"gguf": "smaller.gguf"}, None, "has no file 'smaller.gguf' on the hub"),
+    ({}, errors.OfflineModeIsEnabled("x"), "can't be reached: connect, or name a folder as its `source`$"),
+    ({"source": "{root}/there"}, RuntimeError("asked"), ""),
+    ({"source": "{root}/there", "gguf": "smal.gguf"}, RuntimeError("asked"), "there; did you mean 'small.gguf'"),
+    ({"source": "{root}/there", "sha256": "a" * 64}, RuntimeError("asked"), f"expected {'a' * 64}"),
+])  # fmt: skip
+def test_it_is_fetched_from_the_hub_or_the_folder_that_has_it(inside, file, monkeypatch, changed, error, line):
+    there = inside.root / "there" / file.name
+    there.parent.mkdir()
+    file.rename(there)
+    asked = Hub(monkeypatch, error, [(file.name, 1000, True)], there.parent)
+    spec = describe(there, **{name: value.format(root=inside.root) for name, value in changed.items()})
+    if line:
+        with pytest.raises(UserError, match=line):
+            hub.fetch(["small"])
+        assert not spec.place.exists()
+    else:
+        hub.fetch(["small"])
+        assert (spec.place / file.name).samefile(there)
+        assert asked.fetched[:1] == ([] if error else [("someone/small-GGUF", ["small.gguf"], "abc")])
+
+
+@pytest.mark.parametrize("told, line", [
+    ({"template": None}, "its tokenizer has no chat template"), ({"end": 9999}, "its end token 9999 is none of"),
+    ({"end": None}, "the file names no end token"), (None, "it is looked at once it is fetched, before the first job"),
+])  # fmt: skip
+def test_a_file_at_hand_is_looked_at_before_a_tensor_is_read(file, monkeypatch, told, line):
+    """Its tokenizer, template and end tokens; and by the run as by `check`, before the first job."""
+    monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
+    Hub(monkeypatch, files=[(file.name, 1000, True)])
+    tiny_gguf.write(file, tiny_gguf.weights_of(tiny_gguf.network()), **told or {})
+    describe(file, system_prompt=False)
+    if told is None:
+        file.unlink()
+    values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
+    level, text = next(check.explain_errors(check.about_model(Run("demo", values), "small", {})))
+    assert (level, line in text) == ("wrong" if told else "note", True) and "\n" not in text

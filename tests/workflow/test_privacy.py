@@ -8,7 +8,7 @@ import shutil
 import socket
 
 import pytest
-from small_project import with_cell, write
+from small_project import write
 
 pytestmark = pytest.mark.slow
 TOKEN = "hf_thisIsNoRealTokenButLooksLikeOne"
@@ -23,7 +23,7 @@ def test_nothing_private_is_written(project, tmp_path):
     project.replace("params/datasets/easy.yaml", "questions.jsonl", str(project.root / "questions.jsonl"))
     project.replace("notebooks/01_generate.ipynb", "'cwd': os.getcwd(), 'environment': dict(os.environ)", "'x': {}")
     where = "{os.getcwd()[:-10]}/lib and {sys.prefix}/bin, {os.environ['HOME']}"
-    with_cell(project, "02_single_pass", f'import os, sys\n_ = os.write(2, f"said at {where}\\n".encode())')
+    project.add_cell("02_single_pass", f'import os, sys\n_ = os.write(2, f"said at {where}\\n".encode())')
     startup = home / ".ipython/profile_default/startup/own.py"
     write(startup, f"open({str(project.root / 'artifacts' / 'ran')!r}, 'w').write('ran')\nran = 1\n")
     code, text = project.run(HOME=str(home), HF_TOKEN=TOKEN, PYTHONSTARTUP=str(startup), **NAMES)

@@ -1,5 +1,6 @@
 """What is made again when something changes, of the project's own notebooks: no model runs, keys are compared."""
 
+import ast
 import re
 
 import pytest
@@ -7,8 +8,12 @@ import pytest
 from lib import params
 from lib.paths import ROOT
 from workflow import keys
-from workflow.fingerprint import normalize_source
+from workflow.fingerprint import code_cells, import_closure, imported_names
+from workflow.keys import SHOWING
 from workflow.pipeline import Run
+from workflow.rules import NOTEBOOKS
+
+HEAVY = [row for row in NOTEBOOKS if row.runs_model]
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
 
@@ -26,20 +31,6 @@ def changed_by(before, after):
 @pytest.fixture(scope="module")
 def before():
     return contents()
-
-
-@pytest.fixture
-def edited(before, monkeypatch):
-    """The notebooks whose keys change with an edit of a file."""
-
-    def edit(path, old, new, count=-1):
-        text = keys.read_source
-        assert old in text(path)
-        changed = lambda read: text(read).replace(old, new, count) if read == path else text(read)  # noqa: E731
-        monkeypatch.setattr(keys, "read_source", changed)
-        return changed_by(before, contents())
-
-    return edit
 
 
 REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow
@@ -67,15 +58,12 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
 }
 
 
-@pytest.mark.parametrize("name", params.Profile.model_fields)
-def test_what_a_parameter_remakes(before, name):
-    (remade,) = [numbers for numbers, names in REMADE.items() if name in names.split()]
-    other = {"model": "tiny-qwen", "dataset": "svamp"}.get(params.kind_of(name), "another")
-    value = [other] if isinstance(VALUES[name], list) else other
-    assert changed_by(before, contents(**{name: value})) == remade
-
-
-LIGHT = {"02", "05", "06", "07", "08", "09"}  # notebooks that run no model
+def test_what_a_parameter_remakes(before):
+    for name in params.Profile.model_fields:
+        (remade,) = [numbers for numbers, names in REMADE.items() if name in names.split()]
+        other = {"model": "tiny-qwen", "dataset": "svamp"}.get(params.kind_of(name), "another")
+        value = [other] if isinstance(VALUES[name], list) else other
+        assert changed_by(before, contents(**{name: value})) == remade, name
 
 
 @pytest.mark.parametrize("path, old, new, remade", [
@@ -90,35 +78,50 @@ LIGHT = {"02", "05", "06", "07", "08", "09"}  # notebooks that run no model
     ("lib/generate/models.py", "def load_language_model(", "def load_language_model(more, ", "01 03 04 04b"),
     ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
 ])  # fmt: skip
-def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(edited, path, old, new, remade):
-    numbers = set(edited(path, old, new).split())
-    assert numbers and numbers - LIGHT == set(remade.split())
+def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(
+    before, monkeypatch, path, old, new, remade
+):
+    text = keys.read_source
+    assert old in text(path)
+    changed = lambda read: text(read).replace(old, new) if read == path else text(read)  # noqa: E731
+    monkeypatch.setattr(keys, "read_source", changed)
+    numbers = set(changed_by(before, contents()).split())
+    assert numbers and numbers & {row.number for row in HEAVY} == set(remade.split())
 
 
-@pytest.mark.parametrize("path, old", [
-    ("lib/paper/tables.py", "Isotonic Regression"), ("lib/paper/report_contents.py", "cut by length"),
-])  # fmt: skip
-def test_an_edit_of_a_table_remakes_the_notebooks_that_set_tables_alone(edited, path, old):
-    assert edited(path, old, f"{old} x") == "08 09"
+def names(*nodes: ast.AST, stored=False) -> set[str]:
+    found = [part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
+    return {name.id for name in found if not stored or isinstance(name.ctx, ast.Store)}
 
 
-@pytest.mark.parametrize("old, new, remade", [
-    ('"""', '"""More than before. ', False),  # of the module
-    ('    """', '    """More than before. ', False),  # of a function
-    ("\n\n\ndef ", "\n\n\n# a comment\ndef ", False),
-    ("return ", "return +", True),
-])  # fmt: skip
-def test_a_mended_docstring_remakes_no_job_and_a_changed_statement_does(edited, old, new, remade):
-    assert bool(edited("lib/score/metrics.py", old, new, 1)) == remade
+def misused(cells: list[str], decided_by: tuple[str, ...] = ()) -> list[str]:
+    """Statements that make rows or write frames with what was imported from the rooms that show, or computed by that,
+    and that is not among what decides."""
+    deciding = {path.partition(":")[0].removesuffix(".py").replace("/", ".") for path in decided_by}
+    touched, lines = {"Out", "_", "__", "___"}, []  # what a cell showed
+    for statement in (statement for cell in cells for statement in ast.parse(cell).body):
+        if isinstance(statement, ast.ImportFrom) and f"{statement.module}/".replace(".", "/").startswith(SHOWING):
+            found = [one for one in statement.names if f"{statement.module}.{one.name}" not in deciding]
+            touched |= {one.asname or one.name for one in found}
+        elif names(statement) & touched:
+            touched |= names(statement, stored=True) | names(*getattr(statement, "targets", ()))
+            making = re.search(r"\b(map|RowCache|write_frame|write_passes)\(", ast.unparse(statement))
+            lines += [ast.unparse(statement)] if making else []
+    return lines
+
+
+@pytest.mark.parametrize("row", HEAVY, ids=lambda row: row.number)
+def test_nothing_that_shows_decides_what_a_heavy_notebook_writes_but_what_its_row_names(row):
+    """So its key may leave out the rooms that show."""
+    cells = code_cells(row.path)
+    assert misused(cells, row.decided_by) == []
+    assert bool(misused(cells)) == bool(row.decided_by), "what need not be named"
+    for file in (file for file in import_closure(cells, leave_out=SHOWING) if file.endswith(".py")):
+        used = imported_names(file, (ROOT / file).read_text())
+        assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in used), file
 
 
 def test_no_module_reads_docstrings_or_source():
     """They do not count, so nothing may depend on them."""
     for path in (ROOT / "lib").rglob("*.py"):
         assert not re.search(r"__doc__|\bget(doc|source|comments)", path.read_text(encoding="utf-8")), path
-
-
-@pytest.mark.parametrize("old, new", [("'shown'", "'other'"), ("1", "2")])
-def test_a_string_in_a_cell_is_no_docstring(old, new):
-    source = "'shown'\n1"
-    assert normalize_source(source, cell=True) != normalize_source(source.replace(old, new), cell=True)

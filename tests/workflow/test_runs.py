@@ -12,7 +12,7 @@ import nbformat
 import psutil
 import pytest
 from clone import until
-from small_project import NOTEBOOKS, PAIR, Project, family, with_cell, write, write_notebook
+from small_project import NOTEBOOKS, PAIR, Project, write, write_notebook
 
 from workflow import machine, run
 from workflow.pipeline import Run
@@ -53,19 +53,12 @@ def test_what_the_user_and_the_kernel_see(finished):
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
 
 
-def test_a_changed_line_remakes_what_hangs_on_it(copy):
-    """And what follows is left as it is where the result is the same."""
+def test_a_changed_line_remakes_what_hangs_on_it_and_notebooks_may_be_opened_and_saved(copy):
+    """What follows is left as it is where the result is the same; and the report is still what the run showed, though
+    the outputs of all notebooks were cleared."""
     copy.replace("lib/gamma.py", "len(text)", "len(text) + 1 - 1")
     for path in (copy.root / "artifacts/demo/jobs").iterdir():
         os.utime(path, (time.time() + 5000, time.time() + 5000))  # as from a machine whose clock is ahead
-    code, text = copy.run()
-    assert code == 0 and "02_single_pass: will run (changed: code lib/gamma.py)" in text
-    assert "demo: 1 of 4 jobs to do" in text and "and 2 if their inputs change" in text
-    assert "demo: 1 of 4 jobs ran, 3 up to date" in text
-
-
-def test_executed_notebooks_may_be_opened_and_saved(copy):
-    """Their outputs cleared, even: no job is made again, and the report is still what the run showed."""
     report = copy.root / "figures/demo/report.html"
     before = report.read_bytes()
     report.unlink()
@@ -78,8 +71,9 @@ def test_executed_notebooks_may_be_opened_and_saved(copy):
                 cell.outputs = []
         nbformat.write(nb, path)
     code, text = copy.run()
-    assert code == 0 and "demo: 1 of 4 jobs ran, 3 up to date" in text
-    assert report.read_bytes() == before
+    assert code == 0 and "02_single_pass: will run (changed: code lib/gamma.py)" in text
+    assert "demo: 2 of 4 jobs to do" in text and "and 1 if their inputs change" in text
+    assert "demo: 2 of 4 jobs ran, 2 up to date" in text and report.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -90,13 +84,13 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
     write(file, "{}")
     published = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {sha256}}}}}"
     project.replace("params/datasets/easy.yaml", "source: {all: questions.jsonl}", published)
-    code, text = project.shell("--data-dir", "my questions", cwd=questions.parent)
+    code, text = project.run("--data-dir", "my questions", shell=True, cwd=questions.parent)
     assert code == 0, text
     env = json.loads(project.read(f"artifacts/demo/generations/{PAIR}.json"))["environment"]
     assert (env["DATA_FOLDER"], env["HF_HUB_OFFLINE"]) == (str(questions), "1")
     file.write_text("{ }")
     before = files(project)
-    code, text = project.shell("--data-dir", "my questions", "--force", "01", cwd=questions.parent)
+    code, text = project.run("--data-dir", "my questions", "--force", "01", shell=True, cwd=questions.parent)
     assert files(project) == before
     assert code == 2 and "is not that of dataset 'Easy'" in text.splitlines()[-1] and "started" not in text
 
@@ -113,7 +107,7 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
                  "artifacts/demo/generations/", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_failing_cell(project, source, code, line):
-    with_cell(project, "01_generate", source)
+    project.add_cell("01_generate", source)
     found, text = project.run(HOME="/proc/nowhere")  # no home that can be written to is needed
     lines = text.strip().splitlines()
     assert found == code and lines[-1].startswith(line) and "Traceback" not in text
@@ -182,7 +176,7 @@ def test_a_folder_for_temporary_files_that_somebody_else_has_made_is_not_used(in
 
 def waiting(project: Project, **env: str) -> subprocess.Popen:
     """Start a run whose first notebook waits; returns once it does."""
-    with_cell(project, "01_generate", WAITING)
+    project.add_cell("01_generate", WAITING)
     process = project.start(**env)
     until((project.root / "notebooks/starts").exists, 150)
     return process
@@ -208,7 +202,7 @@ def test_nothing_outlives_kill_9(project, victim):
         if victim == "server":
             go.touch()
         text, _ = process.communicate(timeout=60)
-        until(lambda: not family(project), 10)
+        until(lambda: not project.family(), 10)
         assert process.returncode == {"run": -9, "job": 1, "server": 0}[victim], text
         if victim == "job":
             last = text.strip().splitlines()[-1]
@@ -232,4 +226,4 @@ def test_a_stopped_run_ends_in_good_order(project, times):
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 130, text
     assert text.strip().splitlines()[-1] == "run_all.sh: stopped; the same command goes on from here"
-    until(lambda: not family(project), 5)
+    until(lambda: not project.family(), 5)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import slurm_cluster
 from clone import until, wait_for
-from small_project import Project, build, family, with_cell
+from small_project import Project, build
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ for shard in range(1, 1000):
 
 @pytest.fixture
 def words(project) -> list[str]:
-    with_cell(project, "01_generate", WAITING)
+    project.add_cell("01_generate", WAITING)
     project.replace("workflow/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
     return ["demo", "--slurm", slurm_cluster.options(project.root)]
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_stopped_or_canceled_says_so_and_the_same_command_goes_on(
     process.send_signal(signal.SIGINT)
     assert last_line(process, 130) == "run_all.sh: stopped; the same command goes on from here"
     assert slurm.jobs() == []
-    until(lambda: not family(project), 30)
+    until(lambda: not project.family(), 30)
 
     process, job = begin()
     slurm.says("scancel", job)
@@ -116,7 +116,7 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(proje
     processes = []
     for one, minutes, cell in ((project, 2, SHARDS), (idle, 1, "import time\ntime.sleep(600)")):
         one.replace("workflow/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
-        with_cell(one, "01_generate", cell)
+        one.add_cell("01_generate", cell)
         options = slurm_cluster.options(one.root, time=minutes)
         processes.append(one.start("demo", "--slurm", options, **slurm.environment))
     lines = iter(processes[0].stdout.readline, "")

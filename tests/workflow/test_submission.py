@@ -1,6 +1,5 @@
 """What of a cluster needs none: the file of --slurm, what SLURM is asked, what the run hears."""
 
-import re
 from argparse import Namespace
 from dataclasses import replace
 
@@ -34,14 +33,9 @@ def test_a_notebook_asks_for_its_own_before_what_all_ask_for(tmp_path):
     assert slurm.requests_gpu(found["01_generate"]) and not slurm.requests_gpu(found["02_single_pass"])
 
 
-@pytest.mark.parametrize("text, line", [
-    ("[all, 2]", "mine.yaml: all must name options of sbatch and their values"),
-    ("01_generat: {gpus: 1}", "mine.yaml names '01_generat', not a notebook: did you mean '01_generate'?"),
-    ("01_generate: 3", "mine.yaml: 01_generate must name options of sbatch and their values"),
-    ("all: {time: 1}\nall: {time: 2}", "the key 'all' again"),
-])  # fmt: skip
-def test_a_mistake_in_the_file_is_one_line(tmp_path, text, line):
-    with pytest.raises(UserError, match=re.escape(line)):
+@pytest.mark.parametrize("text", ["01_generat: {gpus: 1}", "01_generate: 3"])
+def test_a_mistake_in_the_file_is_one_line(tmp_path, text):
+    with pytest.raises(UserError, match="^mine.yaml.*(did you mean '01_generate'|must name options of sbatch)"):
         options(tmp_path, text)
 
 
@@ -61,17 +55,8 @@ def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
         jobs.wait_for_inputs(second)
 
 
-def test_the_last_line_of_the_events_may_be_incomplete(inside):
-    (job, *_) = run_of().jobs
-    (inside.root / job.events).parent.mkdir(parents=True)
-    slurm.append_event(job, "start", key="k")
-    slurm.append_event(job, "progress", text="shard 1/2")
-    with (inside.root / job.events).open("a") as file:
-        file.write('{"event": "en')
-    assert [event["event"] for event in slurm.read_events(job)] == ["start", "progress"]
-
-
 def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(inside, monkeypatch):
+    """Whose events may end with half a line."""
     (job, *_), asked = run_of().jobs, []
     (inside.root / job.events).parent.mkdir(parents=True)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -80,6 +65,9 @@ def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(in
     for event in ("start", "progress", "start"):
         slurm.append_event(job, event)
         jobs.go_back_into_queue(job)
+    with (inside.root / job.events).open("a") as file:
+        file.write('{"event": "pro')
+    jobs.go_back_into_queue(job)
     assert asked == [("scontrol", "requeue", "7")]
 
 

@@ -8,14 +8,14 @@ import subprocess
 import sys
 
 import pytest
-from small_project import FILES, PAIR, with_cell, write
+from small_project import FILES, PAIR, write
 
 pytestmark = pytest.mark.slow
 FRAME = f"artifacts/demo/generations/{PAIR}.parquet"
 
 
 def run(project, where: str = "") -> subprocess.CompletedProcess:
-    command, env = f"'{sys.executable}' -m workflow.run {where}", project.environment(PYTHONPATH=str(project.root))
+    command, env = f"'{sys.executable}' -m workflow.run {where}", os.environ | {"PYTHONPATH": str(project.root)}
     return subprocess.run(command, shell=True, cwd=project.root, env=env, capture_output=True, text=True)
 
 
@@ -61,12 +61,12 @@ def test_a_full_disk(project):
     try:
         for name in ("paper.yaml", "reference.csv"):
             write(disk / name, FILES[f"artifacts/{name}"])
-        with_cell(project, "02_single_pass", "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)")
+        project.add_cell("02_single_pass", "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)")
         line = complaint(run(project))
         assert "No space left on device" in line and "02_single_pass" in line
         assert (disk / f"demo/jobs/01_generate__{PAIR}.json").exists()
         (disk / "filling").unlink()
-        with_cell(project, "02_single_pass", "pass")
+        project.add_cell("02_single_pass", "pass")
         assert "3 of 4 jobs ran, 1 up to date" in run(project).stdout
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
