@@ -40,7 +40,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])
-    with mock.patch.dict(os.environ, notebook.fixed_environment(run.jobs[-1]) | own):
+    with mock.patch.dict(os.environ, notebook.fixed_environment(run.jobs[-1]) | own):  # not of this process
         forkserver.ensure_running()
 
 
