@@ -1,5 +1,6 @@
 """docs/code-map.md leads from the paper to functions, tests and sections of notebooks that are there."""
 
+import ast
 import json
 import re
 import subprocess
