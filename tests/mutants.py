@@ -188,15 +188,21 @@ def room_of(mutant: dict) -> str:
     return mutant["module"].rpartition("/")[0]
 
 
+def store(alike: dict[str, str], mutants: list[dict]) -> None:
+    """Writes the rate of each room, and a line for each mutant."""
+    rates = {room: share(one for one in mutants if room_of(one) == room) for room in ROOMS}
+    lines = [json.dumps(one, ensure_ascii=False) for one in sorted(mutants, key=lambda one: list(one.values()))]
+    text = json.dumps({"killed": rates, "alike": alike}, indent=1, ensure_ascii=False)
+    STORE.write_text(text[:-2] + ',\n "mutants": [\n' + ",\n".join(lines) + "\n]}\n", "utf-8")
+
+
 def main(words: list[str], project: Path) -> int:
     stored = json.loads(STORE.read_text("utf-8"))
     if modules := [word for word in words if word not in ROOMS]:
         kept = [one for one in stored["mutants"] if standing(one) and one["module"] not in modules]
         for module in modules:
             kept += [one | {"end": end_of(one, stored["alike"], project)} for one in drawn(module)]
-            stored["mutants"] = sorted(kept, key=lambda one: list(one.values()))
-            stored["killed"] = {room: share(one for one in kept if room_of(one) == room) for room in ROOMS}
-            STORE.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            store(stored["alike"], kept)
         return 0
     worse = False
     for room in words or ROOMS:

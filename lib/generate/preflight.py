@@ -9,6 +9,7 @@ with few layers and random weights, on the processor.
 """
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +29,8 @@ from lib.tasks.datasets import Example
 Line = tuple[str, str]  # ok, note or wrong; the result
 Values = Mapping[str, Any]  # parameters of a run
 QUESTION_TOKENS = 60  # how much longer a question is than the example of prompts.py
-LARGEST = {  # sizes of the network that is tried, by their names in configurations
-    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_dim"), 64),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
-    **dict.fromkeys(("num_experts_per_tok", "num_experts_per_token", "top_k_experts"), 2),
-    **dict.fromkeys(("n_group", "topk_group"), 1),
-    "vocab_size": 512,
-}
+# sizes of the network that is tried, by what their names in configurations hold
+LARGEST = {"intermediate|ffn_dim": 64, "experts": 4, "experts_per|top_k_exp": 2, "^(n|topk)_group$": 1, "vocab": 512}
 ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12  # of the batch that is tried: tokens of a prompt, and those that all share
 SPREAD = 0.08  # standard deviation of random weights, four times the usual
 FAR = 1e-3  # difference of logits that is no rounding, in multiples of the largest
@@ -176,7 +172,9 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     layers, types, own = config.num_hidden_layers, getattr(config, "layer_types", None) or [""], vars(config)
     few = min(layers, max(2, 1 + max(map(types.index, types))))
     own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
-    own.update({name: min(own[name], most) for name, most in LARGEST.items() if isinstance(own.get(name), int)})
+    for pattern, most in LARGEST.items():
+        sizes = [name for name, value in own.items() if type(value) is int and re.search(pattern, name)]
+        own.update({name: min(own[name], most) for name in sizes})
     config.num_hidden_layers, config.initializer_range = few, SPREAD
     config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
     with torch.random.fork_rng(devices=[]):

@@ -65,7 +65,7 @@ def evaluate(
     for pair, part in frame[frame.split == split].groupby(PAIR, sort=False):
         everyone = ("",) * len(by), part.drop_duplicates("example_id")
         for key, scores in [everyone, *part.groupby(by, sort=False)]:
-            c, y = columns_in_order(scores)
+            c, y = columns_in_order(scores) if resamples else (scores.confidence.to_numpy(), scores.correct.to_numpy())
             for name in [name for name in names if (name == "acc") == (key[0] == "")]:
                 rows.append((*pair, *key, name, measure(name, c, y, n_bins), len(scores)))
                 if resamples:
