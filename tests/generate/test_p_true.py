@@ -64,6 +64,9 @@ def test_prompts_are_the_figures(real, shared):
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
     text = p_true.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED)
     assert verify[1]["content"] in text and verify[0]["content"] in text
+    assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
+    few = [message["role"] for message in prompts.question_messages(CAKE, demonstration="few")]
+    assert few == ["system", *["user", "assistant"] * len(prompts.WORKED), "user"]
     assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
     assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
 
