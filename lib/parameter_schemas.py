@@ -60,18 +60,17 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
 
 def explain_validation_error(error: pydantic.ValidationError, kind: type[Strict]) -> str:
     """Describe the first error, an unknown key before any other: a missing one may be that key misspelled."""
-    errors = error.errors(include_url=False)
-    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     # without pydantic's names for the alternatives of a union
-    loc = [str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part))]
-    key, said = ".".join(loc), first["msg"][0].lower() + first["msg"][1:]
+    key = ".".join(str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part)))
+    said = first["msg"][0].lower() + first["msg"][1:]
     match first["type"]:
         case "extra_forbidden":
-            return f"there is no parameter '{key}'" + (f"; {nearest(key, kind.model_fields)}" if len(loc) == 1 else "")
+            return f"there is no parameter '{key}'" + ("" if "." in key else f"; {nearest(key, kind.model_fields)}")
         case "missing":
             return f"'{key}' is missing"
         case "value_error":  # raised by a validator of ours
-            return f"{f'{key!r} ' if loc else ''}{first['ctx']['error']}"
+            return f"{f'{key!r} ' if key else ''}{first['ctx']['error']}"
         case "string_type":
             said = "a text is meant: put it in quotes"
     return f"'{key}' is {reprlib.repr(first['input'])}; {said}"

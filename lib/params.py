@@ -146,10 +146,6 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
 REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
 
 
-def parameter_file_names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
 def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
     values, where = read_yaml(path) or {}, relative_path(path)
@@ -162,7 +158,7 @@ def load_parameter_file(kind: str, name: str, contents: type[parameter_schemas.K
     """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved if it names none.
     Raise UserError with the nearest name."""
     folder = PARAMS if contents is Profile else PARAMS / f"{kind}s"
-    names = parameter_file_names(folder)
+    names = [path.stem for path in folder.glob("*.yaml")]
     if name not in names:
         raise UserError(f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}")
     spec = read_parameter_file(folder / f"{name}.yaml", contents)

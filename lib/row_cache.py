@@ -23,10 +23,6 @@ from lib.params import BUDGETS
 KEY, ROW_SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
 # of model and parameters: without effect on a row, or told by what was loaded
 NOT_OF_ROWS = {*BUDGETS, "label", "n_tuning_examples", "dropout_rates", "dtype", "attention"}
-OF_RESPONSE = (  # columns of responses that verification and dropout read
-    *("question", "prompt_tokens", "token_ids", "answer_start", "answer_end"),
-    *("last_number_start", "last_number_end", "thinking_end", "in_situ_logits"),
-)
 RowWork = Callable[[list], pd.DataFrame]
 
 
@@ -119,7 +115,7 @@ def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 def digest_responses(generations: pd.DataFrame) -> dict[str, str]:
     """Return a digest of each response with its question, and with its in-situ logits if they are there, by
     example_id."""
-    lines = generations.filter(OF_RESPONSE).to_json(orient="records", lines=True).splitlines()
+    lines = generations.filter(stored_columns.OF_RESPONSE).to_json(orient="records", lines=True).splitlines()
     return dict(zip(generations.example_id, map(store.digest, lines), strict=True))
 
 
@@ -129,14 +125,13 @@ def measured_facts(*caches: RowCache) -> dict[str, Any]:
     They are the seconds of all rows, the peak memory of process and GPU in MB, the sizes of batches halved
     on OOM, and the code.
     """
-    seconds, torch = sum(cache.seconds for cache in caches), sys.modules.get("torch")
-    on_gpu = torch is not None and torch.cuda.is_available()  # reading frames does not import torch
+    torch = sys.modules.get("torch")  # reading frames does not import it
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # or KB
     facts = {
-        "seconds": round(seconds, 1),
+        "seconds": round(sum(cache.seconds for cache in caches), 1),
         "peak_memory_mb": round(memory / 1e6),
-        "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 1e6) if torch and on_gpu else None,
-        "halved_for_memory": list(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())) or None,
-        "code": RowCache.code or None,
+        "peak_gpu_memory_mb": torch and round(torch.cuda.max_memory_allocated() / 1e6),
+        "halved_for_memory": list(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())),
+        "code": RowCache.code,
     }
-    return {name: fact for name, fact in facts.items() if fact is not None}
+    return {name: fact for name, fact in facts.items() if fact}

@@ -31,7 +31,7 @@ def make_schema(columns: dict[str, Any]) -> pa.Schema:
 
 
 _TEXT = Path(__file__).with_name("stored_columns.yaml").read_text(encoding="utf-8")
-_FIRST, _COLUMNS, WRITERS = yaml.safe_load(_TEXT).values()
+_FIRST, _COLUMNS, OF_RESPONSE, WRITERS = yaml.safe_load(_TEXT).values()
 KEYS = list(_FIRST["keys"])  # key of a row in every per-example frame
 SCHEMAS = {kind: make_schema(columns) for kind, columns in _COLUMNS.items()}
 

@@ -2,12 +2,12 @@
 
 The modules in reading order:
 
-cli             the command line
-environment     Python and its packages, found or installed
+cli             the command line (verbs.json, help.txt)
+environment     Python and its packages, found or installed (uv_of_pip.json)
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, shipped signals, cores and GPUs of a run
-rules           the notebooks, with their inputs and outputs (notebooks.yaml)
+rules           the notebooks, with their inputs and outputs (notebooks.yaml, findings.yaml)
 pipeline        runs and their jobs
 keys            everything that the outputs of a job depend on, and the record of a finished job
 fresh           which outputs are up to date
@@ -15,11 +15,10 @@ fingerprint     JSON files, and checksums of files and code
 jobs            run the jobs in order, on the cores and GPUs of this machine, each in a process of its own
 slurm           submit the jobs to a SLURM cluster
 notebook        the environment of a notebook (kernel.yaml), its kernel and its execution
-hub             revisions, access and weights of models
-export          write an executed notebook's tables and figures, and the PDF
-report          the HTML report of a run
-finding         one of the paper's findings
-verify          compare a run with the shipped one
+hub             revisions, access and weights of models (hub_errors.yaml)
+export          write an executed notebook's tables and figures (results.tex.jinja)
+report          the HTML report of a run (report.html.jinja)
+judge           judge a finished run: a finding's claims, and whether it reproduces the shipped run
 check           preflight check: machine, disk, access, models, the memory that they need
 ask             `requests` and `ask`: what a model that only a server has is asked
 machine         programs and GPUs of this machine, the lock of a run, and vLLM for the runs that use it

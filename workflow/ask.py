@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import json
 import os
+import random
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -35,6 +36,7 @@ MOST_BYTES = 2**26  # of an answer
 KEY = os.environ.get("OPENAI_API_KEY", "")
 REMEDIES = {
     **dict.fromkeys((301, 302, 307, 308), "--url must be where it redirects to"),
+    400: "which fields a provider may refuse is in docs/extending.md",
     401: "set OPENAI_API_KEY to its key",
     404: "check --url, and give `requests` the model's name there as --model-name",
     429: "the same command goes on later, with a smaller --concurrent",
@@ -108,6 +110,7 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
         end_last_line(file, answers)
         found = read_response_file(answers, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
+        random.shuffle(left)  # so that what fails each time does not come first each time
         unusable = asyncio.run(send(left, file, args.url, args.concurrent))
     say(f"{name}: {len(asked) - len(unusable)} of {len(asked)} answered")
     if unusable:
@@ -152,7 +155,7 @@ async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> b
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
     name, body = request["custom_id"], request["body"]
     if "prompt" in body:
-        body = body | {"prompt": await render(api, body) + body["prompt"], "add_special_tokens": False}  # which it has
+        body = body | {"prompt": await render(api, body) + body["prompt"], "add_special_tokens": False}  # it has them
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
     found = parse_response(line, where := f"the answer to '{name}'")

@@ -16,13 +16,12 @@ from typing import Any
 import psutil
 
 from lib import params
-from lib.paths import UserError, first_line, one_line
+from lib.paths import UserError, first_line
 from workflow import hub, machine
 from workflow.pipeline import Run
 from workflow.progress import say
 
 Line = tuple[str, str]  # level (ok, note or wrong) and text
-MAX_LENGTH = 600  # characters of a line
 GPU_SHARE = 0.9  # of a GPU's memory that a model may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
 SAMPLING_BYTES = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
@@ -40,7 +39,7 @@ def main(run: Run) -> int:
     wrong = 0
     for subject, lines in list_checks(run):
         for level, text in explain_errors(lines):
-            say(one_line(f"{level:5}  {subject}: {text}", MAX_LENGTH))
+            say(f"{level:5}  {subject}: {text}")
             wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} problem(s) found' if wrong else 'ready'}; nothing was run")
     return 2 if wrong else 0
@@ -75,7 +74,7 @@ def about_machine(run: Run) -> Iterator[Line]:
         said = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
         yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
     else:
-        yield "ok" if gpus else "note", f"{gpus} GPUs, CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32"
+        yield "ok" if gpus else "note", f"{gpus} GPU(s), CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32"
     if machine.uses_vllm(run):
         machine.check_vllm(run)
 
@@ -158,8 +157,6 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
     lm = preflight.load_outline(name, spec, folder, whole=whole, **named)
     yield from preflight.check_model(lm, run.values, texts)
     yield from about_place(run, lm)
-    if thorough:
-        yield "ok", spec.source + (f" at {spec.revision[:12]}" if spec.revision else "")
     yield from about_memory(run, lm, thorough)
 
 

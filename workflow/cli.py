@@ -115,11 +115,8 @@ def check_option(verb: str, option: str) -> None:
 def check_values(args: argparse.Namespace) -> None:
     """Raise UserError for a value of an option that names nothing."""
     for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
-        there = parameter_files(f"{kind}s")
         for word in chosen:
-            if word in {*parameter_files(), *VERBS}.difference(there):
-                raise UserError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
-            choose(kind, word, there)
+            choose(kind, word, parameter_files(f"{kind}s"))
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
         raise UserError(f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'")

@@ -150,27 +150,26 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
     return {file for file in files if not file.startswith(leave_out)}
 
 
-@cache
-def imported_names(path: str, source: str) -> frozenset[str]:
-    """Return the dotted names below `lib` that a source imports; some may be attributes."""
+def imported_names(path: str, tree: ast.Module) -> set[str]:
+    """Return the dotted names below `lib` that the source of a file imports; some may be attributes."""
     package, names = path.rpartition("/")[0].replace("/", "."), set()
-    for node in ast.walk(parse_source(path, source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             module = resolve_name("." * node.level + (node.module or ""), package)
             names |= {f"{module}.{alias.name}" for alias in node.names}
-    return frozenset(name for name in names if name.split(".")[0] == "lib")
+    return {name for name in names if name.split(".")[0] == "lib"}
 
 
 @cache
 def named_files(path: str, source: str) -> frozenset[str]:
     """Return the places below `lib` where the files that a source imports, or names in a string, would lie."""
-    files = set()
-    for name in imported_names(path, source):
+    files, tree = set(), parse_source(path, source)
+    for name in imported_names(path, tree):
         for module in accumulate(name.split("."), "{}/{}".format):  # its packages, itself
             files |= {f"{module}.py", f"{module}/__init__.py"}
-    for node in ast.walk(parse_source(path, source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             beside = path.removesuffix(".py") if node.value[0] == "." else f"{path.rpartition('/')[0]}/"
             files.add(beside + node.value)

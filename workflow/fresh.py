@@ -12,17 +12,17 @@ replaced never returns.
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lib.paths import ROOT, UserError
 from workflow.fingerprint import digest, read_json, write_json
-from workflow.keys import changed_parts, is_intact, key_parts, read_record, tolerates_changes
+from workflow.keys import is_intact, key_parts, read_record, tolerates_changes
 from workflow.pipeline import Job, Run
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced, changed and damaged
     are not; waits: it depends on what jobs upstream write. `why`: what changed, or which notebook is waited for.
     `source`: the folder to restore from."""
@@ -50,7 +50,8 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
     waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
     record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
-    changed = changed_parts(record, content) if record else []
+    known = record["parts"] if record else content
+    changed = sorted(name for name in known | content if known.get(name, ...) != content.get(name, ...))
     if waits_for:  # nothing is known yet of the inputs
         changed = [name for name in changed if not name.startswith("input ")]
     why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")

@@ -101,26 +101,14 @@ def resolve_revision(kind: str, source: str, revision: str | None = None) -> str
         return HfApi().repo_info(source, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS).sha
 
 
-FAR = "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
-FAILED = "can't be downloaded from the hub: {said}"
-REMEDIES = {  # by the class of an error
-    "GatedRepoError": "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)",
-    "RevisionNotFoundError": "has no revision '{revision}'; `revision: null` takes the newest",
-    "RepositoryNotFoundError": "is not there, or needs access: check its spelling, or `hf auth login`",
-    "HfHubHTTPError": FAILED,
-    "OSError": FAR,
-    "TransportError": FAR,
-    "Exception": FAILED,
-}
-
-
 @contextmanager
 def explain_hub_errors(source: str, revision: str | None) -> Iterator[None]:
     """Turn any error of the hub's client, or of a library that it uses, into a UserError with its remedy."""
     try:
         yield
     except Exception as error:
-        remedy = next(REMEDIES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in REMEDIES)
+        remedies = read_yaml(Path(__file__).with_name("hub_errors.yaml"))
+        remedy = next(remedies[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in remedies)
         said = remedy.format(revision=revision, said=first_line(error))
         raise UserError(f"repository '{source}' {said}") from error
 
@@ -185,8 +173,8 @@ def count_missing_bytes(spec: Model) -> int:
         there = [path.name for path in local_path(spec.source).glob("*.gguf")]
         raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), there)}")
     with suppress(UserError):
-        download(spec, local_files_only=True)  # all are here
-        return 0
+        if not spec.gguf and any(Path(download(spec, local_files_only=True)).glob(WEIGHTS[0])):  # all are here
+            return 0
     resolve_revision("model", spec.source, spec.revision)
     if not (files := download(spec, dry_run=True)):
         raise UserError(f"repository '{spec.source}' has no file '{spec.gguf or WEIGHTS[0]}' on the hub")

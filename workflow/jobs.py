@@ -19,7 +19,6 @@ from functools import partial
 from graphlib import TopologicalSorter
 from multiprocessing import connection, forkserver, parent_process
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from lib.paths import ROOT, UserError, first_line
@@ -112,7 +111,8 @@ def run_in_process(job: Job, gpus: str, scratch: Path, channel: connection.Conne
     threading.Thread(target=end_with_run, daemon=True).start()
     if job.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
-    run_job(job, scratch, lambda event, **facts: channel.send((event, facts)))
+    with tempfile.TemporaryDirectory(prefix="job", dir=scratch, ignore_cleanup_errors=True) as own:
+        run_job(job, Path(own), lambda event, **facts: channel.send((event, facts)))
 
 
 def end_with_run() -> None:
@@ -126,7 +126,7 @@ def run_on_node(run: str, name: str) -> int:
     here = {"cores": int(os.environ.get("SLURM_CPUS_ON_NODE", 1)), "gpus": len(machine.list_gpus())}
     job = replace(Run.load(run), **here).job(name)
     signal.signal(slurm.LIMIT_SIGNAL, lambda number, frame: go_back_into_queue(job))
-    with tempfile.TemporaryDirectory(dir=machine.short_tempdir()) as scratch:
+    with tempfile.TemporaryDirectory(dir=machine.short_tempdir(), ignore_cleanup_errors=True) as scratch:
         return run_job(job, Path(scratch), partial(slurm.append_event, job))
 
 
@@ -134,8 +134,7 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
     """Make a job's outputs unless they are valid by now, and tell how it goes on and ends. Return its exit code: 2 if
     the user can fix a failure."""
     os.chdir(ROOT)
-    own = Path(tempfile.mkdtemp(prefix="job", dir=scratch))
-    with (own / "output").open("ab") as output:
+    with (scratch / "output").open("ab") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
     try:
@@ -146,7 +145,7 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
             tell("kept", text=why)
             return 0
         began = time.monotonic()
-        make_outputs(job, own, tell)
+        make_outputs(job, scratch, tell)
         last = {"event": "end", "seconds": time.monotonic() - began}
     except (UserError, notebook.Failure) as problem:
         last = {"event": "fail", "text": str(problem), "code": 2 if isinstance(problem, UserError) else 1}
@@ -155,7 +154,7 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
         system = isinstance(problem, OSError)
         said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(problem)}"
         last = {"event": "fail", "text": f"{job.title}: {said}", "code": 1}
-    write_log(own / "output", ROOT / job.log)
+    write_log(scratch / "output", ROOT / job.log)
     tell(**last)
     return last.get("code", 0)
 
@@ -173,17 +172,12 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
         nb = notebook.execute(job, parts, scratch, tell)
         outputs += job.extra_outputs
         if job.exported:
-            outputs += export_outputs(job, nb)
+            from workflow import export
+
+            export.export_for_report(nb, ROOT / job.exported)
+        if job.notebook.exports:
+            outputs += [f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)]
     keys.write_record(job, parts, outputs)
-
-
-def export_outputs(job: Job, nb: Any) -> list[str]:
-    """Write what an executed notebook shows for the report and for the paper; return the paths of the latter."""
-    from workflow import export
-
-    export.export_for_report(nb, ROOT / job.exported)
-    names = export.export(nb, ROOT / job.run.figures) if job.notebook.exports else []
-    return [f"{job.run.figures}/{name}" for name in names]
 
 
 def write_log(output: Path, log: Path) -> None:

@@ -10,7 +10,6 @@ import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, local_path, public_path
@@ -23,12 +22,12 @@ SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
 Parts = dict[str, object]
 
 
-def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({})) -> Parts:
+def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts:
     """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'.
     Memory budgets do not count. `current_paths`: current paths of inputs that are yet to be restored."""
-    values = job.parameters
+    values, where = job.parameters, current_paths or {}
     parts = {f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS}
-    parts |= {f"input {path}": fingerprint.semantic_checksum(current_paths.get(path, path)) for path in job.inputs}
+    parts |= {f"input {path}": fingerprint.semantic_checksum(where.get(path, path)) for path in job.inputs}
     for kind, name in params.names_mentioned(values):
         spec = params.LOADERS[kind](name)
         parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
@@ -42,15 +41,15 @@ def key_parts(job: Job, current_paths: Mapping[str, str] = MappingProxyType({}))
 def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> dict:
     """Return the content of a model or dataset file, with its label if the job shows it, but without the location of
     its data: the sha256 identifies a GGUF file and published questions, from the Hub or a local folder."""
-    content = spec.model_dump(mode="json")
+    unused = {"gpus"} if with_label else {"gpus", "label"}
+    if getattr(spec, "gguf", None):
+        unused |= {"source", "revision", "gguf"}
+    content = spec.model_dump(mode="json", exclude=unused)
     if files := content.get("files"):
         content["files"] = {part: file["sha256"] for part, file in files.items()}
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
-    unused = {"gpus"} if with_label else {"gpus", "label"}
-    if content.get("gguf"):
-        unused |= {"source", "revision", "gguf"}
-    return {name: value for name, value in content.items() if name not in unused}
+    return content
 
 
 def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[str, str | None]:
@@ -125,12 +124,6 @@ def write_record(job: Job, content: Parts, outputs: list[str]) -> None:
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
     record = {"job": job.record, "key": digest(content), "parts": content, "outputs": sums}
     fingerprint.write_json(ROOT / job.record, record | {"digest": digest(record)})
-
-
-def changed_parts(record: dict, content: Parts) -> list[str]:
-    """Return the names of the parts that changed."""
-    old, new, nothing = record["parts"], content, object()
-    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 
 def is_intact(record: dict, stale: Path | None = None) -> bool:

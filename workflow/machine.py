@@ -14,7 +14,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lib import params
 from lib.paths import ROOT, UserError
 from workflow import environment
 from workflow.fingerprint import digest
@@ -52,7 +51,8 @@ def memory_by_gpu() -> dict[str, float]:
 
 @contextmanager
 def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
-    """Hold the run's lock and yield its scratch folder. Raise UserError while another process holds the lock."""
+    """Hold the run's lock and yield its scratch folder, which is empty and private. Raise UserError while another
+    process holds the lock."""
     folder = ROOT / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -60,7 +60,9 @@ def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
     except Timeout:
         raise UserError(f"run '{run.name}' is running already: wait for its end, or stop it") from None
     with lock:
-        scratch = new_scratch_folder(run)
+        scratch = short_tempdir() / f"run-{os.getuid()}-{digest(str(folder))[:8]}"  # that of the run's last start, too
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)  # it fails where somebody else has made one
         try:
             yield scratch
         finally:
@@ -72,14 +74,6 @@ def remove_partial_files(run: Run) -> None:
     for folder in (run.folder, run.figures):
         for path in list((ROOT / folder).rglob(".*.partial")):
             path.unlink()
-
-
-def new_scratch_folder(run: Run) -> Path:
-    """Create the run's folder for temporary files, empty and private. Its name is that of the run's last start."""
-    folder = short_tempdir() / f"run-{os.getuid()}-{digest(str(ROOT / run.folder))[:8]}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)  # it fails where somebody else has made one
-    return folder
 
 
 def short_tempdir() -> Path:
@@ -96,8 +90,7 @@ REMEDY = "write `engine: transformers` in the profile"
 
 
 def uses_vllm(run: Run) -> bool:
-    specs = [params.load_model_config(name) for name in run.values["models"]]
-    return run.values.get("engine") == "vllm" and any(not spec.responses for spec in specs)
+    return run.values.get("engine") == "vllm" and not all(spec.responses for spec in run.specs.values())
 
 
 def check_vllm(run: Run) -> None:

@@ -26,7 +26,8 @@ from lib import params
 from lib.files import read_yaml
 from lib.paths import ROOT, UserError
 from workflow import keys
-from workflow.pipeline import PUBLISHED, Job
+from workflow.pipeline import PUBLISHED, Job, Run
+from workflow.rules import NOTEBOOKS
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 VARIABLE = "CALIBRATION_PRELOAD"  # the modules to import, separated by spaces; set for the fork server alone
@@ -51,8 +52,8 @@ def fixed_environment(job: Job) -> dict[str, str]:
 
 def set_environment(job: Job, parts: keys.Parts, scratch: Path) -> None:
     """Give this process, and so the kernel, the environment of a job."""
-    os.environ.update(fixed_environment(job))
     os.environ.update(
+        fixed_environment(job),
         JUPYTER_RUNTIME_DIR=str(scratch),
         IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
         TMPDIR=str(scratch),
@@ -91,6 +92,9 @@ def import_libraries(modules: list[str]) -> None:
         with suppress(Exception):  # the notebook that needs it reports the error
             import_module(module)
     del os.environ["MPLBACKEND"]
+    for row in NOTEBOOKS:  # parse once what the key of each job covers
+        with suppress(Exception):
+            keys.code_digests(Job(Run("", {}), row))
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -157,21 +161,22 @@ def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
     if IS_FORKED and job.threads == 1 and not job.gpus:  # as in the environment in which libraries were imported
         local_provisioner.launch_kernel = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
-    options = {
-        "parameters": job.parameters,
-        "kernel_name": "python3",
-        "cwd": "notebooks",
-        "request_save_on_cell_execute": not job.notebook.exports,  # whose outputs have some megabytes
-        "progress_bar": False,
-        "stdout_file": SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None),
-        "start_timeout": 120,
-        # cells tagged `run` need one, and `published` is none
-        "skip_cells_with_tag": "run" if job.run.name == PUBLISHED else "skip-execution",
-        "config": Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
-    }
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
     try:
-        return execute_notebook(job.notebook.path, job.executed, **options)
+        return execute_notebook(
+            job.notebook.path,
+            job.executed,
+            job.parameters,
+            kernel_name="python3",
+            cwd="notebooks",
+            request_save_on_cell_execute=not job.notebook.exports,  # whose outputs have some megabytes
+            progress_bar=False,
+            stdout_file=SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None),
+            start_timeout=120,
+            # cells tagged `run` need one, and `published` is none
+            skip_cells_with_tag="run" if job.run.name == PUBLISHED else "skip-execution",
+            config=Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
+        )
     except PapermillExecutionError as error:
         if error.ename != "MissingSignal":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None

@@ -210,8 +210,7 @@ class Job:
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
         used = [*declared_parameters(self.notebook.path), *self.notebook.undeclared]
-        for name in used:
-            if name not in known:
-                hint = nearest(name, known)
-                raise UserError(f"{self.notebook.path} declares parameter '{name}', which no profile sets: {hint}")
+        if unknown := [name for name in used if name not in known]:
+            said = f"declares parameter '{unknown[0]}', which no profile sets: {nearest(unknown[0], known)}"
+            raise UserError(f"{self.notebook.path} {said}")
         return {name: known[name] for name in used}

@@ -9,9 +9,10 @@ from pathlib import Path
 from lib import params
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
-from workflow import finding, machine, slurm
+from workflow import machine, slurm
 from workflow.fingerprint import checksum
 from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run
+from workflow.rules import NEEDS
 
 
 def plan(args: Namespace) -> Run:
@@ -20,7 +21,7 @@ def plan(args: Namespace) -> Run:
         os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
     values = choose_values(args)
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(args.run, values, args.cores or here, wanted=finding.NEEDS[args.finding] if args.finding else ())
+    run = Run(args.run, values, args.cores or here, wanted=NEEDS[args.finding] if args.finding else ())
     if args.slurm:
         options = slurm.read_options(Path(args.slurm))
         has_gpu = any(slurm.requests_gpu(options[row.name]) for row in run.notebooks if row.runs_model)

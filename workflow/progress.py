@@ -33,22 +33,14 @@ def describe_system_error(problem: OSError) -> str:
     return f"{problem.strerror or problem}{where}"
 
 
-SHOWN = {  # by notebook: the frame that it makes, and estimators of it
-    "01": ("generations", ("ans_avg", "seq_avg")),
-    "01b": ("generations", ("ans_avg", "seq_avg")),
-    "03": ("verification", ("p_true", "p_true_insitu")),
-    "04": ("dropout", ("c_bald",)),
-}
-
-
 def first_numbers(job: Job) -> str:
     """Return what 02 to 04 compute of a finished job's evaluation rows: the share right and each estimator's ECE.
 
     They are shown and not kept. So any failure, of frames too, counts as having none.
     """
-    if job.notebook.number not in SHOWN:
+    if not (names := job.notebook.shown_at_end):
         return ""
-    kind, names = SHOWN[job.notebook.number]
+    kind = job.notebook.writes[0].split("/")[0]
     try:
         from lib import store  # slow to import, and a start with nothing to do shows no numbers
         from lib.params import EvaluationChoices

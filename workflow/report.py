@@ -17,7 +17,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from lib.files import read_yaml, write_atomically
+from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, HEADLINE, format_3dp
 from lib.paper.numbers_of_paper import paper_facts
@@ -25,9 +25,10 @@ from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
 from lib.paths import show_hidden
 from workflow.pipeline import command_of
+from workflow.rules import FINDINGS_TABLE
 
 FOLDER = Path(__file__).parent
-EXHIBITS = {name: finding["exhibits"] for name, finding in read_yaml(FOLDER / "findings.yaml").items()}
+EXHIBITS = {name: finding["exhibits"] for name, finding in FINDINGS_TABLE.items()}
 LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")  # rep_... of the outputs
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows

@@ -25,6 +25,7 @@ class Notebook:
     `of_shipped`: reads only shipped files; the demo and replays run it, and nothing depends on it.
     `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
     `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the modules that count.
+    `shown_at_end`: estimators whose ECE ends the line of a job, computed from the first frame that it writes.
     `undeclared`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
     """
 
@@ -42,6 +43,7 @@ class Notebook:
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
+    shown_at_end: tuple[str, ...] = ()
 
     @property
     def per_pair(self) -> bool:
@@ -63,6 +65,8 @@ class Notebook:
 
 
 NOTEBOOKS = tuple(Notebook(name, **row) for name, row in read_yaml(Path(__file__).with_name("notebooks.yaml")).items())
+FINDINGS_TABLE = read_yaml(Path(__file__).with_name("findings.yaml"))
+NEEDS = {name.removeprefix("Finding "): finding["notebooks"] for name, finding in FINDINGS_TABLE.items()}
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:

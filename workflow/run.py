@@ -21,7 +21,7 @@ from pathlib import Path
 from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, finding, fresh, hub, machine, slurm
+from workflow import check, cli, fresh, hub, machine, slurm
 from workflow.jobs import Schedule, start_fork_server
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
@@ -70,12 +70,11 @@ def execute_command(args: Namespace) -> int:
         return import_module("workflow.ask").main(run, args)  # slow to import, and other verbs do not need it
     if (code := make(args, run)) or args.dry_run:
         return code
-    for line in finding.summary_lines(run, args.finding) if args.finding else ():
+    judge = import_module("workflow.judge") if args.finding or args.verb == "verify" else None  # slow to import
+    for line in judge.summary_lines(run, args.finding) if args.finding else ():
         say(line)
     if args.verb == "verify":
-        from workflow.verify import verify  # slow to import, and other verbs do not need it
-
-        return verify(run)
+        return judge.verify(run)
     return 0
 
 
@@ -83,10 +82,9 @@ def list_jobs(run: Run, force: list[str]) -> int:
     """Print the jobs that a start would do; do and move nothing."""
     with suppress(UserError):  # a start would report it
         hub.pin_revisions(run)
-    verdicts = fresh.judge_all(fresh.force(run, force))
-    todo = [verdict.job for verdict in verdicts if verdict.needs_run]
-    for job in todo:
-        say(job.title)
+    todo = [verdict.job.title for verdict in fresh.judge_all(fresh.force(run, force)) if verdict.needs_run]
+    for title in todo:
+        say(title)
     say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
     return 0
 

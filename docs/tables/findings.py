@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib.paper.verdicts import CLAIMS, FINDINGS  # noqa: E402
-from workflow import finding  # noqa: E402
+from workflow.rules import NEEDS  # noqa: E402
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
 SIDES = (
@@ -43,7 +43,7 @@ def table() -> str:
     """The findings, each with its notebooks and how many of its claims hold; then the other claims, and all."""
     head = ("finding", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
     rows = [(f"{number}. {FINDINGS[f'Finding {number}']}", ", ".join(name.split("_")[0] for name in names),
-             f"Finding {number}") for number, names in finding.NEEDS.items()]  # fmt: skip
+             f"Finding {number}") for number, names in NEEDS.items()]  # fmt: skip
     rows += [("Abstract and introduction", "08", "(?!Finding)"), ("All claims", "", "")]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for said, notebooks, groups in rows:

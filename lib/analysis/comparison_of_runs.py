@@ -110,18 +110,16 @@ def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequenc
 
     `wrong`: tables of the run that its signals do not reproduce.
     """
-    count, beyond = matched.outcomes, (~table.within).sum()
-    shared, why = count["same"] + count["diverged"], ""
-    if count["diverged"] > (1 - LEAST_MATCHED) * shared:
-        why = f"{count['diverged']} of {shared} responses diverged"
-    elif count["only here"] or count["only shipped"]:
-        why = f"{count['only here']} responses are only here, {count['only shipped']} only shipped"
-    elif wrong:
-        why = f"{len(wrong)} of the run's tables are not what its signals give"
-    elif beyond:
-        why = f"{beyond} of {len(table)} numbers differ by more than {TOLERANCE}"
-    if why:
+    same, diverged, here, shipped = (matched.outcomes[one] for one in ("same", *OUTCOMES.values()))
+    shared, beyond = same + diverged, (~table.within).sum()
+    problems = {
+        f"{diverged} of {shared} responses diverged": diverged > (1 - LEAST_MATCHED) * shared,
+        f"{here} responses are only here, {shipped} only shipped": here or shipped,
+        f"{len(wrong)} of the run's tables are not what its signals give": wrong,
+        f"{beyond} of {len(table)} numbers differ by more than {TOLERANCE}": beyond,
+    }
+    for why in [problem for problem, found in problems.items() if found]:
         return False, f"NOT the same: {why}"
     jumped = (table.difference > TOLERANCE).sum()
     how = f", but for {jumped} after isotonic regression" if jumped else ""
-    return True, f"the same: {len(table)} numbers within {TOLERANCE}{how}; {count['same']} of {shared} responses alike"
+    return True, f"the same: {len(table)} numbers within {TOLERANCE}{how}; {same} of {shared} responses alike"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
-from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds, scale_bald
+from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds
 from lib.score.estimators import c_bald, p_true
 from lib.score.evaluation import evaluate
 from lib.score.metrics import auroc
@@ -82,19 +82,14 @@ def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFram
 
 
 def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
-    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over examples.
+    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over one pair's examples.
 
-    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n; empty without
-    passes.
+    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n.
     """
-    part = dropout[dropout.split == "evaluation"]
-    if part.empty:
-        return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
-    curves = {term: np.stack([mean_over_tokens(entropies) for entropies in part[term]]) for term in BALD_TERMS}
-    parts = [
-        mean_with_interval(curve).assign(term=term, passes=np.arange(1, curve.shape[1] + 1))
-        for term, curve in curves.items()
-    ]
+    parts = []
+    for term in BALD_TERMS:
+        curves = np.stack([mean_over_tokens(entropies) for entropies in dropout[term]])  # (examples, T)
+        parts.append(mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1)))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -182,18 +177,3 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
     return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
-
-
-def bald_by_token(passes: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
-    """Return BALD by answer token from a dropout frame of one row; the mean of column phi is c_BALD.
-
-    Columns: both terms of `eq:bald` after all passes, BALD (nats) and its phi (`top_k` and `top_p` divide BALD first).
-    """
-    row: Any = passes.iloc[0]
-    columns = {
-        "predictive": row.predictive[-1],
-        "conditional": row.conditional[-1],
-        "BALD": compute_bald(row),
-        "phi": [c_bald([value]) for value in scale_bald(passes, choices.phi)[0]],
-    }
-    return pd.DataFrame(columns).rename_axis("answer token")

@@ -42,9 +42,7 @@ class Results:
         if name not in self.frames or self.frames[name].empty:
             raise MissingFrame(name)
         frame = self.frames[name]
-        for column, value in equal.items():
-            frame = frame[frame[column] == value]
-        return frame
+        return frame[(frame[list(equal)] == list(equal.values())).all(axis=1)]
 
     @property
     def hardest_dataset(self) -> str:

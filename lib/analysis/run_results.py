@@ -144,23 +144,18 @@ def statistics_frames(signals: Signals) -> Frames:
 # ---- results
 
 
-def results_without_frames(
-    models: Sequence[str],
-    datasets: Sequence[str],
-    *,
-    bin_models: Sequence[str] = (),
-    transfer_models: Sequence[str] = (),
-    transfer_datasets: Sequence[str] = (),
-) -> Results:
-    """Return the results of a run without frames: its models and datasets, and those of single tables."""
-    of_models, of_datasets = params.labels_by_name("model", models), params.labels_by_name("dataset", datasets)
-    in_bins, moved = (
-        {name: of_models[name] for name in params.select_names("model", some, models)}
-        for some in (bin_models, transfer_models)
+def results_without_frames(models: Sequence[str], datasets: Sequence[str], **shown: Sequence[str]) -> Results:
+    """Return the results of a run without frames: its models and datasets, and those of single tables.
+
+    `shown`: `bin_models`, `transfer_models` and `transfer_datasets`; all if absent or empty.
+    """
+    labels = {"model": params.labels_by_name("model", models), "dataset": params.labels_by_name("dataset", datasets)}
+    in_bins, moved_models, moved_datasets = (
+        {name: labels[kind][name] for name in params.select_names(kind, shown.get(key, ()), list(labels[kind]))}
+        for key, kind in (("bin_models", "model"), ("transfer_models", "model"), ("transfer_datasets", "dataset"))
     )
-    moved_sets = {name: of_datasets[name] for name in params.select_names("dataset", transfer_datasets, datasets)}
     settings = [params.load_model_config(name) for name in models]
-    return Results(of_models, of_datasets, in_bins, (moved, moved_sets), settings, {})
+    return Results(labels["model"], labels["dataset"], in_bins, (moved_models, moved_datasets), settings, {})
 
 
 def results_of_run(

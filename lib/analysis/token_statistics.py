@@ -72,15 +72,15 @@ def mean_with_interval(curves: np.ndarray, least: float = 0.0, most: float = np.
 
 
 def running_mean_curves(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
-    """Return curves of right and of wrong responses: correct, position and the columns of `mean_with_interval`.
+    """Return curves of one pair's right and wrong responses: correct, position and the columns of `mean_with_interval`.
 
     A class without responses has no rows.
     """
-    parts = [pd.DataFrame(columns=["mean", "low", "high", "n", "correct", "position"])]
-    for correct, group in responses[responses.split == "evaluation"].groupby("correct"):
+    parts = []
+    for correct, group in responses.groupby("correct"):
         curves = np.stack([running_mean(logprobs, points) for logprobs in group.response])  # (responses, points)
         parts.append(mean_with_interval(curves, 0, 1).assign(correct=bool(correct), position=np.linspace(0, 1, points)))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
 def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:

@@ -30,12 +30,11 @@ Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights 
 
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
-    if isinstance(score, AnswerLogits):
-        return score
-    rows = np.asarray(score, dtype=float)
-    if rows.ndim != 1:
-        raise ValueError(f"scores must be a 1d array, not of shape {rows.shape}")
-    return rows
+    if not isinstance(score, AnswerLogits):
+        score = np.asarray(score, dtype=float)
+        if score.ndim != 1:
+            raise ValueError(f"scores must be a 1d array, not of shape {score.shape}")
+    return score
 
 
 class Calibrator(BaseEstimator):

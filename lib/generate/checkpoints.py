@@ -49,10 +49,8 @@ def find_source(spec: Model) -> str:
     if path := local_folder(spec):
         return str(path)
     if spec.gguf:
-        raise UserError(
-            f"{spec.gguf} of {spec.source} is not fetched and checked yet: `./run_all.sh PROFILE` with a profile (or "
-            "`--add-models`) that names this model does so, once"
-        )
+        remedy = "a run of a profile (or `--add-models`) that names this model does so"
+        raise UserError(f"{spec.gguf} of {spec.source} is not fetched and checked yet: {remedy}")
     if is_path(spec.source) or "/" not in spec.source:
         parent = spec.place.parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
@@ -91,10 +89,8 @@ def load_network(source: str, **options: Any) -> Any:
     """
     if "gguf_file" in options:
         options["quantization_config"] = GgufConfig(dequantize=True)
-    found: Any = AutoModelForCausalLM.from_pretrained(
-        source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
-    )
-    network, info = found
+    load: Any = AutoModelForCausalLM.from_pretrained
+    network, info = load(source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options)
     if differing := sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]})):
         raise UserError(f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}")
     if {"cpu", "disk"} & set(map(str, getattr(network, "hf_device_map", {}).values())):
@@ -108,11 +104,12 @@ def outline_network(config: Any) -> Any:
         return AutoModelForCausalLM.from_config(config)
 
 
-def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[list[int], GenerationConfig]:
-    """Return the ids of all end tokens, and the model's generation settings.
+def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[int]:
+    """Return the ids of all end tokens.
 
-    They are those of these settings, the tokenizer's, and the one that closes an assistant's turn in the chat template:
-    settings often name the end of a document alone, beyond which a response would go on into further turns.
+    They are those of the model's generation settings, the tokenizer's, and the one that closes an assistant's turn in
+    the chat template: settings often name the end of a document alone, beyond which a response would go on into further
+    turns.
 
     Raises
     ------
@@ -127,14 +124,12 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[
     named = [*named, tokenizer.eos_token_id, closing_token(tokenizer)]
     ends = list(dict.fromkeys(token for token in named if token is not None))
     if not ends:
-        raise UserError(
-            "it has no end token: its responses would never end; name `eos_token_id` in its generation_config.json"
-        )
+        raise UserError("it has no end token, so responses never end: name one in its generation_config.json")
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     size = network.get_input_embeddings().weight.shape[0]
     if (last := max([*ends, *vocabulary.values()])) >= size:
         raise UserError(f"its token {last} is none of the network's {size} tokens")
-    return ends, own
+    return ends
 
 
 def closing_token(tokenizer: Any) -> int | None:

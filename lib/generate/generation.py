@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import TemplateError
 
 from lib.generate import p_true
 from lib.generate.imported_responses import FileEngine
@@ -27,7 +26,7 @@ from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example
 
-ResponseEngine = TransformersEngine | FileEngine  # each returns token ids for requests
+Sampler = TransformersEngine | FileEngine  # each returns token ids for requests
 
 # ---- requests
 
@@ -69,20 +68,12 @@ def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example],
     return requests
 
 
-def can_ask(lm: LanguageModel, examples: Sequence[Example], settings: Generation) -> bool:
-    """Whether the model's template can render the prompts, and its context holds them with a response."""
-    try:
-        return bool(build_requests(lm, "", examples, settings))
-    except (UserError, TemplateError):  # a template may not support assistant turns
-        return False
-
-
 # ---- responses
 
 
 def choose_engine(
     lm: LanguageModel, dataset: str, settings: Generation, engine: Engine, examples: Sequence[Example], scratch: Path
-) -> ResponseEngine:
+) -> Sampler:
     """Return the engine for a pair's responses: the response file that the model's config names, else `engine`.
 
     vLLM samples all `examples` of the run together, into a file in the folder `scratch`.
@@ -99,11 +90,7 @@ def choose_engine(
 
 
 def generate_responses(
-    lm: LanguageModel,
-    dataset: str,
-    examples: Sequence[Example],
-    settings: Generation,
-    engine: ResponseEngine | None = None,
+    lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation, engine: Sampler | None = None
 ) -> pd.DataFrame:
     """Return a model's responses to examples: a generations frame in their order, with the columns of in-situ P(True).
 
@@ -141,15 +128,14 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     part[: response.thinking_end] = "thinking"
     part[response.answer_start : response.answer_end] = "answer"  # empty if both are -1
     part[len(part) - response.eos :] = "end"
-    return pd.DataFrame(
-        {
-            "token": [repr(text) for text in answers.token_texts(lm.tokenizer, response.token_ids)],
-            "id": response.token_ids,
-            "part": part,
-            "probability": np.exp(response.token_logprobs).round(6),
-            "when sampling": np.exp(response.token_logprobs_sampling).round(6),
-        }
-    )
+    columns = {
+        "token": [repr(text) for text in answers.token_texts(lm.tokenizer, response.token_ids)],
+        "id": response.token_ids,
+        "part": part,
+        "probability": np.exp(response.token_logprobs).round(6),
+        "when sampling": np.exp(response.token_logprobs_sampling).round(6),
+    }
+    return pd.DataFrame(columns)
 
 
 def example_dialogue(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str, str]:
@@ -164,25 +150,21 @@ def example_dialogue(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str,
     return {"prompt": row.prompt, "text": row.text, "standard_prompt": standard}
 
 
-def restore_texts(
-    lm: LanguageModel, generations: pd.DataFrame, dataset: str, parameters: dict[str, Any]
-) -> pd.DataFrame:
+def restore_texts(lm: LanguageModel, frame: pd.DataFrame, dataset: str, parameters: dict[str, Any]) -> pd.DataFrame:
     """Return a generations frame with its questions, prompts and texts.
 
     If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions from the dataset and
     the texts from the token ids. Raise UserError if the dataset lacks a row, or 01b imported the responses.
     """
     if "demonstration" not in parameters:
-        raise UserError(
-            f"responses to '{dataset}' were imported, without prompts: run 01_generate for model '{lm.name}'"
-        )
+        raise UserError(f"responses of '{lm.name}' to '{dataset}' were imported, without prompts: run 01_generate")
     if parameters.get("save_texts", True):
-        return generations
+        return frame
     known = {example.example_id: example.question for example in datasets.load_examples(load_dataset_config(dataset))}
-    if absent := sorted(set(generations.example_id) - known.keys()):
+    if absent := sorted(set(frame.example_id) - known.keys()):
         raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], known)}")
-    asked = [known[name] for name in generations.example_id]
+    asked = [known[name] for name in frame.example_id]
     prompted = [solving_prompt(lm, question, parameters["demonstration"]) for question in asked]
-    bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in generations.itertuples()]
+    bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in frame.itertuples()]
     texts = ["".join(answers.token_texts(lm.tokenizer, body)) for body in bodies]
-    return generations.assign(question=asked, prompt=prompted, text=texts)
+    return frame.assign(question=asked, prompt=prompted, text=texts)

@@ -81,7 +81,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         model = load_network(source, **named, **options).eval()
         if not on_gpu and dtype == torch.float32:
             multiply_with_onednn(model)
-        eos, _ = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
+        eos = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
     facts = describe_model(model, tokenizer, spec, dtype)
     if on_gpu:
         # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step
@@ -97,7 +97,6 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
     return {
         "source": public_path(spec.source),
         "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
-        **spec.model_dump(include={"gguf", "sha256"}, exclude_none=True),
         "architecture": type(model).__name__,
         "parameters": model.num_parameters(),
         "device": torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu",

@@ -36,11 +36,12 @@ LARGEST = {  # sizes of the network that is tried, by their names in configurati
     "vocab_size": 512,
 }
 ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12  # of the batch that is tried: tokens of a prompt, and those that all share
+SPREAD = 0.08  # standard deviation of random weights, four times the usual
 FAR = 1e-3  # difference of logits that is no rounding, in multiples of the largest
 
 
 def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: Any) -> LanguageModel:
-    """Load a model without weights: its network is on torch's meta device, `facts` has its own generation settings.
+    """Load a model without weights: its network is on torch's meta device.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
     with checkpoints.loading_errors():
         config, tokenizer = checkpoints.read_config(folder, **named), checkpoints.read_tokenizer(folder, **named)
         network = checkpoints.load_network(folder, device_map="meta") if whole else checkpoints.outline_network(config)
-        ends, own = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
-    return LanguageModel(name, spec, network, tokenizer, ends, own.to_diff_dict())
+        ends = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
+    return LanguageModel(name, spec, network, tokenizer, ends, facts={})
 
 
 def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> Iterator[Line]:
@@ -176,14 +177,11 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     few = min(layers, max(2, 1 + max(map(types.index, types))))
     own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
     own.update({name: min(own[name], most) for name, most in LARGEST.items() if isinstance(own.get(name), int)})
-    config.num_hidden_layers = few
+    config.num_hidden_layers, config.initializer_range = few, SPREAD
     config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    layers = [layer for layer in network.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding))]
-    for weight in {layer.weight for layer in layers}:  # once if it is tied
-        weight.data.mul_(4)
     network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
     return replace(lm, model=network)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from lib.files import parse_json, read_bytes
 from lib.parameter_schemas import Strict, validate
@@ -102,10 +102,8 @@ def parse_line(data: bytes, file: str, number: int) -> "ResponseLine":
 Whole = Annotated[str, Field(min_length=0)]  # any constraint makes pydantic refuse half of a surrogate pair
 
 
-class LoggedToken(Strict):
+class LoggedToken(Strict, extra="ignore"):
     """One entry of `logprobs`; other fields that servers write are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     token: Whole
     logprob: Annotated[float, Field(le=1e-3)]  # nats; rounding may raise it above 0

@@ -79,9 +79,7 @@ def question_requests(
     return requests
 
 
-def verification_requests(
-    imported: ImportedResponses, asked: Mapping[str, BatchRequest]
-) -> dict[str, list[BatchRequest]]:
+def verification_requests(imported: ImportedResponses, asked: dict[str, BatchRequest]) -> dict[str, list[BatchRequest]]:
     """Return the requests for both forms of P(True) of every response; `asked`: those for the questions, by example_id.
 
     The standard prompt asks a model that thinks to answer at once. In situ, templates drop the thinking from an
@@ -162,7 +160,7 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
     """Read the answers in both forms. Raise UserError for a line that can't be read, or about another response."""
     found = {form: read_verdicts(imported, form) for form in VERIFICATIONS}
     asked = [name for name, response in imported.responses.items() if not response.empty]
-    kept, remarks = {}, list[str]()
+    kept, remarks = dict[str, Verdicts](), list[str]()
     for form, verdicts in found.items():
         told = {name: verdicts[name] for name in asked if name in verdicts}
         listing = {name: one for name, one in told.items() if count_options(one)}
@@ -175,7 +173,7 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
             "do not list one of the options, which the least one listed bounds": len(bounded),
         }
         remarks += [f"{form}: {n} of {len(imported.examples)} {what}" for what, n in counts.items() if n]
-    tokens = {form: count_tokens(list(verdicts.values())) for form, verdicts in kept.items()}
+    tokens = {form: sum_tokens(list(verdicts.values())) for form, verdicts in kept.items()}
     said = remarks if any(found.values()) else ["its server was not asked, see docs/extending.md"]
     return ServedVerification(verification_frame(imported, model, kept, count_query(found)), tokens, said)
 
@@ -211,15 +209,13 @@ def keep_continued(imported: ImportedResponses, verdicts: Verdicts, query: int) 
     return kept if len(verdicts) - len(kept) <= MOST_DIFFERING * len(verdicts) else {}
 
 
-def count_tokens(verdicts: Sequence[Response]) -> dict[str, int | None]:
+def sum_tokens(verdicts: Sequence[Response]) -> dict[str, int | None]:
     """Return the number of verdicts, and the tokens of their prompts as ServedVerification has them."""
     prompt, cached = sum(one.prompt_tokens for one in verdicts), [one.cached_tokens for one in verdicts]
     return {"rows": len(cached), "prompt": prompt, "cached": None if None in cached else sum(filter(None, cached))}
 
 
-def verification_frame(
-    imported: ImportedResponses, model: str, kept: Mapping[str, Verdicts], query: int
-) -> pd.DataFrame:
+def verification_frame(imported: ImportedResponses, model: str, kept: dict[str, Verdicts], query: int) -> pd.DataFrame:
     """Return a row per response with a verdict in either form."""
     told = set().union(*kept.values())
     keys = [(model, imported.dataset, one.split, one.example_id) for one in imported.examples if one.example_id in told]

@@ -136,20 +136,18 @@ def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     """
     canvas = style.new_canvas(4.0, title=title)
     axes = canvas.subplots(2, sharex=True)
-    complete = frame.groupby(PAIR)["estimator"].transform("nunique") == frame["estimator"].nunique()
-    shared = frame[complete] if complete.any() else frame
-    means = shared.groupby("estimator").agg({"tokens": gmean, "ece": "mean", "auroc": "mean"})
-    for ax, metric, label in zip(
-        axes, ("ece", "auroc"), (style.LOWER_IS_BETTER, "AUROC (higher is better)"), strict=True
-    ):
-        for name in (name for name in COST_ESTIMATORS if name in means.index):
-            look, rows = style.ESTIMATOR_LOOKS[name], frame[frame["estimator"] == name]
+    labels = {"ece": style.LOWER_IS_BETTER, "auroc": "AUROC (higher is better)"}
+    for ax, metric in zip(axes, labels, strict=True):
+        points = frame.dropna(subset=[metric, "tokens"])
+        complete = points.groupby(PAIR)["estimator"].transform("nunique") == points["estimator"].nunique()
+        shared = points[complete] if complete.any() else points
+        means = shared.groupby("estimator").agg({"tokens": gmean, metric: "mean"})
+        for name, mean in means.reindex(COST_ESTIMATORS).dropna().iterrows():
+            look, rows = style.ESTIMATOR_LOOKS[name], points[points["estimator"] == name]
             mark: dict[str, Any] = {"marker": look.marker, "color": look.color, "linewidth": 0.7}
             ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **mark)
-            ax.scatter(
-                *means.loc[name, ["tokens", metric]], s=50, edgecolor="black", label=ESTIMATORS[name].plain, **mark
-            )
-        ax.set(ylabel=label, xscale="log")
+            ax.scatter(mean["tokens"], mean[metric], s=50, edgecolor="black", label=ESTIMATORS[name].plain, **mark)
+        ax.set(ylabel=labels[metric], xscale="log")
     axes[1].scatter([], [], s=6, color="0.4", label="small: a pair")
     axes[1].scatter([], [], s=50, color="0.4", label="large: mean")
     axes[1].set_xlabel("tokens per question")

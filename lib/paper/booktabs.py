@@ -16,20 +16,20 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 
 from lib.paths import show_hidden
 
-OF_PAPER, BEYOND, CHOICES = yaml.safe_load(
-    Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8")
-).values()
+FOLDER = Path(__file__).parent
+OF_PAPER, BEYOND, CHOICES = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8")).values()
 CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
 
 # ---- LaTeX
 
 # Name, number of arguments and meaning of the paper's macros, and of its commands for scores with intervals
 DEFINITION = re.compile(r"\\providecommand{(\\\w+)}(?:\[(\d)\])?{(.*)}%")
-DEFINITIONS = [*DEFINITION.finditer(Path(__file__).with_name("commands.tex").read_text(encoding="utf-8"))]
+DEFINITIONS = [*DEFINITION.finditer((FOLDER / "commands.tex").read_text(encoding="utf-8"))]
 MACROS = {name: meaning for name, count, meaning in (one.groups() for one in DEFINITIONS) if count is None}
 BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
@@ -91,7 +91,7 @@ def _formula_as_html(formula: str) -> str:
 
 # ---- tables
 
-CLASS = "mathjax_ignore"  # of a table on a page: its formulas are MathML already
+TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
 
 
 @dataclass(frozen=True)
@@ -115,53 +115,36 @@ class Table:
     def _repr_latex_(self) -> str:
         """Return the tabular, below the packages, macros and commands that it needs."""
         *_, last = self.specs
-        tabulars = {
-            caption: tabular(cells, self.specs[caption], self.title * (caption == last))
-            for caption, cells in self.parts(self.cells)
-        }
-        text = tabulars[last]
+        parts = self.parts(self.cells)
+        texts = [tabular(cells, spec, self.title * (caption == last)) for caption, spec, cells in parts]
         if last:
-            stacked = [f"{one}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for caption, one in tabulars.items()]
-            text = "\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"
-        return preamble(text) + text
+            named = zip(texts, self.specs, strict=True)
+            stacked = [f"{text}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for text, caption in named]
+            texts = ["\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"]
+        return preamble(texts[0]) + texts[0]
 
     latex = property(_repr_latex_)
 
-    def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Yield the caption and the columns of each part."""
+    def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+        """Yield the caption, LaTeX's column specification and the columns of each part."""
         end = 0
         for caption, spec in self.specs.items():
             start, end = end, end + len(re.findall("[lcr]", spec)) - len(_shown_levels(cells))
-            yield caption, cells.iloc[:, start:end]
+            yield caption, spec, cells.iloc[:, start:end]
 
     def _repr_html_(self) -> str:
         page = self.cells.map(as_html)
         for one in self.numbers.drop_duplicates(["row", "column"]).itertuples():
             text = page.iat[one.row, one.column]
             page.iat[one.row, one.column] = f'<span data-key="{html.escape(one.key)}">{text}</span>'
-        page = page.rename(index=as_html, columns=as_html)
-        page = page.rename_axis([name and as_html(name) for name in page.index.names])
-        text = ""
-        with pd.option_context("display.max_colwidth", None):
-            for caption, part in self.parts(page):
-                text += f"<p><b>{html.escape(caption)}</b></p>\n" if caption else ""
-                text += _grouped_html(part)
-        return text
-
-
-def _grouped_html(page: pd.DataFrame) -> str:
-    """Return a table with one column of row labels, which can stay in view; the label of a block is a row above it."""
-    outer = [*range(page.index.nlevels - 1)]
-    blocks = [", ".join(label[:-1]) for label in page.index] if outer else [""] * len(page)
-    heads = [page.index.names[-1], *[None] * (page.columns.nlevels - 1)]
-    text = page.droplevel(outer).rename_axis(index=None, columns=heads).to_html(escape=False, border=0, classes=CLASS)
-    head, body = text.split("<tbody>\n", 1)
-    rows = re.split("(?=    <tr>)", body)
-    for place, (block, before) in enumerate(zip(blocks, ["", *blocks], strict=False), 1):
-        if block != before:
-            head_of_block = f'<th colspan="{page.shape[1] + 1}"{ALIGN_LEFT}>{block}</th>'
-            rows[place] = f'    <tr class="block">{head_of_block}</tr>\n{rows[place]}'
-    return "".join([head, "<tbody>\n", *rows])
+        page, parts = page.rename(index=as_html, columns=as_html), []
+        for caption, _, part in self.parts(page):
+            labels = [tuple(label) for label in part.columns.to_frame().to_numpy()]
+            spans = [Counter(label[:end] for label in labels) for end in range(1, part.columns.nlevels + 1)]
+            parts.append((caption, spans, part.to_numpy()))
+        rows, name = page.index.to_frame().to_numpy(), as_html(page.index.names[-1])
+        template = TEMPLATES.get_template("tables.html.jinja")
+        return template.render(parts=parts, rows=rows, name=name, of_words=self.numbers.empty)
 
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:

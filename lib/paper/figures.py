@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
+from pandas import DataFrame as Frame
 from scipy.stats import binomtest
 
 from lib.analysis.token_statistics import right_minus_wrong
@@ -29,12 +29,12 @@ CURVE: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 # ---- fig:main_analysis
 
 
-def draw_running_means(ax: Axes, curves: pd.DataFrame) -> None:
+def draw_running_means(ax: Axes, curves: Frame) -> None:
     """Draw running means, zoomed to their range after the first tokens, which vary most."""
     for correct, (label, look) in style.RESPONSE_LOOKS.items():
         part = curves[curves["correct"] == correct]
         if len(part):
-            style.draw_band(ax, part, "position", look, 0.25, label=f"{label} (n = {part['n'].iloc[0]})")
+            style.draw_band(ax, part, "position", look, alpha=0.25, label=f"{label} (n = {part['n'].iloc[0]})")
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
@@ -42,18 +42,18 @@ def draw_running_means(ax: Axes, curves: pd.DataFrame) -> None:
     ax.legend(loc="lower right")
 
 
-def draw_difference(ax: Axes, curves: pd.DataFrame) -> None:
+def draw_difference(ax: Axes, curves: Frame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
     style.draw_band(ax, right_minus_wrong(curves), "position", Look("black", "-"), linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
 
 
-def draw_entropies(ax: Axes, frame: pd.DataFrame) -> None:
+def draw_entropies(ax: Axes, frame: Frame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, look in zip(("predictive", "conditional"), style.LOOKS, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        style.draw_band(ax, part, "passes", look, 0.25, marker=look.marker, markersize=3, label=term)
+        style.draw_band(ax, part, "passes", look, alpha=0.25, marker=look.marker, markersize=3, label=term)
     passes = int(frame["passes"].max())
     ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
@@ -66,7 +66,7 @@ def draw_entropies(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="upper left")
 
 
-def draw_in_situ(ax: Axes, frame: pd.DataFrame) -> None:
+def draw_in_situ(ax: Axes, frame: Frame) -> None:
     """Draw the ECE of both forms of P(True) by dataset, with intervals if there are any."""
     places = np.arange(len(frame))
     bars = (-0.2, "standard", "p_true", ""), (0.2, "in situ", "p_true_insitu", "////")
@@ -90,10 +90,7 @@ PANELS = {  # of fig:main_analysis; the difference is below (a)
 
 @in_paper_style
 def main_analysis(
-    curves: pd.DataFrame | None = None,
-    entropies: pd.DataFrame | None = None,
-    in_situ: pd.DataFrame | None = None,
-    title: str = "",
+    curves: Frame | None = None, entropies: Frame | None = None, in_situ: Frame | None = None, title: str = ""
 ) -> Canvas:
     """Draw `fig:main_analysis`, with the panels whose data is given and not empty.
 
@@ -121,14 +118,14 @@ def main_analysis(
 # ---- reliability diagrams
 
 
-def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
+def wilson_intervals(bins: Frame) -> Frame:
     """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
     found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
-    return pd.DataFrame(found, columns=["low", "high"], index=bins.index)
+    return Frame(found, columns=["low", "high"], index=bins.index)
 
 
-def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], look: Look) -> None:
+def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) -> None:
     """Draw a diagram per panel {title: bins of `reliability_diagram`}, and below it the number of rows in each bin.
 
     Without panels, empty axes have a note.
@@ -155,7 +152,7 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, pd.DataFrame], look:
 
 
 def draw_learning(
-    part: FigureBase, bands: pd.DataFrame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
+    part: FigureBase, bands: Frame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
 ) -> None:
     """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
     of each value of the column `by`. The dotted line is the raw score."""
@@ -183,7 +180,7 @@ def draw_learning(
 
 
 @in_paper_style
-def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
+def draw_learning_curves(bands: Frame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)
@@ -191,7 +188,7 @@ def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title
 
 
 @in_paper_style
-def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
+def sampling_curves(bands: Frame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
     draw_learning(canvas, bands, {name: label_method(name) for name in METHODS}, "method", "sampling")
@@ -203,8 +200,8 @@ def sampling_curves(bands: pd.DataFrame, title: str = "") -> Canvas:
 
 @in_paper_style
 def calibration_analysis(
-    bins: Mapping[str, pd.DataFrame],
-    bands: pd.DataFrame | None = None,
+    bins: Mapping[str, Frame],
+    bands: Frame | None = None,
     datasets: Mapping[str, str] | None = None,
     title: str = "",
     estimator: str = "ans_avg",

@@ -13,6 +13,11 @@ from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results, as_sentence
 from lib.paths import ARTIFACTS
 
 REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
+# a dropout rate, a number of bins, or a method, with the source of a transfer
+VARIANT_PATTERN = (
+    r"^(?:uncalibrated|(?P<method>[a-z]+))?(?: from (?P<source_model>.+)/(?P<source_dataset>.+))?"
+    r"(?P<rate>0\.\d+)?(?P<bins>\d+)?$"
+)
 DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 
 
@@ -32,16 +37,9 @@ def reference_numbers() -> pd.DataFrame:
     names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
     raw = pd.read_csv(REFERENCE, dtype=str, keep_default_na=False).rename(columns=names)
     numbers = raw[QUANTITIES].apply(pd.to_numeric, errors="coerce")
-    parts = raw.variant.str.extract(r"^([a-z]+)(?: from (.+)/(.+))?$").fillna("")
-    settings = pd.to_numeric(raw.variant, errors="coerce")
-    frame = raw[NUMBER_KEY[:5]].assign(
-        estimator=raw.estimator.replace("bald", "c_bald"),
-        method=parts[0].replace("uncalibrated", ""),
-        source_model=parts[1],
-        source_dataset=parts[2],
-        rate=settings.where(raw.table == "dropout_grid_search"),
-        bins=settings.where(raw.table == "bin_ablation").astype("Int64"),
-    )
+    variant = raw.variant.str.extract(VARIANT_PATTERN).astype({"rate": float, "bins": "Int64"})
+    variant = variant.fillna(dict.fromkeys(["method", "source_model", "source_dataset"], ""))
+    frame = raw[NUMBER_KEY[:5]].replace({"estimator": {"bald": "c_bald"}}).join(variant)
     return frame.join(numbers.assign(relative=numbers.relative / 100, text=raw.value))
 
 

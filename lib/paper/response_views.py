@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 from huggingface_hub import try_to_load_from_cache
@@ -21,7 +20,7 @@ from tokenizers import Tokenizer
 from lib import params, store
 from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import rows_of_example
-from lib.paper.booktabs import escape
+from lib.paper.booktabs import TEMPLATES, escape
 from lib.paths import show_hidden
 from lib.store import PAIR
 from lib.tasks.prompts import QUERY
@@ -30,9 +29,6 @@ NOT_KEPT = "(not kept)"
 NOT_ASKED = "(not known: the model is not at hand)"
 LISTING = Path(__file__).with_name("listing.tex").read_text(encoding="utf-8").strip()
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
-BOX = """<div style="flex: 1 1 20em; min-width: 0"><b>%s</b>
-<pre style="white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .5em">%s</pre></div>"""
-TEMPLATE = Path(__file__).with_suffix(".html.jinja")
 SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
 TOKENS_LISTED = 5  # most probable tokens to list
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 100 bytes each; longer responses lose their beginning
@@ -55,13 +51,8 @@ class Listings:
         return "\n".join([r"% \usepackage{listings}", "\\hfill%\n".join(boxes), ""])
 
     def _repr_html_(self) -> str:
-        query, boxes = html.escape(QUERY), ""
-        for name, text in self.texts.items():
-            shown = html.escape(show_hidden(text))
-            if shown.endswith(query):
-                shown = f"{shown.removesuffix(query)}<mark>{query}</mark>"
-            boxes += BOX % (html.escape(name), shown)
-        return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{boxes}</div>'
+        texts = {name: html.escape(show_hidden(text)) for name, text in self.texts.items()}
+        return TEMPLATES.get_template("listings.html.jinja").render(texts=texts, query=html.escape(QUERY))
 
 
 def as_ascii(text: str) -> str:
@@ -118,8 +109,7 @@ def show_tokens(
     spellers = {model: spell or load_token_speller(model) for model in {one.model for one in chosen}}
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
     views = [view_tokens(generations, one, spellers[one.model], most) for one in chosen]
-    template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True, undefined=jinja2.StrictUndefined)
-    return HTML(template.render(views=views))
+    return HTML(TEMPLATES.get_template("response_views.html.jinja").render(views=views))
 
 
 def load_token_speller(model: str) -> Callable[[int], str]:

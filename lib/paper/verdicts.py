@@ -74,8 +74,7 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
 
 def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
     """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
-    facts = [[getattr(one.claim, fact) for fact in CLAIM_FACTS] for one in paper.values()]
-    frame = pd.DataFrame(facts, columns=CLAIM_FACTS)
+    frame = pd.DataFrame([vars(one.claim) for one in paper.values()], columns=CLAIM_FACTS)
     shown = frame[["group", "quote", "counted", "quantifier"]].copy()
     for side, verdicts in {"paper": paper, **({} if here is None else {"here": here})}.items():
         found = [verdicts[name] for name in paper]

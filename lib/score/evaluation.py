@@ -24,7 +24,6 @@ SCORE = RESULT_KEYS[:4]
 RESULT_METRICS = ("acc", "ece", "mce", "brier", "auroc")
 RESAMPLED = ("acc", "brier", "ece", "mce")  # with intervals in the paper
 COMPARED = ("ece", "ece_mass", "brier", "log_loss", "auroc", "augrc")  # with a constant
-ONE_CLASS = "one class only"  # the reason of a missing AUROC
 BASE = "base"  # the constant, in the column `estimator`
 MAX_COUNTS = 2**22  # counts in memory: 32 MB
 ROUNDING = 1e-12  # of a sum, where errors of one bin are multiples of 1 / n
@@ -72,7 +71,7 @@ def evaluate(
                 if resamples:
                     ends.append(percentile_interval(resample_metric(name, c, y, n_bins, resamples, seed)))
     results = pd.DataFrame(rows, columns=[*PAIR, *by, "metric", "value", "n"]).astype({"value": "Float64"})
-    results["reason"] = np.where(results.value.isna(), ONE_CLASS, "")
+    results["reason"] = np.where(results.value.isna(), "one class only", "")  # AUROC
     if "method" in by:
         results = add_relative_gain(results)
     if resamples:
@@ -113,11 +112,9 @@ def block_sizes(n: int, draws: int) -> Iterator[int]:
 @lru_cache(maxsize=4)
 def draw_resample_counts(n: int, resamples: int, seed: int) -> list[np.ndarray]:
     """Return how often each of n rows is in each resample, in blocks (b, n) with `resamples` rows in total."""
-    rng, blocks = np.random.default_rng([seed, n]), []
-    for b in block_sizes(n, resamples):
-        drawn = rng.integers(0, n, (b, n)) + n * np.arange(b)[:, None]
-        blocks.append(np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n).astype(np.uint16))
-    return blocks
+    rng = np.random.default_rng([seed, n])
+    blocks = (rng.integers(0, n, (b, n)) for b in block_sizes(n, resamples))
+    return [np.array([np.bincount(drawn, minlength=n) for drawn in block], np.uint16) for block in blocks]
 
 
 def resample_metric(
@@ -219,12 +216,12 @@ def compare_with_base_rate(frame: pd.DataFrame, n_bins: int = 10, resamples: int
 
     Columns: RESULT_KEYS, value, low, high, n, reason.
     """
-    raw, parts = frame["method"] == "", []
-    results = [evaluate(frame[raw], n_bins, names=COMPARED, resamples=resamples, seed=seed)]
-    results.append(evaluate(frame[~raw], n_bins, names=COMPARED))
+    raw = frame["method"] == ""
+    parts = [evaluate(frame[raw], n_bins, names=COMPARED, resamples=resamples, seed=seed)]
+    parts.append(evaluate(frame[~raw], n_bins, names=COMPARED))
     for key, part in frame.groupby(SCORE, sort=False):
         values = pd.Series(decompose_brier(part.confidence, part.correct), name="value").rename_axis("metric")
         parts.append(values.reset_index().assign(**dict(zip(SCORE, key, strict=True)), n=len(part), reason=""))
-    compared = frame[SCORE].drop_duplicates().merge(pd.concat([*results, *parts]), on=SCORE)
+    compared = frame[SCORE].drop_duplicates().merge(pd.concat(parts), on=SCORE)
     compared = compared.astype({"low": "Float64", "high": "Float64"})
     return compared[[*RESULT_KEYS, "value", "low", "high", "n", "reason"]]

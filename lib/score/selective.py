@@ -33,11 +33,9 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
     Columns: `threshold`, `answered` (share of rows at or above it) and their `accuracy`.
     """
     c, y = metrics.validate_scores(confidence, correct)
-    rows = pd.DataFrame({"correct": y}).groupby(c).correct.agg(["size", "sum"])[::-1].cumsum()
-    accuracy = rows["sum"] / rows["size"]
-    return pd.DataFrame({"threshold": rows.index, "answered": rows["size"] / c.size, "accuracy": accuracy}).reset_index(
-        drop=True
-    )
+    rows = pd.DataFrame({"threshold": c, "correct": y}).groupby("threshold").correct.agg(["size", "sum"])[::-1].cumsum()
+    rows = rows.assign(answered=rows["size"] / c.size, accuracy=rows["sum"] / rows["size"]).reset_index()
+    return rows[["threshold", "answered", "accuracy"]]
 
 
 def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
@@ -45,13 +43,12 @@ def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame
 
     Columns: PAIR, estimator, method, answered, accuracy.
     """
-    by = [*PAIR, "estimator", "method"]
-    parts = [pd.DataFrame(columns=[*by, "answered", "accuracy"])]
+    by, parts = [*PAIR, "estimator", "method"], []
     for key, part in frame[frame.split == "evaluation"].groupby(by, sort=False):
         curve = risk_coverage(part.confidence, part.correct)
         kept = curve[~np.ceil(curve.answered * points - 1e-9).duplicated(keep="last")]
-        parts.append(kept.assign(**dict(zip(by, key, strict=True)))[parts[0].columns])
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+        parts.append(kept.assign(**dict(zip(by, key, strict=True))))
+    return pd.concat(parts, ignore_index=True)[[*by, "answered", "accuracy"]]
 
 
 # ---- thresholds
@@ -99,16 +96,11 @@ def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
     return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
 
 
-def mark_learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int) -> pd.Series:
-    """Mark the calibration rows of one estimator that propose thresholds, bool by row.
-
-    They are the first third of the dataset's fixed random order. Rows on which the estimator was tuned (KEYS by its
-    name) are added.
-    """
-    keys = pd.MultiIndex.from_frame(calibration[KEYS])
-    chosen = [first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS]]
-    chosen += [tuned[name][KEYS] for name in calibration.estimator.unique() if name in tuned]
-    return pd.Series(keys.isin(pd.MultiIndex.from_frame(pd.concat(chosen))), calibration.index)
+def mark_learning_rows(calibration: pd.DataFrame, tuned: pd.DataFrame, seed: int) -> np.ndarray:
+    """Mark the calibration rows of one estimator that propose thresholds, (n,): the first third of the dataset's fixed
+    random order, and those on which the estimator was tuned (KEYS)."""
+    chosen = pd.concat([first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS], tuned])
+    return pd.MultiIndex.from_frame(calibration[KEYS]).isin(pd.MultiIndex.from_frame(chosen))
 
 
 def selective_thresholds(
@@ -129,14 +121,12 @@ def selective_thresholds(
         calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))
         if evaluation.empty:
             continue
-        learns = mark_learning_rows(calibration, tuned or {}, seed)
+        learns = mark_learning_rows(calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed)
         learning, testing = ((side.confidence, side.correct) for side in (calibration[learns], calibration[~learns]))
-        tested = len(testing[0])
         for target in targets:
-            threshold = find_threshold(learning, testing, target, certainty)
-            reason = "" if threshold is not None else NO_GUARANTEE
-            if reason and tested < min_rows_for_guarantee(target, certainty):
-                reason = TOO_FEW_ROWS
+            threshold, tested = find_threshold(learning, testing, target, certainty), len(testing[0])
+            lacking = TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
+            reason = lacking if threshold is None else ""
             outcome = apply_threshold(evaluation, threshold, target)
             rows.append((*key, float(target), threshold, *outcome, len(evaluation), tested, reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}

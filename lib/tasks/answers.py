@@ -31,16 +31,7 @@ from lib.tasks.numbers import BOXED, MARKUP, Token, canonical_number, kinds_of, 
 
 MARK, CLOSING_TAG = "####", "</think>"
 _LINE = re.compile("[^\n]+")
-_REST = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
-_HEADING = re.compile(
-    r"[\s*_#>(]*(?:(?:step|part|section|question|problem|example|case|stage|phase|method|option|approach|scenario|solution"
-    r"|note|task|exercise)\s*[#(]?\s*[0-9]|[0-9][.)]\s+[*_]*[^\W\d_])|[^\d\n]*[0-9]+\s*:\s*[^\s\d]|.*:[\s*_]*$",
-    re.I,
-)
-_QUESTION = re.compile(r"^[^\w\n]*(?:q|question|problem|exercise|user|human)\b[ \d*.)#]*(?::|$)", re.I | re.M)
-_PARENTHESES = r"\((?:[^()]|\([^()]*\))*(?:\)|$)"
-_ASIDE = re.compile(rf"""(?<=[\w)\]}}.,*"'`]) {_PARENTHESES}""")  # of kinds
-_NEXT_EQUATION = re.compile(r"\W*(?:[,;&|o]|\. )|.* [vyl] ?$")  # of kinds, after the result of one
+_LINES, _EQUATIONS = numbers.compile_table("lines"), numbers.compile_table("equations")
 GRADERS = ("numeric", "exact")
 _TOLERANCE = Decimal("1e-3")  # of PAL, the source of GSMHard
 _HALF = Decimal("0.500000001")  # slightly above 1/2: -1895420.4999999998 is ...420.5 in floating point
@@ -98,7 +89,7 @@ def answer_start_char(text: str, thinking: bool) -> int:
 def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
     """Return the number of a phrase or equation, in tokens[c0:c1]; None without one, no value if it is not whole."""
     kinds, number, results, others = kinds_of(tokens), None, [], set()
-    outside = re.sub(_PARENTHESES, lambda inner: "(" * len(inner.group()), kinds)
+    outside = _EQUATIONS["parentheses"].sub(lambda inner: "(" * len(inner.group()), kinds)
     for left, right in (side.span() for side in re.finditer("[^=]+", outside)):
         first = max(left, c0)
         at = kinds.find("n", first, min(right, c1))
@@ -108,7 +99,7 @@ def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
         begins = not re.search(r"\w", kinds[first:at])
         if number.value is not None and (begins or right >= c1):
             results.append(number)
-        if begins and left > 0 and right < c1 and _NEXT_EQUATION.match(kinds, at + 1, right):
+        if begins and left > 0 and right < c1 and _EQUATIONS["next"].match(kinds, at + 1, right):
             others.add(number.value)
     number = results[-1] if results else number
     return number._replace(value=None) if number and others - {number.value} else number
@@ -117,8 +108,8 @@ def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
 def _read_line(line: str) -> Token | None:
     """Return the number of a line, which has no value if it is not whole; None for a line that holds no answer."""
     plain = simplify(line)
-    tokens = [] if _HEADING.match(plain) else read_tokens(plain)
-    kept = _ASIDE.sub(lambda aside: MARKUP * len(aside.group()), kinds_of(tokens))
+    tokens = [] if _LINES["heading"].match(plain) else read_tokens(plain)
+    kept = _EQUATIONS["aside"].sub(lambda aside: MARKUP * len(aside.group()), kinds_of(tokens))
     if "n" in kept:
         tokens = [token for token, kind in zip(tokens, kept, strict=True) if kind != MARKUP]
     kinds = kinds_of(tokens)
@@ -132,7 +123,7 @@ def _find_answers(text: str, start: int) -> Iterator[Token]:
     for line in reversed([*_LINE.finditer(text, start)]):
         if MARK in line[0]:
             opening = line[0].rstrip("# \t\r").rfind(MARK)  # a second mark closes
-            rest = _REST.match(text, line.start() + opening + len(MARK) if opening >= 0 else line.end())
+            rest = _LINES["rest"].match(text, line.start() + opening + len(MARK) if opening >= 0 else line.end())
             if rest and (number := _read_line(rest[1])):
                 yield number._replace(start=rest.start(1) + number.start, end=rest.start(1) + number.end)
 
@@ -147,7 +138,7 @@ def runs_on(text: str, thinking: bool = False) -> bool:
     """Whether a response goes on to a further question after an answer: it asks one, or gives another number."""
     found = list(_find_answers(text, answer_start_char(text, thinking)))
     another = len({number.value for number in found}) > 1
-    return another or bool(found and _QUESTION.search(text, found[-1].end))
+    return another or bool(found and _LINES["question"].search(text, found[-1].end))
 
 
 def last_number(text: str, start: int = 0) -> Span | None:
@@ -198,12 +189,9 @@ def has_answer(row: Any) -> bool:
 
 def answer_span(row: Any) -> Span:
     """Return the answer's token range in a generations row, else that of the last number, else the last token."""
-    if has_answer(row):
-        return int(row.answer_start), int(row.answer_end)
-    if 0 <= row.last_number_start < row.last_number_end:
-        return int(row.last_number_start), int(row.last_number_end)
     last = max(len(row.token_logprobs) - int(row.eos), 1)
-    return last - 1, last
+    spans = (row.answer_start, row.answer_end), (row.last_number_start, row.last_number_end), (last - 1, last)
+    return next((int(start), int(end)) for start, end in spans if 0 <= start < end)
 
 
 # ---- grades

@@ -195,7 +195,7 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
     if dataset.folder:
         return {file.path: file.sha256 for file in dataset.files.values()}
     if is_on_hub(dataset):
-        return {"source": str(dataset.source), "revision": load_hub_parts(dataset)[1]}
+        return {"source": str(dataset.source), "revision": dataset.revision or "the newest"}
     names = [name for part in find_files(dataset).values() for name in part]
     names += [dataset.split_ids] if dataset.split_ids else []
     return {paths.public_path(name): hash_file(name) for name in names}
@@ -204,7 +204,7 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
 def read_rows(dataset: Dataset) -> Iterator[PublishedRow]:
     """Yield the rows of all parts; a row of one file for `all` names its part in the field `split`."""
     if is_on_hub(dataset):
-        parts = {part: [(f"{dataset.source}, {part}", rows)] for part, rows in load_hub_parts(dataset)[0].items()}
+        parts = {part: [(f"{dataset.source}, {part}", rows)] for part, rows in load_hub_parts(dataset).items()}
     else:
         parts = {part: [read_records(name) for name in names] for part, names in find_files(dataset).items()}
     for part, sources in parts.items():
@@ -215,17 +215,14 @@ def read_rows(dataset: Dataset) -> Iterator[PublishedRow]:
             yield PublishedRow(str(fields.get("split", part)) if part == "all" else part, number, where, fields)
 
 
-def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """Load a dataset of the hub: its parts, and their commit from the URLs of the downloaded files."""
+def load_hub_parts(dataset: Dataset) -> dict[str, Any]:
+    """Load the parts of a dataset of the hub."""
     try:
         import datasets  # slow to import, and local files do not need it
 
-        parts = datasets.load_dataset(str(dataset.source), dataset.config, revision=dataset.revision)
+        return datasets.load_dataset(str(dataset.source), dataset.config, revision=dataset.revision)
     except Exception as error:
         raise UserError(f"hub dataset '{dataset.source}' did not load: {paths.first_line(error)}") from error
-    urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
-    commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
-    return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
 
 
 def find_files(dataset: Dataset) -> dict[str, list[str]]:
@@ -237,10 +234,8 @@ def find_files(dataset: Dataset) -> dict[str, list[str]]:
         return {part: [name] for part, name in dataset.source.items()}
     folder = paths.local_path(dataset.source)
     if not folder.is_dir():
-        raise UserError(
-            f"dataset '{dataset.label}': there is no folder {dataset.source}; a file is named by its part, as "
-            f"`source: {{all: {dataset.source}}}`"
-        )
+        remedy = f"a file is named by its part, as `source: {{all: {dataset.source}}}`"
+        raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}; {remedy}")
     files = [file for file in sorted(folder.rglob("*")) if find_ending(file.name)]
     words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in files}
     parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}

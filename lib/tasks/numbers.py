@@ -2,7 +2,7 @@ r"""Numbers in a text: how models and datasets write them, and what ends one.
 
 A number is read whole or not at all: a prefix of a longer number is never a number.
 
-How a number is written (`n` of the kinds in numbers.yaml):
+How a number is written (`n` of the kinds in grammar.yaml):
 
 - Digits of any script, also in groups: `1,000`, `1{,}000`, `1\,000`, `1 000`, `1'000`, `1_000`. All groups have three
   digits and the same separator, or are the Indian `1,00,000`.
@@ -48,7 +48,7 @@ class Token(NamedTuple):
 
 # ---- the grammar
 
-_GRAMMAR = yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text(encoding="utf-8"))
+_GRAMMAR = yaml.safe_load(Path(__file__).with_name("grammar.yaml").read_text(encoding="utf-8"))
 _SCALES = _GRAMMAR["scales"]
 
 
@@ -58,17 +58,17 @@ def _complete(pattern: str) -> str:
     return re.sub(r"(?<!P)<(\w+)>", lambda name: _complete(parts[name[1]]), pattern)
 
 
-def _compile(table: str) -> dict[str, re.Pattern[str]]:
+def compile_table(table: str) -> dict[str, re.Pattern[str]]:
+    """Return the patterns of a table of the grammar, by name."""
     return {name: re.compile(_complete(pattern), re.VERBOSE) for name, pattern in _GRAMMAR[table].items()}
 
 
 # ---- one spelling for many, of the same length
 
 THIN, MARKUP, BOXED = "\u2009", "\0", "\u25a1"  # a space within a number; marks without a meaning; `\boxed{`
-_OTHERS = "−➖·×∗∙⋅✕✖⁄∕≈≡´ʼ‘’―\u060c\u066c\u066b—"
-_SPELLINGS = dict(zip(_OTHERS, "--*******//==''''—,,.—", strict=True))
+_SPELLINGS = {other: plain for plain, others in _GRAMMAR["spellings"].items() for other in others}
 _CATEGORIES = {"Sc": MARKUP, "Cf": MARKUP, "Zs": THIN, "Pd": "-"}  # currencies, of no width; spaces, dashes
-_LATEX = _compile("latex")
+_LATEX = compile_table("latex")
 
 
 @cache
@@ -137,7 +137,7 @@ def kinds_of(tokens: Sequence[Token]) -> str:
 
 # ---- what stands around a number
 
-_AROUND = _compile("around")
+_AROUND = compile_table("around")
 
 
 def number_at(tokens: Sequence[Token], at: int) -> Token:

@@ -1,42 +1,39 @@
-"""Calibration over frames: own rows, fewer rows, other pairs' rows."""
+"""Calibration over frames: own rows, fewer rows, other pairs' rows; and calibrators as files, which predict the
+same bits without the data."""
 
+import json
+import re
+from contextlib import suppress
+
+import numpy as np
 import pytest
-from synthetic import responses, run, single_pass, with_margins
+from synthetic import fitting_input, generations, responses, run, single_pass, with_margins
 
+from lib import store
 from lib.calibrate import experiments, fitting
 from lib.calibrate.calibrators import Isotonic, Temperature
 from lib.params import Subsampling
+from lib.paths import ROOT, UserError
 from lib.score.evaluation import RESAMPLED, evaluate
 from lib.score.metrics import ece
 from lib.store import PAIR
 
 
 @pytest.fixture(scope="module")
-def frame():
-    return run(rows=60)
-
-
-@pytest.fixture(scope="module")
-def confidence(frame):
-    return with_margins(single_pass(frame))
-
-
-@pytest.fixture(scope="module")
-def sets(frame):
+def sets():
+    frame = run(rows=60)
     return fitting.calibration_data(frame, responses(frame))
 
 
 @pytest.fixture(scope="module")
-def calibrated(confidence, sets):
-    return fitting.calibrate(confidence, sets)
+def confidence():
+    return with_margins(single_pass(run(rows=60)))
 
 
-# ---- own rows
-
-
-def test_calibrators_see_calibration_rows_only(confidence, sets, calibrated):
+def test_calibrators_see_calibration_rows_only(confidence, sets):
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
-    assert (fitting.calibrate(flipped, sets)[0].confidence == calibrated[0].confidence).all()
+    one, other = (fitting.calibrate(some, sets)[0].confidence for some in (flipped, confidence))
+    assert (one == other).all()
 
 
 # ---- fewer rows
@@ -68,7 +65,8 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
 # ---- other pairs' rows
 
 
-def test_transfer_to_itself_is_calibration(sets, calibrated):
+def test_transfer_to_itself_is_calibration(sets, confidence):
+    calibrated = fitting.calibrate(confidence, sets)
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
     moved = experiments.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
     own = evaluate(calibrated[0], names=RESAMPLED).query("estimator == 'ans_avg'")
@@ -77,3 +75,70 @@ def test_transfer_to_itself_is_calibration(sets, calibrated):
         assert moved[*source, row.model, row.dataset, row.method, row.metric] == pytest.approx(row.value)
     raw, far = moved["", "", "n", "e", ""], moved["m", "d", "n", "e", "platt"]
     assert far["delta_ece"] == pytest.approx(far["ece"] - raw["ece"])
+
+
+# ---- files
+
+NAMES = "m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json", "m__d__p_true__platt.json"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The fits of one of each kind by their files: isotonic, temperature (both answer estimators), Platt."""
+    frame = generations(rows=80)
+    sets = fitting.calibration_data(frame, responses(frame))
+    *_, fits = fitting.calibrate(with_margins(single_pass(frame)), sets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lib.store.ARTIFACTS", folder := tmp_path_factory.mktemp("runs"))
+        files = fitting.save_calibrators(fits, "mine").file
+    paths = {path.name: path for path in (folder / "mine" / "calibrators").glob("*")}
+    assert sorted(paths) == sorted(files) and len(files) == len(fits)
+    return {paths[file]: fit for fit, file in zip(fits, files, strict=True) if file in NAMES}
+
+
+@pytest.mark.parametrize("change, said", [
+    ("not json", "line 1: not JSON"), ("{}", "is not a calibrator, or was modified"),
+    ({"method": "isotonik"}, "method is 'isotonik'; choose one of 'isotonic', 'platt'"),
+    (None, "mine.json can't be read: No such file or directory"),
+], ids=str)  # fmt: skip
+def test_a_wrong_file_is_one_line(written, tmp_path, change, said):
+    """Also one that somebody forged, with its checksum."""
+    path = tmp_path / "mine.json"
+    if isinstance(change, dict):
+        record = json.loads(next(iter(written)).read_text()) | change
+        record.pop("sha256")
+        change = json.dumps(record | {"sha256": store.digest(record)})
+    if change:
+        path.write_text(change)
+    with pytest.raises(UserError) as error:
+        fitting.load_calibrator(path)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_predicts_the_same_bits_or_is_refused(written):
+    """Whole, and with every third byte of it replaced by another."""
+    assert {fit.kind for fit in written.values()} == {"confidence", "answers", "margin"}
+    for path, fit in written.items():
+        new, data = fitting_input(fit.kind), path.read_bytes()
+        said = json.loads(data)
+        assert [said[name] for name in ("model", "dataset", "estimator")] == path.stem.split("__")[:3]
+        for joint in (False, True):
+            found = fitting.load_calibrator(path).predict(new, joint)
+            assert np.array_equal(found, fit.calibrator.predict(new, joint))
+        for place in range(0, len(data), 3):
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            with suppress(UserError):  # taken: the last digit of a number of 17
+                assert np.array_equal(fitting.load_calibrator(path).predict(new, joint), found), place
+        path.write_bytes(data)
+
+
+def test_the_lines_of_the_guide_run(written, tmp_path, monkeypatch, capsys):
+    """On a new question, in a folder that holds one calibrator's file and nothing else."""
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    (lines,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "load_calibrator" in code]
+    path = tmp_path / re.findall(r'load_calibrator\("([^"]+)"', lines)[0]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(next(path for path in written if path.name == NAMES[0]).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+    assert 0 <= float(re.findall(r"[\d.]+(?:e-\d+)?", capsys.readouterr().out)[-1]) <= 1

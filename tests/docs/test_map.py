@@ -1,5 +1,6 @@
 """docs/code-map.md leads from the paper to functions, tests and sections of notebooks that are there."""
 
+import ast
 import json
 import re
 import subprocess
@@ -66,7 +67,7 @@ def arrows() -> dict[str, set[str]]:
     """Which rooms each room imports from, itself aside."""
     found: dict[str, set[str]] = {room: set() for room in FLOORS}
     for module, text in MODULES.items():
-        found[room_of(module)] |= {room_of(name) for name in imported_names("", text)} - {room_of(module)}
+        found[room_of(module)] |= {room_of(name) for name in imported_names("", ast.parse(text))} - {room_of(module)}
     return found
 
 

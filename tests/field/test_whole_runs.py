@@ -24,11 +24,10 @@ def test_odd_labels_and_ids_to_a_report(project):
     """Responses of a server to questions of a folder of parquet, as `load_dataset` reads it."""
     (project / "mine").mkdir()
     ids = [f"alg/{i}.json é" for i in range(1, 7)]
-    for part, some in (("train", range(3)), ("test", range(3, 6))):
-        rows = [
-            {"id": ids[i], "question": f"{i} + 1? \\input{{x}} & 5% <i>$1", "answer": f"#### {i + 1}"} for i in some
-        ]
-        pd.DataFrame(rows).to_parquet(project / f"mine/{part}-00000-of-00001.parquet")
+    rows = [{"id": name, "question": f"{name} + 1? \\input{{x}} & 5% <i>$1", "answer": f"#### {i + 1}"}
+            for i, name in enumerate(ids)]  # fmt: skip
+    for part, some in (("train", rows[:3]), ("test", rows[3:])):
+        pd.DataFrame(some).to_parquet(project / f"mine/{part}-00000-of-00001.parquet")
     with open(project / "mine/log.jsonl", "w") as file:
         for i, name in enumerate(ids):
             tokens = ("so <b>$x_1$</b> & 5%\n", -0.4 - 0.1 * i), ("#### ", -0.1), (str(i + i % 3 // 2), -0.2)

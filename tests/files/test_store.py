@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import paths, store, stored_columns
+from lib import store, stored_columns
 from lib.files import sha256, write_atomically
-from lib.paths import SHIPPED, UserError
+from lib.paths import UserError
 from lib.row_cache import RowCache
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
@@ -21,10 +21,6 @@ def row_of(kind, **values):
     return pd.DataFrame({name: [None] for name in stored_columns.empty_frame(kind)} | values)
 
 
-def load(kind, *datasets, run="lab", **how):
-    return store.load_frames(run, kind, ["m"], datasets, **how)[0]
-
-
 # ---- files
 
 
@@ -35,17 +31,15 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
 
 
-OTHERS = '{"sha256": "%s", "columns": []}', '{"sha256": "0", "rows": 2}'
-
-
-@pytest.mark.parametrize("manifest", ["", "[]", "{}", "[" * 5000, *OTHERS])
-def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
+@pytest.mark.parametrize("place, cure", [("mine", "remove it and run again"), ("shipped/demo", "`git ")])
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", "[" * 5000, '{"sha256": "%s", "columns": []}',
+                                      '{"sha256": "0", "rows": 2}'])  # fmt: skip
+def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest, place, cure):
     """What was shipped is brought back by git, and what a run made by a run."""
-    for place, cure in (("mine", "remove it and run again"), ("shipped/demo", "`git ")):  # of a long line
-        path = store.write_frame(FRAME, artifacts / place / "things" / "m__d.parquet")
-        path.with_suffix(".json").write_text(manifest.replace("%s", sha256(path)))
-        with pytest.raises(UserError, match=f"m__d.(json|parquet) is missing, .*: {cure}"):
-            store.read_frame(path)
+    path = store.write_frame(FRAME, artifacts / place / "things" / "m__d.parquet")
+    path.with_suffix(".json").write_text(manifest.replace("%s", sha256(path)))
+    with pytest.raises(UserError, match=f"m__d.(json|parquet) is missing, .*: {cure}"):
+        store.read_frame(path)
 
 
 # ---- where frames are looked for
@@ -54,18 +48,25 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
     """The run of a model that makes no passes has none, though the demo ships some of the same pair."""
     kind, pairs = "dropout", ["m__d", "n__d"]
-    demo = store.write_frame(row_of(kind), artifacts / "shipped" / "demo" / kind / "m__d.parquet")
-    small = store.write_frame(row_of(kind), artifacts / "shipped" / "small" / kind / "n__d.parquet")
+    demo, small = (
+        store.write_frame(row_of(kind), artifacts / "shipped" / profile / kind / f"{pair}.parquet")
+        for profile, pair in zip(("demo", "small"), pairs, strict=True)
+    )
     for run in ("traj", "demo", "small", "laboratory"):
-        assert store.find_pairs(run, kind, pairs) == [] and load(kind, "d", run=run, may_lack=True).empty
+        assert store.find_pairs(run, kind, pairs) == []
+        assert store.load_frames(run, kind, ["m"], ["d"], may_lack=True)[0].empty
         with pytest.raises(UserError, match=f"run '{run}' has no dropout 'm__d' in .*/{run}; there is: nothing"):
             store.find_frame(run, kind, "m__d")
-    for run in ("lab", "lab-2", "replay", "replay-demo"):
-        assert store.find_frame(run, kind, "m__d") == demo and store.find_pairs(run, kind, pairs) == ["m__d"]
+    for run, found in (
+        ("lab", demo),
+        ("lab-2", demo),
+        ("replay", demo),
+        ("replay-demo", demo),
+        ("replay-small", small),
+    ):
+        assert store.find_pairs(run, kind, pairs) == [found.stem] and store.find_frame(run, kind, found.stem) == found
     with pytest.raises(UserError, match="has no dropout 'm__e' in .*/lab, .*/shipped/demo; did you mean 'm__d'"):
         store.find_frame("lab", kind, "m__e")
-    assert store.find_frame("replay-small", kind, "n__d") == small
-    assert store.find_pairs("replay-small", kind, pairs) == ["n__d"], "nothing of the demo"
 
 
 @pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
@@ -80,55 +81,41 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     """New responses of the lab beside the shipped verdicts, made from others: one line that names the ways back, where
     they would be shown, and none elsewhere. What a run may lack it then lacks."""
     monkeypatch.setattr(store, "ROOT", artifacts)  # where manifests name files from
-    monkeypatch.setattr(paths, "ROOT", artifacts)  # where messages do
     shipped, lab = artifacts / "shipped" / "demo", artifacts / "lab"
+
+    def load(*datasets, **how):
+        return store.load_frames("lab", "in_situ", ["m"], datasets, **how)[0]
+
     for pair in ("m__d", "m__e"):
         old = store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
         inputs = {f"artifacts/demo/generations/{old.name}": sha256(old)}
         store.write_frame(VERDICTS, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
     store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": sha256(old)[:12]})
-    assert len(load("in_situ", "d", "e")) == 4
-
+    assert len(load("d", "e")) == 4
     new = store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet")
-    message = (
-        "^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
-        r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$"
-    )
-    with pytest.raises(UserError, match=message):
-        load("in_situ", "d", "e")
+    said = "m__d.parquet was made from other responses than .*m__d.parquet: run 01_generate for run 'lab' first, or del"
+    with pytest.raises(UserError, match=said):
+        load("d", "e")
     with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
         store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])
     assert store.find_pairs("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
-    assert len(load("in_situ", "e")) == len(load("in_situ", "d", "e", may_lack=True)) == 2
-
+    assert len(load("e")) == len(load("d", "e", may_lack=True)) == 2
     store.write_frame(VERDICTS, lab / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": sha256(new)})
-    assert len(load("in_situ", "d", "e")) == 4
+    assert len(load("d", "e")) == 4
 
 
 # ---- the columns, described once
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda f: f.drop(columns="in_situ_logz"), "in_situ_logz not as 01_generate writes it .*: run that again"),
-        (lambda f: f.assign(in_situ_logs=1), "in_situ_logs not as 01_generate writes it"),
-        (lambda f: f.assign(in_situ_logz="five"), "column in_situ_logz with type str"),
-        (lambda f: f.assign(in_situ_logits=0.5), "column in_situ_logits with type float64"),
-        (lambda f: f.assign(in_situ_logits=[[np.zeros(6)]] * 2), "column in_situ_logits with type object"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    (lambda f: f.drop(columns="in_situ_logz"), "in_situ_logz not as 01_generate writes it .*: run that again"),
+    (lambda f: f.assign(in_situ_logs=1), "in_situ_logs not as 01_generate writes it"),
+    (lambda f: f.assign(in_situ_logz="five"), "column in_situ_logz with type str"),
+    (lambda f: f.assign(in_situ_logits=[[np.zeros(6)]] * 2), "column in_situ_logits with type object"),
+])  # fmt: skip
 def test_a_frame_is_held_against_its_schema(artifacts, change, message):
     """When it is written, which leaves the old one."""
     place = store.write_frame(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
     with pytest.raises(UserError, match=message):
         store.write_frame(change(VERDICTS), place)
     assert store.read_frame(place).in_situ_logz.equals(VERDICTS.in_situ_logz)
-
-
-def test_every_shipped_frame_is_as_described():
-    kinds = set()
-    for path in SHIPPED.glob("*/*.parquet"):
-        store.read_frame(path)
-        kinds |= {path.parent.name} & set(stored_columns.SCHEMAS)
-    assert kinds == set(stored_columns.SCHEMAS) and kinds <= set(stored_columns.WRITERS)

@@ -1,6 +1,7 @@
 """What would go wrong on an accelerator alone, held by tensors that claim to be on one (accelerator.py)."""
 
 import itertools
+from contextlib import nullcontext
 
 import accelerator
 import pytest
@@ -13,18 +14,11 @@ from lib import params, store
 from lib.generate import batching, mc_dropout, models, p_true
 from lib.paths import UserError
 from lib.row_cache import measured_facts
-from workflow import check
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
 def name(request):
     return request.param
-
-
-@pytest.fixture(scope="module")
-def near(name):
-    """What the CPU makes: responses with their verdicts."""
-    return responses(load(name))
 
 
 def part(lm):
@@ -45,24 +39,20 @@ def responses(lm, frame=None):
 
 
 def verification(lm, frame):
-    return p_true.verify_responses(lm, frame)
-
-
-def verification_of_one_length(lm, frame):
-    """In float32, a batch holds rows of equal length."""
-    return verification(lm, frame.iloc[[0] * 4].reset_index(drop=True))
+    """Of rows of one length: in float32, these are a batch."""
+    return p_true.verify_responses(lm, frame.iloc[[0] * 4].reset_index(drop=True))
 
 
 def dropout(lm, frame, prefix="own"):
     work = [(frame.example_id[place], rate) for place, rate in ((0, 0.1), (1, 0.1), (0, 0.2))]
-    settings = params.Dropout(dropout_passes=5, dropout_prefix=prefix)
-    return mc_dropout.mc_dropout_entropies(lm, frame, work, settings)
+    return mc_dropout.mc_dropout_entropies(lm, frame, work, params.Dropout(dropout_passes=5, dropout_prefix=prefix))
 
 
 def everything(lm):
     """Responses with their verdicts, both verdicts of 03, and passes with own and shared masks of the beginning."""
     frame = responses(lm)
-    return [frame, verification(lm, frame), *(dropout(lm, frame, prefix) for prefix in ("own", "shared"))]
+    verified = p_true.verify_responses(lm, frame)
+    return [frame, verified, verification(lm, frame), *(dropout(lm, frame, prefix) for prefix in ("own", "shared"))]
 
 
 @pytest.mark.parametrize("dtype, spread", [("float32", False), ("bfloat16", False), ("float32", True)])
@@ -98,39 +88,23 @@ def test_small_models_run_on_the_processor_in_float32_where_there_is_a_gpu(name,
 # ---- where memory ends
 
 
-def narrow(lm, most, after=0):
-    """After some passes, a forward pass of more rows at once ends as CUDA ends it."""
-    passes = itertools.count(1)
+@pytest.mark.parametrize("make, most, after, halved", [
+    (responses, 2, 0, [4]), (responses, 2, 17, [4]), (verification, 1, 0, [4, 2, 2]), (dropout, 2, 0, [5, 3] * 3),
+], ids=["at the prefill", "in the middle", "verification", "dropout"])  # fmt: skip
+def test_where_memory_ends_rows_are_halved_to_the_same_numbers(name, monkeypatch, make, most, after, halved):
+    """A forward pass of more rows at once ends as CUDA ends it: none is left out, none is added twice."""
+    monkeypatch.setattr(batching, "oom_splits", [])
+    lm, passes = load(name), itertools.count(1)
+    frame = responses(lm)
+    expected = make(lm, frame)
 
     def limit(model, inputs, named):
-        ids = inputs[0] if inputs else named["input_ids"]
-        if next(passes) > after and len(ids) > most:
+        if len((*inputs, named.get("input_ids"))[0]) > most and next(passes) > after:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
 
-    lm.model.register_forward_pre_hook(limit, with_kwargs=True)
-
-
-@pytest.mark.parametrize("make, most, after, halved", [
-    (responses, 2, 0, [4]), (responses, 2, 17, [4]), (verification_of_one_length, 1, 0, [4, 2, 2]),
-    (dropout, 2, 0, [5, 3] * 3),
-], ids=["at the prefill", "in the middle", "verification", "dropout"])  # fmt: skip
-def test_where_memory_ends_rows_are_halved_to_the_same_numbers(name, near, monkeypatch, make, most, after, halved):
-    """None is left out, none is added twice."""
-    monkeypatch.setattr(batching, "oom_splits", [])
-    lm = load(name)
-    expected = make(lm, near)
-    narrow(lm, most, after)
-    assert_alike(make(lm, near), expected, atol=1e-4)
+    with lm.model.register_forward_pre_hook(limit, with_kwargs=True):
+        assert_alike(make(lm, frame), expected, atol=1e-4)
     assert measured_facts()["halved_for_memory"] == batching.oom_splits == halved
-
-
-def test_a_row_that_is_too_large_by_itself_is_said(name, monkeypatch):
-    monkeypatch.setattr(batching, "oom_splits", [])
-    lm = load(name)
-    narrow(lm, 0)
-    with pytest.raises(UserError, match=f"model '{name}': the device's memory ends at a single row"):
-        respond(lm, 2, max_new_tokens=60)
-    assert batching.oom_splits == [2]
 
 
 @pytest.mark.parametrize("error", [
@@ -139,47 +113,44 @@ def test_a_row_that_is_too_large_by_itself_is_said(name, monkeypatch):
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B."),
 ])  # fmt: skip
 def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch, error):
-    """And no other: a bug of shapes is not."""
+    """Down to a row that is too large by itself; and no other: a bug of shapes is not."""
     monkeypatch.setattr(batching, "oom_splits", [])
 
-    def double(part):
-        if len(part) > 2:
-            raise error
-        return [2 * item for item in part]
+    def double(most, error, items=(1, 2, 3, 4, 5)):
+        def work(part):
+            if len(part) > most:
+                raise error
+            return [2 * item for item in part]
 
-    assert batching.retry_in_halves_on_oom(double, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
-    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
-        batching.retry_in_halves_on_oom(lambda part: torch.ones(2) @ torch.ones(3), [1, 2, 3], "x")
+        return batching.retry_in_halves_on_oom(work, items, "model 'x'")
 
-
-def test_numbers_that_a_token_takes_in_the_cache(name):
-    """Against the cache that a pass over three tokens leaves."""
-    network = load(name).model
-    layers = network(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values.layers
-    held = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
-    assert held == 3 * check.cache_numbers_per_token(network)
+    assert double(2, error) == [2, 4, 6, 8, 10]
+    with pytest.raises(UserError, match="^model 'x': the device's memory ends at a single row"):
+        double(0, error)
+    with pytest.raises(RuntimeError, match="inconsistent"):
+        double(0, RuntimeError("inconsistent tensor size"))
 
 
 # ---- a model on several GPUs
 
 
-def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu):
+@pytest.mark.parametrize(
+    "places", [{"": 0}, {"model.layers.0": 0, "lm_head": 1}, {"": 0, "lm_head": "cpu"}, {"": "disk"}]
+)
+def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu, places):
     """A part on the processor or on disk, for lack of memory, is an error before anything is asked."""
     monkeypatch.setattr(models, "SMALL", 0)
-    load_weights, asked, placed = AutoModelForCausalLM.from_pretrained, [], []
+    load_weights, asked = AutoModelForCausalLM.from_pretrained, []
 
     def there(*words, device_map, **options):
         asked.append(device_map)
         model, info = load_weights(*words, **options)
-        model.hf_device_map = placed.pop()
+        model.hf_device_map = places
         return model, info
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
-    for places in ({"": 0}, {"model.layers.0": 0, "lm_head": 1}):
-        placed.append(places)
+    short = {"cpu", "disk"} & {*map(str, places.values())}
+    refused = pytest.raises(UserError, match="parts of it do not fit the visible GPUs$")
+    with refused if short else nullcontext():
         load("tiny-llama", gpus="all")
-    for place in ("cpu", "disk"):
-        placed.append({"model.layers.0": 0, "lm_head": place})
-        with pytest.raises(UserError, match="parts of it do not fit the visible GPUs$"):
-            load("tiny-llama", gpus="all")
-    assert asked == ["auto"] * 4
+    assert asked == ["auto"]

@@ -28,11 +28,6 @@ def respond(lm, engine=None, asked=ASKED):
     return generation.generate_responses(lm, DATASET, asked, SETTINGS, engine)
 
 
-@pytest.fixture(scope="module")
-def here(llama):
-    return respond(llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path))
-
-
 # ---- a file
 
 
@@ -41,8 +36,9 @@ def file_engine(lm, path):
     return generation.choose_engine(dataclasses.replace(lm, spec=spec), DATASET, SETTINGS, "transformers", ASKED, Path)
 
 
-def test_what_one_run_wrote_is_another_runs_file(llama, here, tmp_path):
+def test_what_one_run_wrote_is_another_runs_file(llama, tmp_path):
     """Token ids, one response as its text, which is tokenized and ended, and none to the last question."""
+    here = respond(llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path))
     path, ended = tmp_path / "responses.jsonl", here[here.finish_reason == "stop"].iloc[0]
     synthetic.write_responses(here[:5].drop(ended.name), path)
     with path.open("a") as file:
@@ -71,7 +67,7 @@ def test_what_vllm_wrote_is_rescored(llama):
 
 
 STUB = """
-    import os, signal, subprocess, sys, time
+    import os, signal, subprocess, sys
     from pathlib import Path
     from types import SimpleNamespace as Object
     here, order = Path(__file__).parent, os.environ.get("STUB")
@@ -91,11 +87,10 @@ STUB = """
             if order == "memory" and self.drawn == 4:
                 print("(Worker) ERROR [x.py:9] ValueError: too little memory")
                 raise RuntimeError("See above.")
-            time.sleep(0.3 if order == "slow" else 0)
             self.drawn += 1
             name, prompt, sampling = self.waiting.pop()
             ids = [5 + sampling["seed"] % 40 + len(prompt) % 2, sampling["stop_token_ids"][0]]
-            ids, reason = (ids, "stop") if self.drawn % 2 else (ids[:1], "length")
+            ids, reason = (ids, "stop") if sampling["seed"] % 2 else (ids[:1], "length")
             going, one = Object(request_id=name, finished=False), Object(token_ids=ids, finish_reason=reason)
             return [going, Object(request_id=name, finished=True, outputs=[one])]
     SamplingParams, __version__ = dict, "9.9"
@@ -110,7 +105,7 @@ def stub(tmp_path, monkeypatch):
     refused = '[ -z "$PYTHONPATH" ] || exit 3'
     python.write_text(f'#!/bin/sh\n{refused}\nPYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("VLLM_PYTHON", str(python))
     return lambda order: monkeypatch.setenv("STUB", order)
 
@@ -119,25 +114,9 @@ def vllm(lm, folder):
     return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, folder)
 
 
-def test_all_are_drawn_at_once_into_a_file_and_rescored_in_shards(llama, stub, tmp_path):
-    """Paths of sockets are short, and no module of this project stands where vLLM's are imported from."""
-    engine = vllm(llama, tmp_path / "shards")
-    frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
-    assert "sockets in /tmp \n6 responses drawn" in (tmp_path / "shards" / "vllm.log").read_text()
-    asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
-    drawn = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]] for one in asked]
-    drawn[::2] = [ids[:1] for ids in drawn[::2]]  # those that the stand-in cuts
-    assert frame.example_id.tolist() == NAMES and [*map(list, frame.token_ids)] == drawn
-    assert frame.finish_reason.tolist() == ["length", "stop"] * 3
-    assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
-    orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
-    assert orders["sampling"]["temperature"] == llama.spec.temperature
-    again = respond(llama, file_engine(llama, tmp_path / "shards" / "drawn.jsonl"))
-    assert [*map(list, again.token_ids)] == drawn, "as any file of responses"
-
-
-def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(llama, stub, tmp_path):
-    """The first of its errors, from which others follow; half a line, as of a worker that was killed, is not kept."""
+def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, stub, tmp_path):
+    """A failure is one line, the first of its errors; half a line, as of a killed worker, is not kept. Paths of sockets
+    are short, and no module of this project stands where vLLM's are imported from."""
     stub("memory")
     drawn, log = tmp_path / "shards" / "drawn.jsonl", tmp_path / "shards" / "vllm.log"
     with pytest.raises(UserError, match="^vLLM ended with 1: ValueError: too little memory$"):
@@ -145,17 +124,25 @@ def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(llama, stub, tmp_p
     with drawn.open("a") as file:
         file.write('{"example_id": "half a li')
     stub("")
-    assert len(respond(llama, vllm(llama, tmp_path / "shards"))) == 6
-    assert "\n2 responses drawn" in log.read_text()
-    assert sorted(json.loads(line)["example_id"] for line in drawn.read_text().splitlines()) == sorted(NAMES)
+    engine = vllm(llama, tmp_path / "shards")
+    assert "sockets in /tmp \n2 responses drawn" in log.read_text()
+    frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
+    asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
+    ids = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2] for one in asked]
+    assert frame.example_id.tolist() == NAMES and [*map(list, frame.token_ids)] == ids
+    assert frame.finish_reason.tolist() == [["length", "stop"][one.seed % 2] for one in asked]
+    assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
+    orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
+    assert orders["sampling"]["temperature"] == llama.spec.temperature
+    again = respond(llama, file_engine(llama, drawn))
+    assert [*map(list, again.token_ids)] == ids, "as any file of responses"
     assert vllm(llama, tmp_path / "shards").facts["version"] == "9.9" and log.read_text() == "", "vLLM does not start"
 
 
 @pytest.mark.slow
-def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path, monkeypatch):
+def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path):
     """Its engine would keep the GPU's memory."""
     stub("killed")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with pytest.raises(UserError, match="^vLLM ended with -9: sockets in /tmp"):
         vllm(llama, tmp_path / "shards")
     core = Path("/proc") / (tmp_path / "core").read_text()

@@ -12,16 +12,15 @@ from lib.paths import UserError
 
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
-    """The model of a file in its folder of verified files; the file is written by the test."""
+    """The model of a file, which the test writes, in its folder of verified files."""
     monkeypatch.setattr(parameter_schemas, "MODELS", tmp_path / "models")
-    (tmp_path / "models" / "0" / "x").parent.mkdir(parents=True)
+    told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
 
-    def of(file=None, **more):
-        told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
-        made = parameter_schemas.Model(**told | more)
-        if file:
-            made.place.mkdir(exist_ok=True)
-            (made.place / "tiny.gguf").symlink_to(file)
+    def of(weights=None, kind="F32", dtype="auto", **written):
+        made = parameter_schemas.Model(**told, dtype=dtype)
+        if weights:
+            made.place.mkdir(parents=True)
+            tiny_gguf.write(made.place / "tiny.gguf", weights, kind, **written)
         return made
 
     return of
@@ -30,11 +29,10 @@ def spec(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_was_written_comes_out(tmp_path, spec, kind, tied, dtype):
+def test_what_was_written_comes_out(spec, kind, tied, dtype):
     """Plain numbers exactly; quantised ones as the package gguf reads them; in the precision of the model's file."""
     weights, stored = tiny_gguf.weights_of(tiny_gguf.network(tied)), gguf.GGMLQuantizationType[kind]
-    lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", weights, kind), dtype=dtype))
-    kept = dict(lm.model.named_parameters())
+    kept = dict(models.load_language_model("tiny", spec(weights, kind, dtype)).model.named_parameters())
     assert kept.keys() == weights.keys()
     for name, weight in weights.items():
         if weight.ndim > 1:
@@ -42,19 +40,17 @@ def test_what_was_written_comes_out(tmp_path, spec, kind, tied, dtype):
         assert torch.equal(kept[name], torch.tensor(weight).to(getattr(torch, dtype))), name
 
 
-def test_it_is_a_model_like_any_other(tmp_path, spec):
+def test_it_is_a_model_like_any_other(spec):
     """Against the Llama whose weights it holds."""
-    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: `./run_all.sh"):
+    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile"):
         models.load_language_model("tiny", spec())
     reference = tiny_gguf.network(tied=False)
-    lm = models.load_language_model("tiny", spec(tiny_gguf.write(tmp_path / "a.gguf", tiny_gguf.weights_of(reference))))
-    facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64, "dtype": "float32"}
-    assert {name: lm.facts[name] for name in facts} == facts
-    text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
-    ids = models.encode(lm, text)
+    lm = models.load_language_model("tiny", spec(tiny_gguf.weights_of(reference)))
+    facts = {"source": "someone/tiny", "revision": "abc", "dtype": "float32"}
+    assert {name: lm.facts[name] for name in facts} == facts and lm.context == tiny_gguf.CONTEXT
+    ids = models.encode(lm, models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}]))
     pieces = ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]
     assert ids == list(map(tiny_gguf.VOCABULARY.index, pieces)) and lm.eos == ids[-1:]
-    assert lm.context == tiny_gguf.CONTEXT
     with torch.inference_mode():
         found, expected = lm.model(torch.tensor([ids], device=lm.device)).logits, reference(torch.tensor([ids])).logits
     torch.testing.assert_close(found.cpu(), expected)
@@ -64,10 +60,10 @@ def test_it_is_a_model_like_any_other(tmp_path, spec):
     (9999, f"its end token 9999 is none of the file's {len(tiny_gguf.VOCABULARY)} tokens"),
     (len(tiny_gguf.VOCABULARY), "is none of the file's"), (None, "the file names no end token"),
 ])  # fmt: skip
-def test_an_impossible_end_token_is_one_line_before_any_tensor_is_read(tmp_path, spec, monkeypatch, end, line):
-    file = tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.weights_of(tiny_gguf.network()), end=end)
+def test_an_impossible_end_token_is_one_line_before_any_tensor_is_read(spec, monkeypatch, end, line):
+    model = spec(tiny_gguf.weights_of(tiny_gguf.network()), end=end)
     monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
     with pytest.raises(UserError, match=f"{line}[^\n]*$"):
-        preflight.load_outline("tiny", spec(), str(tmp_path), whole=False, gguf_file="tiny.gguf")
+        preflight.load_outline("tiny", model, str(model.place), whole=False, gguf_file="tiny.gguf")
     with pytest.raises(UserError, match=f"{line}[^\n]*$"):
-        models.load_language_model("tiny", spec(file))
+        models.load_language_model("tiny", model)

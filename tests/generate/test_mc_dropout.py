@@ -12,11 +12,10 @@ import torch
 from architectures import plain_logits, respond
 from scipy.stats import entropy
 
-from lib import params, store
-from lib.analysis.multi_pass_statistics import entropy_curves
+from lib import store
 from lib.generate import mc_dropout, models, seeded_dropout
 from lib.generate.mc_dropout import dropout_columns, mc_dropout_entropies
-from lib.params import Dropout
+from lib.params import Dropout, EvaluationChoices
 from lib.paths import MissingSignal
 from lib.random_streams import stream_seed
 from lib.score import confidence
@@ -239,7 +238,7 @@ def kept(values):
 def test_the_rate_of_lowest_ece_is_selected():
     responses = synthetic.told([[1.0]] * 4, [True, True, False, False]).assign(split="calibration")
     passes = kept({0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]})
-    results = confidence.evaluate_rate_grid(responses, passes, params.EvaluationChoices())
+    results = confidence.evaluate_rate_grid(responses, passes, EvaluationChoices())
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
@@ -261,10 +260,3 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
         assert len(names) == len(work) == rest and {rate for _, rate in work} == {0.2} and example in names
         assert not names & set(tuning)
     assert set(frame.split[frame.example_id.isin(tuning)]) == {"calibration"}
-
-
-def test_entropies_by_passes():
-    curves = entropy_curves(kept({0.1: [0.2, 0.4]}).assign(split="evaluation"))
-    last = curves[(curves.term == "predictive") & (curves.passes == 2)].iloc[0]
-    assert last["mean"] == pytest.approx(0.3) and last.low < 0.3 < last.high and last.n == 2
-    assert (curves[curves.term == "conditional"]["mean"] == 0).all()

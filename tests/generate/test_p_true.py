@@ -2,10 +2,8 @@
 
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
-import synthetic
 from architectures import SETTINGS, respond
 from realmodels import FOLDERS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -16,7 +14,6 @@ from lib import params
 from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.paths import UserError
-from lib.score import confidence, estimators
 from lib.tasks import prompts
 
 CAKE = (
@@ -99,27 +96,6 @@ def test_spellings_are_the_vocabularys_own(pieces, counts):
     assert p_true.balanced_spellings(lm) == {"A/B": counts}  # True and False are no tokens here
 
 
-@pytest.mark.parametrize("logits, spellings, options, true, false", [
-    ([1.0, 2.0, 0.5, -1.0], ("A", " A", "B", " B"), "A/B", [0, 1], [2, 3]),
-    ([1.0, 2.0, 0.5, -1.0], ("A", "True", "B", "False"), "True/False", [1], [3]),
-    ([-1.2, -0.4, 3.0], ("A", "B", " B"), "A/B", [0], [1]),
-    ([0.0, 1.0, 300.0, 9.0], (" A", "A", " B", "True"), "A/B", [0], [2]),
-])  # fmt: skip
-def test_every_spelling_counts(logits, spellings, options, true, false):
-    """Of those forms that both options have; without underflow."""
-    columns, e, whole = {"spellings": [list(spellings)]}, np.exp(logits), np.exp(logits).sum() + 10
-    for variant in confidence.MARGINS:
-        columns |= {f"{variant}_logits": [np.float32(logits)], f"{variant}_logz": [np.log(whole)]}
-    verified, a, b = synthetic.keyed(1, **columns), e[true].sum(), e[false].sum()
-    found = confidence.option_log_odds(verified, options).iloc[0]
-    for variant in confidence.MARGINS:
-        assert found[f"{variant}_margin"] == pytest.approx(np.log(a / b), abs=1e-6)
-        assert found[f"{variant}_mass"] == pytest.approx((a + b) / whole, abs=1e-6)
-        assert estimators.p_true(found[f"{variant}_margin"]) == pytest.approx(a / (a + b), rel=1e-6)
-    with pytest.raises(UserError, match="have no spelling of the same form as single tokens"):
-        confidence.option_log_odds(verified, "B/Z")
-
-
 def test_no_space_comes_between_response_and_query(llama):
     """Some tokenizers open every text with a space; in situ the query continues one."""
     for lm, opened in ((made(), True), (llama, False)):
@@ -139,5 +115,5 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
         generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", bare)
-    with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
+    with pytest.raises(UserError, match="of 'tiny-.* were imported, .* run 01_generate"):
         generation.restore_texts(lm, frame, "demo-easy", {"save_texts": False})  # as 01b writes it

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -99,7 +100,7 @@ def refuse(status, message):
 LASTING = {
     "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
     "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
-    "400": (refuse(400, "top_k is unknown"), "400.*top_k is unknown"),
+    "400": (refuse(400, "top_k is unknown"), "400.*top_k is unknown.*docs/extending.md"),
     "429 for ever": (refuse(429, "busy"), "429.*: the same command goes on later"),
     "another host": (
         lambda *_: (302, {"location": "http://127.0.0.1:9/"}, b""),
@@ -127,16 +128,26 @@ def test_a_lasting_fault_is_one_line_and_no_answer(files, monkeypatch, answer, s
     assert files[1].read_bytes() == b""
 
 
-def test_one_answer_that_can_not_be_used_is_said_and_the_others_are_kept(files, capsys):
+def test_answers_that_can_not_be_used_are_said_and_the_others_are_kept(files, capsys):
+    """Even those of the first questions, and more of them than are sent at once."""
+
     def answer(server, number, body):
-        if body["messages"][0]["content"] == "0":  # the first of all
+        if int(body["messages"][0]["content"]) < 8:
             return 400, {}, b'{"error": {"message": "the prompt is too long"}}'
         return completion(body)
 
-    send(files, answer)
+    for _ in range(100):
+        with suppress(UserError):  # where four in a row fail
+            send(files, answer)
+        if len(read(files)) == 12:
+            break
+    assert set(read(files)) == {f"q{n}" for n in range(8, 20)}
+    with pytest.raises(UserError, match="the prompt is too long"):
+        send(files, answer)
+    files[1].unlink()
+    send(files, answer, concurrent=20)
     said = capsys.readouterr().out
-    assert "19 of 20 answered" in said and "1 can't be used" in said and "the prompt is too long" in said
-    assert len(read(files)) == 19
+    assert "12 of 20 answered\n8 can't be used" in said and "the prompt is too long" in said
 
 
 def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(files, monkeypatch):

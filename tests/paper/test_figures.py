@@ -1,4 +1,4 @@
-"""Figures: same data, same bytes; fonts embedded; readable sizes; what a notebook receives."""
+"""Figures: same data, same bytes; fonts embedded; readable sizes; and what is drawn, by hand."""
 
 import hashlib
 import html
@@ -11,10 +11,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 from matplotlib.text import Text
 
-from lib.paper import figures, response_views
+from lib.paper import beyond_figures, figures, response_views
+from lib.paper.cells import HEADLINE
 from lib.paths import ROOT
+from lib.score import metrics
 from lib.tasks.prompts import QUERY
 from workflow.export import results_document
 from workflow.run import typeset
@@ -85,3 +88,38 @@ def test_prompts_compile(tmp_path):
     text = subprocess.run(["pdftotext", tmp_path / "results.pdf", "-"], capture_output=True, text=True, check=True)
     seen = "".join(text.stdout.split())  # lines are broken anywhere
     assert "<|eot_id|>" in seen and "100%$x_1$#{}" in seen and seen.count("word") == 99
+
+
+# ---- what is drawn, by hand on small frames
+
+CORRECT = np.repeat([True, False, True, False], [2, 2, 72, 24])
+BINS = metrics.reliability_diagram(np.repeat([0.15, 0.95], [4, 96]), CORRECT)  # of 4 and of 96 rows
+
+
+def test_bins_of_few_rows_are_counted_and_not_drawn():
+    """The bin of four rows has a bar, and no point."""
+    canvas = figures.calibration_analysis({"": BINS}).canvas
+    diagram, below = canvas.axes
+    assert diagram.get_title("left") == "raw\nECE .206"
+    (points,) = (part for part in diagram.collections if isinstance(part, PathCollection))
+    np.testing.assert_allclose(points.get_offsets(), [[0.95, 0.75]])
+    assert [bar.get_height() for bar in below.patches] == [4, 96]
+
+
+# ---- all pairs at once
+
+
+def test_the_overview_is_hollow_where_chance_could_give_the_error():
+    """Of two datasets of a model, one without a constant."""
+    rows = [
+        ("m", dataset, *key, 0.1 * place, 0.05, dataset == "d")
+        for dataset in ("d", "e") for place, key in enumerate(HEADLINE, 1) if (dataset, key[0]) != ("e", "base")
+    ]  # fmt: skip
+    columns = ["model", "dataset", "estimator", "method", "value", "chance_high", "calibrated"]
+    frame = pd.DataFrame(rows, columns=columns).assign(low=0.0, high=1.0)
+    (ax,) = beyond_figures.overview(frame, {"m": "M"}, {"d": "D", "e": "E"}).canvas.axes
+    drawn = [part for part in ax.collections if isinstance(part, PathCollection) and len(part.get_offsets()) == 2]
+    assert [part.get_facecolor()[0].tolist() for part in drawn] == [[1, 1, 1, 1]] * 4
+    assert [part.get_offsets()[0][0] for part in drawn] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert all(part.get_facecolor()[1].tolist() != [1, 1, 1, 1] for part in drawn)
+    assert ax.get_xlabel() == "ECE (lower is better)" and ax.get_title("left") == "M"

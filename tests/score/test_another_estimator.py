@@ -21,6 +21,9 @@ MINE = (
 NAMES = [estimator.name for estimator in MINE]
 
 
+BELOW = (("ans_min", "ans_joint"), ("c_worst", "c_bald"), ("seq_mean", "seq_avg"), ("seq_avg", "seq_mean"))
+
+
 def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
     for estimator in MINE:
         monkeypatch.setitem(ESTIMATORS, estimator.name, estimator)
@@ -29,21 +32,16 @@ def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
     scores = signals.confidence.set_index("example_id").groupby("estimator").confidence
     rows = dict.fromkeys(NAMES, len(signals.responses)) | {"c_worst": len(scores.get_group("c_bald"))}
     assert {name: len(scores.get_group(name)) for name in NAMES} == rows
-    for low, high in (
-        ("ans_min", "ans_joint"),
-        ("c_worst", "c_bald"),
-        ("seq_mean", "seq_avg"),
-        ("seq_avg", "seq_mean"),
-    ):
+    for low, high in BELOW:
         assert (scores.get_group(low).to_numpy() <= scores.get_group(high).to_numpy() + 1e-9).all()
-    results = results_of(**run_results.raw_frames(signals, DEMO.n_bins_ablation))
-    assert all(estimator.label in tables.result_estimation(results).latex for estimator in MINE)
-    assert all(f"{e.label} & {e.definition}" in tables.estimators().latex for e in MINE)
-    calibrated, learned, _ = fitting.calibrate(
-        signals.confidence, fitting.calibration_data(signals.generations, signals.responses)
-    )
+    sets = fitting.calibration_data(signals.generations, signals.responses)
+    calibrated, learned, _ = fitting.calibrate(signals.confidence, sets)
     methods = calibrated.groupby("estimator").method.unique().map(set)
     assert all({"", "isotonic"} <= methods[name] for name in NAMES)
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"
-    results = results_of(result_isotonic=evaluate(calibrated, resamples=20))
-    assert all(estimator.label in tables.result_isotonic(results).latex for estimator in MINE)
+    raw = results_of(**run_results.raw_frames(signals, DEMO.n_bins_ablation))
+    mended = results_of(result_isotonic=evaluate(calibrated, resamples=20))
+    for estimator in MINE:
+        assert f"{estimator.label} & {estimator.definition}" in tables.estimators().latex
+        assert estimator.label in tables.result_estimation(raw).latex
+        assert estimator.label in tables.result_isotonic(mended).latex

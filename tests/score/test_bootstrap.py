@@ -1,12 +1,22 @@
-"""The bootstrap against a loop over resamples, scipy, and by property."""
+"""The bootstrap against a loop over resamples, scipy, and by property; and what chance alone gives, by exact
+probabilities."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 from scipy.stats import bootstrap as scipy_bootstrap
-from synthetic import keyed
+from synthetic import keyed, scored
 
-from lib.score.evaluation import RESAMPLED, draw_resample_counts, evaluate, paired_differences, resample_metric
+from lib.score.evaluation import (
+    RESAMPLED,
+    compare_with_chance,
+    draw_chance_errors,
+    draw_resample_counts,
+    evaluate,
+    paired_differences,
+    resample_metric,
+)
 from lib.score.metrics import brier, measure
 
 KEY = ["estimator", "method", "metric"]
@@ -92,3 +102,36 @@ def test_estimators_of_fewer_rows_are_drawn_from_their_own():
     assert set(alone.n) == {30} and found.n["", "", "acc"] == 80
     assert paired_differences(some, [(("seq_avg", ""), ("ans_avg", ""))]).empty
     assert len(paired_differences(some, [(("seq_avg", "isotonic"), ("seq_avg", ""))])) == 1
+
+
+# ---- what chance alone gives to calibrated scores
+
+
+def test_a_constant_by_the_binomial_distribution():
+    """All rows are in one bin, so the ECE is |right - n c| / n."""
+    n, c = 300, 0.72
+    drawn, right = draw_chance_errors(np.full(n, c), 10, 20_000), np.arange(n + 1)
+    gaps, p = np.abs(right - n * c) / n, binom.pmf(right, n, c)
+    assert drawn.mean() == pytest.approx(gaps @ p, rel=0.02)
+    assert (drawn <= 0.041).mean() == pytest.approx(p[gaps <= 0.041].sum(), abs=0.01)
+
+
+def test_the_mean_by_the_formula():
+    """sqrt(2 / pi) / n times the sum over bins of sqrt(sum c (1 - c))."""
+    c = np.random.default_rng(0).beta(4, 2, 2000)
+    variance = pd.Series(c * (1 - c)).groupby(np.maximum(np.ceil(c * 10), 1)).sum()
+    expected = np.sqrt(2 / np.pi) * np.sqrt(variance).sum() / c.size
+    assert draw_chance_errors(c, 10, 4000).mean() == pytest.approx(expected, rel=0.02)
+
+
+def test_what_cannot_be_told_from_calibrated_is_marked():
+    c, y = scored(600, seed=3, power=1)
+    scores = {"seq_avg": c, "ans_avg": np.sqrt(c)}
+    parts = [keyed(600, confidence=score, correct=y).assign(estimator=name) for name, score in scores.items()]
+    found = compare_with_chance(pd.concat(parts).assign(method=""), 10, 500, seed=2).set_index("estimator")
+    assert found.calibrated.to_dict() == {"seq_avg": True, "ans_avg": False}
+    assert (found.chance < found.chance_high).all() and (found.n == 600).all()
+    drawn = draw_chance_errors(c, 10, 500, seed=2)
+    assert found.chance["seq_avg"] == drawn.mean() and found.chance_high["seq_avg"] == np.percentile(drawn, 95)
+    few, many = (draw_chance_errors(np.full(40_000, 0.5), 10, draws, seed=1) for draws in (3, 150))
+    np.testing.assert_array_equal(few, many[:3], err_msg="the blocks of draws do not matter")

@@ -1,15 +1,19 @@
-"""Estimators by hand and by property; the choices of a reading on responses of known tokens."""
+"""Estimators by hand and by property; the choices of a reading on responses of known tokens; the
+row that notebooks follow; the ablation of the prompt."""
 
+import re
+
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from synthetic import passed, responses, single_pass
+from synthetic import keyed, responses, single_pass
 
-from lib.analysis.token_statistics import running_mean
-from lib.score import estimators
-from lib.score.confidence import scale_bald
+from lib import store
+from lib.paths import ROOT
+from lib.score import estimators, interpretation
 from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
 from lib.tasks.answers import locate_answer
@@ -21,52 +25,19 @@ logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
 # ---- functions
 
 
-def test_by_hand():
-    x = LOG([0.5, 0.8])
-    assert estimators.seq_avg(x) == estimators.ans_avg(x) == pytest.approx(0.65, abs=1e-15)
-    assert estimators.seq_joint(x) == estimators.ans_joint(x) == pytest.approx(0.4**0.5, abs=1e-15)
-    assert estimators.seq_joint([0.0, -np.inf]) == 0.0 and estimators.seq_avg([0.0, -np.inf]) == 0.5
-    many = np.full(20_000, LOG(0.9), np.float32)
-    assert estimators.seq_joint(many) == pytest.approx(np.exp(float(many[0])), abs=1e-14), "sums are float64"
-
-
 @given(logprobs)
+@example([0.0] * 9)  # 9 * (1 / 9) is more than 1
 def test_in_unit_interval_and_joint_at_most_average(x):
+    """As the means that they are: of all tokens, and of the window of sixteen with the lowest."""
     assert 0 <= estimators.seq_joint(x) <= estimators.seq_avg(x) + 1e-12 <= 1 + 1e-12
+    least = np.lib.stride_tricks.sliding_window_view(np.exp(x), min(len(x), 16)).mean(axis=1).min()
+    assert estimators.min_window_mean(x) == pytest.approx(least, abs=1e-12) and estimators.min_window_mean(x) <= 1
 
 
-def test_rounding_above_zero_is_one():
-    """As far as float32 rounds, and no further."""
-    assert estimators.seq_avg(np.array([3e-7], np.float32)) == estimators.seq_avg([1e-5]) == 1.0
-    for bad in ([], [-1, np.nan], [1.01e-5]):
-        with pytest.raises(ValueError, match="log-probabilities must be at least one number, none above 0"):
-            estimators.seq_avg(bad)
-
-
-def test_the_lowest_window_holds_sixteen_tokens():
-    rng = np.random.default_rng(0)
-    for n in (1, 2, 5, 16, 17, 60):
-        p = rng.random(n)
-        least = np.lib.stride_tricks.sliding_window_view(p, min(n, 16)).mean(axis=1).min()
-        assert estimators.min_window_mean(LOG(p)) == pytest.approx(least, abs=1e-12)
-    assert estimators.min_window_mean(np.zeros(9)) <= 1, "9 * (1 / 9) is more"
-
-
-def test_the_least_lead_and_certainty_stay_in_the_unit_interval():
-    assert estimators.min_top2_margin([0.4, 0.3]) == 0.3 and estimators.min_top2_margin([-1e-9, 0.3]) == 0.0
-    assert estimators.exp_neg_entropy([0.1, 0.3]) == pytest.approx(np.exp(-0.2))
-    assert estimators.exp_neg_entropy([-0.1]) == 1.0
-    assert estimators.c_bald([-0.5, 0.25, 2.0]) == pytest.approx((1 + 0.75 + 0) / 3)
-
-
-def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two():
-    assert scale_bald(passed(), "top_k")[0].tolist() == pytest.approx([0.2 / LOG(12), 0.6 / LOG(20)])
-    assert scale_bald(passed(top_p=[[[1, 3]]]), "top_p")[0].tolist() == pytest.approx([0.2 / LOG(2), 0.6 / LOG(3)])
-
-
-def test_running_mean_by_hand():
-    """Means .5 at 1/2 and .65 at 1; flat before 1/2, straight in between."""
-    assert running_mean(LOG([0.5, 0.8]), points=5) == pytest.approx([0.5, 0.5, 0.5, 0.575, 0.65])
+def test_sums_are_float64_and_rounding_above_zero_is_one():
+    many = np.full(20_000, LOG(0.9), np.float32)
+    assert estimators.seq_joint(many) == pytest.approx(np.exp(float(many[0])), abs=1e-14)
+    assert estimators.seq_avg(np.array([3e-7], np.float32)) == 1.0
 
 
 # ---- reading
@@ -74,14 +45,13 @@ def test_running_mean_by_hand():
 
 def row(example_id="a", probabilities=(0.5, 0.8, 0.9, 0.4), answer="7", span=(2, 3), **other):
     """A response of four tokens, the last of them the end token, whose third holds the (right) answer."""
-    defaults = {
-        "model": "m", "dataset": "d", "split": "evaluation", "example_id": example_id, "reference": "7",
-        "answer": answer, "answer_start": span[0], "answer_end": span[1], "last_number_start": -1,
-        "last_number_end": -1, "thinking_end": 0, "eos": 1, "finish_reason": "stop",
+    keys = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": example_id, "reference": "7"}
+    places = {"answer_start": span[0], "answer_end": span[1], "last_number_start": -1, "last_number_end": -1}
+    logprobs = {
         "token_logprobs": LOG(probabilities).astype(np.float32),
         "token_logprobs_sampling": LOG(np.sqrt(probabilities)).astype(np.float32),
-    }  # fmt: skip
-    return defaults | other
+    }
+    return keys | places | logprobs | {"answer": answer, "thinking_end": 0, "eos": 1, "finish_reason": "stop"} | other
 
 
 def none(example_id="a", **other):
@@ -139,3 +109,39 @@ def test_thinking_is_closed_where_its_tag_is(said, eos):
         pieces = said + more
         found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
         assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
+
+
+# ---- the row that notebooks follow, and the questions that are asked again
+
+
+def test_links_of_a_notebook_lead_to_files():
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        links = re.findall(r"\]\(([^)]+)\)", nbformat.read(path, 4).cells[0].source)
+        assert links and all((path.parent / link).resolve().is_file() for link in links), path
+
+
+def answered(answers, probabilities):
+    """Responses of one token each to questions e0, e1, ... whose answer is 7."""
+    n = len(answers)
+    frame = keyed(n, answer=answers, reference=["7"] * n, finish_reason=["stop"] * n, eos=[0] * n)
+    frame["token_logprobs"] = [np.log([0.5, p]) for p in probabilities]
+    return frame.assign(answer_start=1, answer_end=2, last_number_start=1, last_number_end=2)
+
+
+def test_arms_by_hand():
+    ours, other = answered(["7", None, None, "8"], [0.9, 0.2, 0.2, 0.9]), answered(["7", "7", None, "7"], [1.0] * 4)
+    both = interpretation.combine_arms(ours, "one", {"none": other})
+    found = interpretation.summarize_arms(both).set_index("demonstration")
+    assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
+    assert found.loc["one", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx(
+        [0.5, 0.25, (2 * 0.4 + 2 * 0.2) / 4]
+    )
+    assert found.loc["none", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx([0.75, 0.75, 0.25])
+    assert np.isnan(interpretation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
+    assert set(interpretation.summarize_arms(both[:0])) == set(found.reset_index())
+
+
+def test_the_same_evaluation_questions_are_asked_again():
+    frame = store.read_frame(store.find_frame("shipped", "generations", "tiny-llama__demo-easy"))
+    rows = interpretation.choose_ablation_rows(frame, 5)
+    assert len(rows) == 5 and set(rows.split) == {"evaluation"}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.tasks import answers, numbers
 
 PLAIN = ["tiny-llama", "Llama-3.1-8B-Instruct", "Qwen3-8B"]
@@ -56,52 +56,17 @@ def encode(tokenizer, text):
 # --- by hand ----------------------------------------------------------------------------------------------
 
 
-def test_a_response_that_runs_on():
-    for text in [
-        "#### 9\n\nQuestion: Bo has 2 pens and buys 2. How many?\nAnswer: 2+2=4\n#### 4",
-        "#### 12\n\nQ: 1+1?\nA: #### 2", "#### 9\n\n**Problem 2:** Bo has", "#### 9\n### Question\nBo has",
-        "#### 5\n#### 6",
-    ]:  # fmt: skip
-        assert answers.runs_on(text), text
-    for text in [
-        "#### 7\n#### 7", "#### 5", "Question: how many?\n#### 5", "Q: a\nQ: b", "#### 5\n\nIs there anything else?",
-        "#### 5\nProblem solved.", "#### 18\n#### Step 2: check",
-    ]:  # fmt: skip
-        assert not answers.runs_on(text), text
-    assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
-
-
-# --- numbers and grades -----------------------------------------------------------------------------------
-
-
-def test_numbers_are_parsed():
-    for case in read_cases("numbers.jsonl", "number"):
-        assert numbers.canonical_number(case["number"]) == case["value"], case
-
-
 def test_last_number():
     for case in read_cases("numbers.jsonl", "last"):
         span = answers.last_number(case["text"])
         assert (span and case["text"][slice(*span)]) == case["last"], case
-
-
-def test_grades():
-    """A number that pandas makes of a missing answer is wrong, too; and a grader that is none is refused."""
-    for case in read_cases("numbers.jsonl", "graders"):
-        answer, reference = case["answer"], case["reference"]
-        accepted = [grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)]
-        assert sorted(accepted) == case["graders"], case
-        assert answers.grade(answer, reference) is ("numeric" in case["graders"])
-    assert not answers.grade(float("nan"), "18")
-    with pytest.raises(UserError, match="'numerc'.*'numeric'"):
-        answers.grade("1", "1", "numerc")
+    assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
 
 
 def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
     lines = (shared / "data" / "gsmhard" / "gsmhardv2.jsonl").read_text(encoding="utf-8").splitlines()
     targets = [json.loads(line)["target"] for line in lines]
     integers = [int(target) for target in targets if target == int(target)]
-
     for grader in answers.GRADERS:
         assert not any(answers.grade(str(target + 1), str(target), grader) for target in integers)
 
@@ -109,16 +74,6 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
 # --- tokens -----------------------------------------------------------------------------------------------
 
 BEFORE, MINUS = "We get it.\n", "\U0001f9ee\U0001f600#### \uff0d7"
-THOUGHT, SAID = "<think>\nMaybe #### 5\n</think>", "\n\nIt is 7.\n#### 6"
-
-
-def test_token_span_by_hand():
-    spans = answers.text_offsets(["##", "", "##", " $", "1", "", "8\n", ""])
-    assert spans == [(0, 2), (2, 2), (2, 4), (4, 6), (6, 7), (7, 7), (7, 9), (9, 9)]
-    assert answers.token_span(spans, (6, 8)) == (4, 7)  # the token before and the empty end stay out
-    assert answers.token_span(spans, (5, 6)) == (3, 4)
-    assert answers.token_span(spans, (2, 3)) == (1, 3)  # an empty token holds the first bytes of what follows
-    assert answers.token_span(spans, None) == answers.token_span(spans, (9, 9)) == (-1, -1)
 
 
 def located(tokenizer, ids, thinking=False):
@@ -142,37 +97,6 @@ def test_the_tokens_of_an_answer(name):
     ids = encode(tokenizer, MINUS)
     head = tokenizer.backend_tokenizer.decode(ids[: located(tokenizer, ids)[1]["answer_start"]])
     assert head.rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_thinking_tokens(name):
-    tokenizer = real(name)
-    thought, said = encode(tokenizer, THOUGHT), encode(tokenizer, SAID)
-    last = len(thought) + len(said) - 1
-    for ids, thinking, expected in [
-        (thought + said, True, (len(thought), "6", last, last)),
-        (thought + said, False, (0, "6", last, last)),
-        (thought[:-1], True, (len(thought), None, -1, -1)),  # never closed: one more than there are
-        (thought, True, (len(thought), None, -1, -1)),
-    ]:
-        _, found = located(tokenizer, ids, thinking)
-        assert tuple(map(found.get, ("thinking_end", "answer", "answer_start", "last_number_start"))) == expected
-
-
-@pytest.mark.parametrize("name", PLAIN[1:])
-def test_every_gsm8k_solution(name, shared):
-    """The answer is found, right against itself, and its tokens decode to the number: with a tokenizer a family."""
-    lines = (shared / "data" / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 1319
-    for solution in (json.loads(line)["answer"] for line in lines):
-        published = solution.rpartition("#### ")[2]
-        ids = encode(real(name), solution)
-        _, found = located(real(name), ids)
-        assert found["text"] == solution
-        assert all(answers.grade(found["answer"], published, grader) for grader in answers.GRADERS)
-        held = real(name).backend_tokenizer.decode(ids[found["answer_start"] : found["answer_end"]])
-        assert held.strip() == published
-        assert found["last_number_start"] == found["answer_start"]
 
 
 # --- arbitrary input --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from lib import parameter_schemas, params
-from lib.paths import ROOT, UserError
+from lib.paths import UserError
 from lib.tasks import datasets, numbers
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
@@ -26,10 +26,6 @@ def lines(path, *records):
     return path
 
 
-def row(question="How many?", answer=1, **more):
-    return {"question": question, "answer": answer, **more}
-
-
 def svamp_row(n):
     return {"ID": f"chal-{n}", "Body": "Two eggs.", "Question": f"How many of {n}?", "Answer": 2.0}
 
@@ -44,34 +40,21 @@ def refusal(mine):
     return str(caught.value)
 
 
-@pytest.fixture
-def published(shared, monkeypatch):
-    """A dataset of the paper by its parameter file, from the published files."""
-    monkeypatch.setenv("DATA_FOLDER", str(shared / "data"))
-    return params.load_dataset_config
-
-
 # --- the published files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_published_files(name, published, shared):
-    examples = datasets.load_examples(published(name))
+def test_published_files(name, shared, monkeypatch):
+    """Of a dataset of the paper by its parameter file, from the published files."""
+    monkeypatch.setenv("DATA_FOLDER", str(shared / "data"))
+    published = params.load_dataset_config(name)
+    examples = datasets.load_examples(published)
     splits = [example.split for example in examples]
-    assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name]
-    assert splits == sorted(splits)
+    assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name] and splits == sorted(splits)
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
         assert numbers.format_number(numbers.parse_number(example.reference)) == example.reference
-    assert str(shared) not in json.dumps(datasets.describe_source(published(name)))
-
-
-def test_gsmhard_split_is_pinned(published):
-    """The order hangs on seed and row alone; were it to change, stored runs would lose their splits."""
-    examples = datasets.load_examples(published("gsmhard"))
-    digest = hashlib.sha256("\n".join(example.example_id for example in examples).encode()).hexdigest()
-    assert (examples[0].example_id, examples[919].example_id) == ("row-382", "row-240")
-    assert digest.startswith("0948fd3cbf207cbd")
+    assert str(shared) not in json.dumps(datasets.describe_source(published))
 
 
 # --- the hub ----------------------------------------------------------------------------------------------
@@ -86,21 +69,20 @@ def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, mon
     """By the real library, without a network. Its parts may have names of their own. `~` is the home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
-    (tmp_path / "mine" / "notebooks").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "mine" / "notebooks")
-    lines(tmp_path / "mine" / "validation.jsonl", row("B?", "#### 2"), row("C?", "#### -3"))
-    lines(tmp_path / "mine" / "test.jsonl", row("T?", "none"))
-    lines(tmp_path / "mine" / "train.jsonl", row("A?", "#### 1,000"))
+    (folder := tmp_path / "mine").mkdir()
+    monkeypatch.chdir(folder)
+    for part, *rows in (("validation", "B", "C"), ("test", "T"), ("train", "A")):
+        lines(folder / f"{part}.jsonl", *({"question": f"{name}?", "answer": f"#### {ord(name)},000"} for name in rows))
     parts = {"train": "calibration", "validation": "evaluation"}
-    for source in ("./mine", "~/mine", str(tmp_path / "mine")):
+    for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source, evaluation=2, parts=parts)
         assert datasets.load_examples(mine) == [
-            ("calibration-0", "calibration", "A?", "1000"),
-            ("evaluation-0", "evaluation", "B?", "2"),
-            ("evaluation-1", "evaluation", "C?", "-3"),
+            ("calibration-0", "calibration", "A?", "65000"),
+            ("evaluation-0", "evaluation", "B?", "66000"),
+            ("evaluation-1", "evaluation", "C?", "67000"),
         ]
         described = datasets.describe_source(mine)
-        assert described["mine/train.jsonl"] == sha256_of(tmp_path / "mine" / "train.jsonl") and len(described) == 2
+        assert described["mine/train.jsonl"] == sha256_of(folder / "train.jsonl") and len(described) == 2
     for wrong in ("./mein", "mine/test.jsonl"):
         said = f"there is no folder {wrong}; a file is named by its part, as `source: {{all: {wrong}}}`"
         assert refusal(dataset(wrong)) == f"dataset 'Mine': {said}"
@@ -109,27 +91,26 @@ def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, mon
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is refused."""
     rows, ids = [svamp_row(n) for n in range(3)], {"train": ["chal-2", "chal-0"], "test": ["chal-1"]}
-    files = {"all": lines(tmp_path / "all.json", rows), "split_ids": lines(tmp_path / "ids.json", ids)}
-    files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in files.items()}
+    paths = {"all": lines(tmp_path / "all.json", rows), "split_ids": lines(tmp_path / "ids.json", ids)}
+    files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in paths.items()}
     mine = dataset("me/mine", 2, files=files, config="main", revision="cd", **SVAMP)
 
     def load_dataset(path, name, *, revision):
         assert (path, name, revision) == ("me/mine", "main", "cd")
         parts = {"train": Dataset.from_list([rows[2], rows[0]]), "test": Dataset.from_list([rows[1]])}
-        parts["train"].info.download_checksums = {f"hf://datasets/{path}@{'ab' * 20}/data.parquet": {}}
         return parts
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     from_hub = datasets.load_examples(mine)
     assert [example.example_id for example in from_hub] == ["chal-2", "chal-0", "chal-1"]
-    assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
+    assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "cd"}
 
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.delattr("datasets.load_dataset")
     assert datasets.load_examples(mine) == from_hub
     assert datasets.describe_source(mine) == {file["path"]: file["sha256"] for file in files.values()}
-    path = lines(tmp_path / "ids.json", {})
-    said = f"{path} is not that of dataset 'Mine': sha256 {sha256_of(path)}, expected "
+    lines(paths["split_ids"], {})
+    said = f"{paths['split_ids']} is not that of dataset 'Mine': sha256 {sha256_of(paths['split_ids'])}, expected "
     assert refusal(mine) == said + files["split_ids"]["sha256"]
 
 
@@ -137,28 +118,20 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
 
 
 def test_a_file_of_lines_of_json(tmp_path):
-    path = lines(
-        tmp_path / "q.jsonl",
-        row(" A? ", "12", split="train", id=7),
-        row("B?", "x\n#### 1,000", split="test"),
-        row("C?", 2.5, split="evaluation", id=None, note="-"),
-    )
-    mine = dataset({"all": path}, evaluation=2)
-    examples = datasets.load_examples(mine)
-    assert examples == [
-        ("7", "calibration", "A?", "12"),
-        ("evaluation-1", "evaluation", "B?", "1000"),
-        ("evaluation-2", "evaluation", "C?", "2.5"),
+    rows = [
+        {"question": " A? ", "answer": "12", "split": "train", "id": 7},
+        {"question": "B?", "answer": "x\n#### 1,000", "split": "test"},
+        {"question": "C?", "answer": 2.5, "split": "evaluation", "id": None, "note": "-"},
     ]
+    mine = dataset({"all": (path := lines(tmp_path / "q.jsonl", *rows))}, evaluation=2)
+    first, *_ = examples = datasets.load_examples(mine)
+    assert [first, *examples[1:]] == [
+        ("7", "calibration", "A?", "12"), ("evaluation-1", "evaluation", "B?", "1000"),
+        ("evaluation-2", "evaluation", "C?", "2.5"),
+    ]  # fmt: skip
     assert datasets.find_example(examples, "evaluation-1") == examples[1]
-    assert datasets.find_example(examples, "of another dataset") == examples[0]
+    assert datasets.find_example(examples, "of another dataset") == first
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
-
-
-@pytest.mark.parametrize("name", ["./demo/README.md", f"{ROOT}/demo/README.md"])
-def test_a_file_of_the_project_is_named_from_its_root(name):
-    assert refusal(dataset({"all": name})).startswith("demo/README.md: files of questions end in .jsonl")
-    assert refusal(dataset({"all": name + ".jsonl"})).startswith("no file demo/README.md.jsonl; there is")
 
 
 def test_svamp_split_ids(tmp_path):

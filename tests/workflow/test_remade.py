@@ -117,7 +117,7 @@ def test_nothing_that_shows_decides_what_a_heavy_notebook_writes_but_what_its_ro
     assert misused(cells, row.decided_by) == []
     assert bool(misused(cells)) == bool(row.decided_by), "what need not be named"
     for file in (file for file in import_closure(cells, leave_out=SHOWING) if file.endswith(".py")):
-        used = imported_names(file, (ROOT / file).read_text())
+        used = imported_names(file, ast.parse((ROOT / file).read_text()))
         assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in used), file
 
 

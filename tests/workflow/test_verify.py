@@ -12,7 +12,7 @@ from lib.analysis import comparison_of_runs
 from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
 from lib.analysis.run_results import Signals, load_signals
 from lib.paths import UserError
-from workflow import verify
+from workflow import judge
 from workflow.pipeline import Run
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
@@ -28,7 +28,7 @@ def theirs():
 def here(theirs):
     """What 08 would print of the shipped signals of one pair of the demo."""
     own = {"models": [MODEL], "transfer_models": [MODEL], "datasets": [DATASET], "transfer_datasets": [DATASET]}
-    return verify.results_of(Run("lab", params.load_profile("demo").model_dump(mode="json") | own), theirs)
+    return judge.results_of(Run("lab", params.load_profile("demo").model_dump(mode="json") | own), theirs)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def compared(here, theirs):
         generations = theirs.generations.assign(**columns)
         ours = Signals(generations, theirs.verification, theirs.dropout, theirs.choices)
         alike = match_rows(ours, theirs)
-        table = verify.compare_runs(here, alike, (10, 20))
+        table = judge.compare_runs(here, alike, (10, 20))
         return table, alike.outcomes, *judge_reproduction(table, alike)
 
     return compare
@@ -91,11 +91,11 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
 def test_a_forged_result_of_05_is_noticed(here, theirs):
     made = comparison_of_runs.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
     anew = replace(here, frames={**here.frames, **made})
-    assert verify.list_differing_results(here, anew) == []
+    assert judge.list_differing_results(here, anew) == []
     kept = here.frames["result_isotonic"]
     one = (kept["method"] == "isotonic") & (kept.metric == "ece") & (kept.model == MODEL) & (kept.dataset == DATASET)
     forged = {**here.frames, "result_isotonic": kept.assign(value=kept.value.where(~one, 0.001))}
-    (line,) = verify.list_differing_results(replace(here, frames=forged), anew)
+    (line,) = judge.list_differing_results(replace(here, frames=forged), anew)
     assert line.startswith("tab_result_isotonic: ")
     none = pd.DataFrame({"within": [], "prints_differently": [], "difference": []}, dtype=bool)
     assert not judge_reproduction(none, match_rows(theirs, theirs), [line])[0]

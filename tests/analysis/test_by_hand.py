@@ -1,0 +1,88 @@
+"""Numbers by hand (by_hand.yaml); and what tables and claims rest on beyond errors: positions, passes, costs."""
+
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+import yaml
+from scipy.optimize import minimize
+from scipy.stats import chi2
+from synthetic import keyed
+
+from lib import store
+from lib.analysis import multi_pass_statistics, token_statistics
+from lib.calibrate import experiments
+from lib.paper import booktabs, figures
+from lib.params import EvaluationChoices
+from lib.score import confidence, estimators, evaluation, metrics, selective
+from lib.tasks import answers, numbers
+
+MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, figures, confidence, estimators, metrics,
+           evaluation, selective, answers, numbers)  # fmt: skip
+LIB = SimpleNamespace(**{module.__name__.rpartition(".")[2]: module for module in MODULES})
+
+
+class Loader(yaml.SafeLoader):
+    pass
+
+
+Loader.add_constructor("!log", lambda loader, node: np.log(loader.construct_sequence(node)))
+Loader.add_constructor("!calc", lambda loader, node: float(eval(node.value, vars(np))))
+CASES = yaml.load(Path(__file__).with_name("by_hand.yaml").read_text("utf-8"), Loader)  # noqa: S506
+
+
+def frame_of(columns):
+    rows = max((len(values) for values in columns.values() if isinstance(values, list)), default=1)
+    told = {name: values if isinstance(values, list) else [values] * rows for name, values in columns.items()}
+    return keyed(rows, **told)
+
+
+MAKE = {
+    "columns": frame_of,
+    "row": lambda told: pd.Series(dict.fromkeys(store.KEYS, "x") | told),
+    "passed": lambda more: synthetic.passed(**more),
+    "choices": lambda chosen: EvaluationChoices(**chosen),
+    "labels": dict,
+}
+
+
+def made(told):
+    """What a case is given: a value, or a frame (a list of some is one below the other)."""
+    if isinstance(told, list) and told and isinstance(told[0], dict):
+        return pd.concat(map(made, told))
+    return next(MAKE[kind](what) for kind, what in told.items()) if isinstance(told, dict) else told
+
+
+def same(found, expected):
+    one, other = list(np.ravel(found)), list(np.ravel(expected))
+    return one == other or np.allclose(np.array(one, float), np.array(other, float), 1e-9, 1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("call, given, gives", [(call, *case) for call, cases in CASES.items() for case in cases])
+def test_by_hand(call, given, gives):
+    if isinstance(gives, dict) and "refused" in gives:
+        with pytest.raises(ValueError, match=gives["refused"]):
+            attrgetter(call)(LIB)(*map(made, given))
+        return
+    found = attrgetter(call)(LIB)(*map(made, given))
+    for name, expected in gives.items() if isinstance(gives, dict) else [(None, gives)]:
+        assert same(found if name is None else found[name], expected), (name, found)
+
+
+def test_the_quadratic_term_by_maximum_likelihood():
+    rng = np.random.default_rng(3)
+    c, y = rng.uniform(0.05, 0.95, 80).round(2), rng.random(80) < 0.6
+    x = np.log(c / (1 - c))
+
+    def loss(weights, powers):
+        z = sum(weight * x**power for power, weight in zip(powers, weights, strict=True))
+        return np.logaddexp(0, np.where(y, -z, z)).sum()
+
+    curvature = experiments.test_curvature
+    least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
+    assert curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
+    assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))
