@@ -134,7 +134,8 @@ def tests_of(module: str) -> list[str]:
     """The files of tests that import a module, those of its room and its name first; else all of its room's folder."""
     room, _, name = module.rpartition("/")
     own = ROOT / "tests" / (room.removeprefix("lib").strip("/") or "files")
-    some = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(path)]
+    through_all = own / "test_runs.py"  # of the folder of workflow: its runs go through every module
+    some = [one for one in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(one) or one == through_all]
     some.sort(key=lambda path: (path.parent != own, path.parent.name != "field", name not in path.stem))
     return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
 

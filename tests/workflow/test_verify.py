@@ -112,5 +112,5 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
     assert process.returncode == 1
     assert said[-1] == "verify demo: NOT the same: 0 responses are only here, 460 only shipped"
     assert not any("what the run's" in line for line in said)
-    rows = pd.read_csv(folder / "figures/demo/judge.csv")
+    rows = pd.read_csv(folder / "figures/demo/verify.csv")
     assert len(rows) > 100 and rows.within.all()
