@@ -14,7 +14,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib.analysis import comparison_of_runs
+from lib.analysis.comparison_of_runs import (
+    OUTCOMES,
+    TOLERANCE,
+    MatchedRuns,
+    compare_numbers,
+    match_rows,
+    recompute_frames,
+)
 from lib.analysis.results import Results
 from lib.analysis.run_results import Signals, load_signals, results_of_run
 from lib.paper.numbers_of_paper import published
@@ -27,6 +34,8 @@ from workflow.progress import say
 from workflow.rules import NEEDS, needed
 
 MAX_ROWS = 6  # deciding rows that are printed per claim
+LEAST_MATCHED = 0.97  # minimum share of identical responses
+LISTED_NUMBERS = 20  # at most
 OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 
 
@@ -85,24 +94,24 @@ def verify(run: Run) -> int:
         load_signals(name, values["models"], values["datasets"], EvaluationChoices.of(values))
         for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
     )
-    here, matched = results_of(run, ours), comparison_of_runs.match_rows(ours, theirs)
+    here, matched = results_of(run, ours), match_rows(ours, theirs)
     table = compare_runs(here, matched, bins)
     file = f"{run.figures}/verify.csv"
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    made = replace(here, frames={**here.frames, **comparison_of_runs.recompute_frames(ours, bins)})
+    made = replace(here, frames={**here.frames, **recompute_frames(ours, bins)})
     wrong = list_differing_results(here, made)
-    for line in [*matched.left_out, *comparison_of_runs.list_differing_numbers(table, file), *wrong]:
+    for line in [*matched.left_out, *list_differing_numbers(table, file), *wrong]:
         say(line)
-    held, line = comparison_of_runs.judge_reproduction(table, matched, wrong)
+    held, line = judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if held else 1
 
 
-def compare_runs(here: Results, matched: comparison_of_runs.MatchedRuns, bins: Sequence[int]) -> pd.DataFrame:
+def compare_runs(here: Results, matched: MatchedRuns, bins: Sequence[int]) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
-    both = (comparison_of_runs.recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
+    both = (recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
     ours, theirs = (printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both)
-    return comparison_of_runs.compare_numbers(ours, theirs)
+    return compare_numbers(ours, theirs)
 
 
 def list_differing_results(here: Results, made: Results) -> list[str]:
@@ -111,3 +120,34 @@ def list_differing_results(here: Results, made: Results) -> list[str]:
     same = (kept - anew).abs() <= OWN_TOLERANCE
     wrong = (~same)[~same].groupby("table", sort=False).size()
     return [f"{table}: {count} saved numbers are NOT what the run's signals give" for table, count in wrong.items()]
+
+
+def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
+    """Return a line for each number that differs by more than TOLERANCE, those after isotonic regression last."""
+    shown = table[~(table.difference <= TOLERANCE)].sort_values(["within", "difference"], ascending=[True, False])
+    lines = [
+        f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped"
+        + (", after isotonic regression" if row.within else f", MORE than {TOLERANCE} apart")
+        for row in shown.head(LISTED_NUMBERS).itertuples()
+    ]
+    return [*lines, f"every number: {file}"]
+
+
+def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()) -> tuple[bool, str]:
+    """Return whether the run reproduces the shipped one, with one line of explanation.
+
+    `wrong`: tables of the run that its signals do not reproduce.
+    """
+    same, diverged, here, shipped = (matched.outcomes[one] for one in ("same", *OUTCOMES.values()))
+    shared, beyond = same + diverged, (~table.within).sum()
+    problems = {
+        f"{diverged} of {shared} responses diverged": diverged > (1 - LEAST_MATCHED) * shared,
+        f"{here} responses are only here, {shipped} only shipped": here or shipped,
+        f"{len(wrong)} of the run's tables are not what its signals give": wrong,
+        f"{beyond} of {len(table)} numbers differ by more than {TOLERANCE}": beyond,
+    }
+    for why in [problem for problem, found in problems.items() if found]:
+        return False, f"NOT the same: {why}"
+    jumped = (table.difference > TOLERANCE).sum()
+    how = f", but for {jumped} after isotonic regression" if jumped else ""
+    return True, f"the same: {len(table)} numbers within {TOLERANCE}{how}; {same} of {shared} responses alike"

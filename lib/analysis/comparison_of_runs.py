@@ -16,10 +16,8 @@ from lib.analysis.run_results import Frames, Signals, calibration_frames, raw_fr
 from lib.paths import UserError
 from lib.store import KEYS, PAIR
 
-LEAST_MATCHED = 0.97  # minimum share of identical responses
 TOLERANCE = 0.002  # of a number, between machines
 UNSTABLE_METHOD = "isotonic"  # numbers of this method may differ by more
-LISTED_NUMBERS = 20  # at most
 OUTCOMES = {"both": "diverged", "left_only": "only here", "right_only": "only shipped"}  # by pandas' words
 
 
@@ -92,34 +90,3 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     difference = (table.here - table.shipped).abs()
     unstable = table.key.str.contains(UNSTABLE_METHOD) & difference.notna()
     return table.assign(difference=difference, within=(difference <= TOLERANCE) | unstable)
-
-
-def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
-    """Return a line for each number that differs by more than TOLERANCE, those after isotonic regression last."""
-    shown = table[~(table.difference <= TOLERANCE)].sort_values(["within", "difference"], ascending=[True, False])
-    lines = [
-        f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped"
-        + (", after isotonic regression" if row.within else f", MORE than {TOLERANCE} apart")
-        for row in shown.head(LISTED_NUMBERS).itertuples()
-    ]
-    return [*lines, f"every number: {file}"]
-
-
-def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()) -> tuple[bool, str]:
-    """Return whether the run reproduces the shipped one, with one line of explanation.
-
-    `wrong`: tables of the run that its signals do not reproduce.
-    """
-    same, diverged, here, shipped = (matched.outcomes[one] for one in ("same", *OUTCOMES.values()))
-    shared, beyond = same + diverged, (~table.within).sum()
-    problems = {
-        f"{diverged} of {shared} responses diverged": diverged > (1 - LEAST_MATCHED) * shared,
-        f"{here} responses are only here, {shipped} only shipped": here or shipped,
-        f"{len(wrong)} of the run's tables are not what its signals give": wrong,
-        f"{beyond} of {len(table)} numbers differ by more than {TOLERANCE}": beyond,
-    }
-    for why in [problem for problem, found in problems.items() if found]:
-        return False, f"NOT the same: {why}"
-    jumped = (table.difference > TOLERANCE).sum()
-    how = f", but for {jumped} after isotonic regression" if jumped else ""
-    return True, f"the same: {len(table)} numbers within {TOLERANCE}{how}; {same} of {shared} responses alike"

@@ -9,7 +9,7 @@ from clone import SMALL, copy_of_project, edit, start
 
 from lib import params
 from lib.analysis import comparison_of_runs
-from lib.analysis.comparison_of_runs import judge_reproduction, match_rows
+from lib.analysis.comparison_of_runs import match_rows
 from lib.analysis.run_results import Signals, load_signals
 from lib.paths import UserError
 from workflow import judge
@@ -41,7 +41,7 @@ def compared(here, theirs):
         ours = Signals(generations, theirs.verification, theirs.dropout, theirs.choices)
         alike = match_rows(ours, theirs)
         table = judge.compare_runs(here, alike, (10, 20))
-        return table, alike.outcomes, *judge_reproduction(table, alike)
+        return table, alike.outcomes, *judge.judge_reproduction(table, alike)
 
     return compare
 
@@ -63,7 +63,7 @@ def test_a_number_that_differs_by_more_is_named(compared, theirs):
     assert not held and line.startswith(f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more")
     estimators = set(beyond.key.str.split("/").str[2])
     assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
-    assert "MORE than 0.002" in comparison_of_runs.list_differing_numbers(table, "x.csv")[0]
+    assert "MORE than 0.002" in judge.list_differing_numbers(table, "x.csv")[0]
 
 
 def test_a_response_written_otherwise_is_left_out_and_counted(compared, theirs):
@@ -84,7 +84,7 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
     ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan])
     table = comparison_of_runs.compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
-    held, line = judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
+    held, line = judge.judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
     assert held and line.startswith("the same: 2 numbers within 0.002, but for 1 after isotonic regression; ")
 
 
@@ -98,7 +98,7 @@ def test_a_forged_result_of_05_is_noticed(here, theirs):
     (line,) = judge.list_differing_results(replace(here, frames=forged), anew)
     assert line.startswith("tab_result_isotonic: ")
     none = pd.DataFrame({"within": [], "prints_differently": [], "difference": []}, dtype=bool)
-    assert not judge_reproduction(none, match_rows(theirs, theirs), [line])[0]
+    assert not judge.judge_reproduction(none, match_rows(theirs, theirs), [line])[0]
 
 
 @pytest.mark.slow
