@@ -88,7 +88,8 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
     written = {"": asked}
     if served.exchange_files(spec, dataset)[1].exists():
         imported = ImportedResponses.read(spec, dataset, examples)
-        say("\n".join(imported.describe_coverage()))
+        for line in imported.describe_coverage():
+            say(line)
         written |= served.verification_requests(imported, {one["custom_id"]: one for one in asked})
     for form, requests in written.items():
         path, answers = served.exchange_files(spec, dataset, form)

@@ -3,10 +3,10 @@
 Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
 downstream of a job that runs is judged again when its turn comes: if its inputs are unchanged, it keeps its outputs.
 
-What a job replaces is linked into artifacts/<run>/stale/<key>/ before it is removed (edited files: <key>-edited/). If
-the key returns, it is linked back and removed there. The record is the last file to be linked and the first to be
-removed, so a kill at any time leaves a result whole in one place at least. `--force` changes the key, so that what it
-replaced never returns.
+What a job replaces is linked into artifacts/<run>/stale/<key>/ before it is removed (edited files:
+<key>-edited-<digest>/). If the key returns, it is linked back and removed there. The record is the last file to be
+linked and the first to be removed, so a kill at any time leaves a result whole in one place at least. `--force` changes
+the key, so that what it replaced never returns.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lib.paths import ROOT, UserError
-from workflow.fingerprint import digest, read_json, write_json
+from workflow.fingerprint import checksum, digest, read_json, write_json
 from workflow.keys import is_intact, key_parts, read_record, tolerates_changes
 from workflow.pipeline import Job, Run
 
@@ -49,6 +49,9 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     """Return the verdict on one job, given those upstream, of which some may be yet to run. No file changes."""
     current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
     waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
+    absent = [path for path in job.inputs if not (ROOT / current_paths.get(path, path)).exists()]
+    if absent and not waits_for:
+        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
     record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
     known = record["parts"] if record else content
     changed = sorted(name for name in known | content if known.get(name, ...) != content.get(name, ...))
@@ -109,14 +112,17 @@ def settle(run: Run, verdicts: list[Verdict]) -> None:
 def set_aside(job: Job) -> None:
     """Link a job's files into stale, then remove them. Shards remain, so no row is made twice."""
     record = read_record(ROOT / job.record, job)
-    recorded = [*record["outputs"], job.record] if record else []
-    if record:
-        name = record["key"] if is_intact(record, ROOT) else f"{record['key']}-edited"
-        link_files([path for path in recorded if (ROOT / path).exists()], ROOT, ROOT / job.run.folder / "stale" / name)
     unfinished = [*job.outputs, *job.extra_outputs, job.executed]
+    files = [*(record["outputs"] if record else unfinished), job.record]
+    if (ROOT / job.record).exists():
+        there = [path for path in files if (ROOT / path).exists()]
+        key = record["key"] if record else "unread"
+        same = record and is_intact(record, ROOT)
+        name = key if same else f"{key}-edited-{digest([checksum(path) for path in there])[:8]}"
+        link_files(there, ROOT, ROOT / job.run.folder / "stale" / name)
     if job.notebook.exports:
         unfinished += [f"{job.run.figures}/results.{kind}" for kind in ("pdf", "log")]
-    for path in dict.fromkeys([job.record, *recorded, *unfinished]):
+    for path in dict.fromkeys([job.record, *files, *unfinished]):
         (ROOT / path).unlink(missing_ok=True)
 
 

@@ -70,7 +70,7 @@ def go_offline_if_silent(run: Run) -> bool:
 def read_resolved(run: Run) -> dict[str, str]:
     """Return the commits that an earlier start of the run resolved, by source."""
     name = f"{run.folder}/resolved.yaml"
-    return read_yaml(ROOT / name) if (ROOT / name).exists() else {}
+    return (read_yaml(ROOT / name) if (ROOT / name).exists() else None) or {}
 
 
 def pin_revisions(run: Run, anew: bool = False) -> None:

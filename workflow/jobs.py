@@ -26,6 +26,7 @@ from workflow import fresh, hub, keys, machine, notebook, slurm
 from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
 from workflow.progress import Board, describe_system_error, redact_paths
+from workflow.rules import NOTEBOOKS
 
 CAN_FORK = sys.platform == "linux"  # on macOS, a fork after the first use of Accelerate may hang
 CONTEXT = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
@@ -40,7 +41,8 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])
-    with mock.patch.dict(os.environ, notebook.fixed_environment(run.jobs[-1]) | own):  # not of this process
+    alike = Job(run, NOTEBOOKS[-1])  # of one thread and no GPU, as all jobs whose kernels are forked
+    with mock.patch.dict(os.environ, notebook.fixed_environment(alike) | own):  # not of this process
         forkserver.ensure_running()
 
 

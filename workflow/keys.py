@@ -112,8 +112,11 @@ def tolerates_changes(job: Job, changed: list[str]) -> bool:
 def read_record(path: Path, job: Job) -> dict | None:
     """Return the record of a job; None if there is none, if it is damaged, or another job's, whose files must stay."""
     record = fingerprint.read_json(path)
-    is_whole = isinstance(record, dict) and record.pop("digest", "") == digest(record)
-    return record if is_whole and record["job"] == job.record else None
+    if not isinstance(record, dict) or record.pop("digest", "") != digest(record) or record["job"] != job.record:
+        return None
+    folders = (f"{job.run.folder}/", f"{job.run.figures}/")
+    inside = all(path.startswith(folders) and ".." not in Path(path).parts for path in record["outputs"])
+    return record if inside else None
 
 
 def write_record(job: Job, content: Parts, outputs: list[str]) -> None:

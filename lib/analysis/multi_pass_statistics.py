@@ -53,7 +53,7 @@ def correlate_costs(rows: pd.DataFrame) -> pd.DataFrame:
 def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
     """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
 
-    `results` are from `bootstrap`; the ends of their intervals are included (standard low, standard high, and so on).
+    `results` are from `evaluate`; the ends of their intervals are included (standard low, standard high, and so on).
     Models without P(True) and datasets without a value have no row.
     """
     bars = {"p_true": "standard", "p_true_insitu": "in situ"}

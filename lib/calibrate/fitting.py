@@ -16,7 +16,7 @@ from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
 from lib.files import parse_json, read_bytes, write_atomically
-from lib.paths import UserError, check_choice, relative_path
+from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.estimators import ans_avg
 from lib.score.evaluation import RESULT_KEYS
 from lib.store import KEYS, PAIR
@@ -196,7 +196,10 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
     model, dataset = fit.pair
     record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
               "input": fit.kind, "attributes": vars(fit.calibrator), **facts}  # fmt: skip
-    record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
+    try:
+        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
+    except (AttributeError, ValueError) as error:
+        raise UserError(f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}") from None
     return record | {"sha256": store.digest(record)}
 
 

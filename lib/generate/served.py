@@ -129,7 +129,7 @@ def check_answered(requests: Sequence[BatchRequest], path: Path, answers: Path) 
     sent = read_requests(path) if path.exists() and answers.exists() else {}
     for request in requests:
         new, old = request["body"], sent.get(request["custom_id"], request)["body"]
-        if changed := [key for key in new.keys() & old.keys() if new[key] != old[key] and key != "model"]:
+        if changed := [key for key in new.keys() & old.keys() - {"model", "top_logprobs"} if new[key] != old[key]]:
             about = f"'{request['custom_id']}' with another '{min(changed)}'"
             raise UserError(f"{relative_path(answers)} answers {about}: move it away to ask again")
 
@@ -183,7 +183,8 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
     requests, path = exchange_files(imported.spec, imported.dataset, form)
     if not path.exists():
         return {}
-    asked = read_requests(exchange_files(imported.spec, imported.dataset)[0])
+    # without its requests nothing would tell which responses a verdict is about
+    asked, _ = (read_requests(one) for one in (exchange_files(imported.spec, imported.dataset)[0], requests))
     check_answered(verification_requests(imported, asked)[form], requests, path)
     answers = read_response_file(path, imported.dataset)
     return {name.removesuffix(f"#{form}"): one for name, one in answers.items() if not one.empty}

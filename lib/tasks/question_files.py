@@ -3,8 +3,10 @@
 Numbers of JSON stay exact, and a row of a table has one field for each column.
 """
 
+import csv
 import gzip
 import hashlib
+import io
 import os
 from functools import partial
 from pathlib import Path
@@ -12,17 +14,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import csv
+from pyarrow import csv as arrow_csv
 
 from lib import files, paths
 from lib.paths import UserError, nearest
 
 
 def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
-    """Return the table below a header; all values are texts. Raise ArrowInvalid for a row of more or fewer fields."""
-    count, form = csv.ReadOptions(use_threads=False), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    texts = dict.fromkeys(csv.open_csv(data, count, form).schema.names, pa.string())
-    return csv.read_csv(data, count, form, csv.ConvertOptions(column_types=texts))
+    """Return the table below a header; all values are texts. Raise an error for a stray quote, or a row of more or
+    fewer fields."""
+    text = io.StringIO(str(data, "utf-8-sig"), newline="")
+    header, *_ = csv.reader(text, delimiter=delimiter, strict=True)  # Arrow reads on after a stray quote
+    read, form = arrow_csv.ReadOptions(use_threads=False), arrow_csv.ParseOptions(delimiter, newlines_in_values=True)
+    types = arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()))
+    return arrow_csv.read_csv(data, read, form, types)
 
 
 READERS = {".csv": partial(read_texts, ","), ".tsv": partial(read_texts, "\t"), ".parquet": pq.read_table}
