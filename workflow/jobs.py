@@ -25,7 +25,7 @@ from lib.paths import ROOT, UserError, first_line
 from workflow import fresh, hub, keys, machine, notebook, slurm
 from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
-from workflow.progress import Board, describe_system_error, redact_paths
+from workflow.progress import Board, describe_system_error, first_numbers, redact_paths
 from workflow.rules import NOTEBOOKS
 
 CAN_FORK = sys.platform == "linux"  # on macOS, a fork after the first use of Accelerate may hang
@@ -148,7 +148,7 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
             return 0
         began = time.monotonic()
         make_outputs(job, scratch, tell)
-        last = {"event": "end", "seconds": time.monotonic() - began}
+        last = {"event": "end", "text": f"{time.monotonic() - began:.1f} s{first_numbers(job)}"}
     except (UserError, notebook.Failure) as problem:
         last = {"event": "fail", "text": str(problem), "code": 2 if isinstance(problem, UserError) else 1}
     except Exception as problem:  # a system error or a bug: the traceback goes to the log

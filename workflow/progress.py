@@ -42,7 +42,7 @@ def first_numbers(job: Job) -> str:
         return ""
     kind = job.notebook.writes[0].split("/")[0]
     try:
-        from lib import store  # slow to import, and a start with nothing to do shows no numbers
+        from lib import store  # slow to import in a run's process, which never needs them
         from lib.params import EvaluationChoices
         from lib.score import confidence, estimators, evaluation, interpretation
 
@@ -69,7 +69,7 @@ class Board:
         self.ran = 0
         self.width = max((len(job.title) for job in self.jobs), default=0)
 
-    def show(self, job: Job, event: str, text: str = "started", code: int = 1, seconds: float = 0, **_: str) -> None:
+    def show(self, job: Job, event: str, text: str = "started", code: int = 1, **_: str) -> None:
         """Print the line of an event: start, progress, kept, end or fail."""
         if event == "fail":
             self.failed[job] = code, text
@@ -80,7 +80,6 @@ class Board:
         elif event == "end":
             self.ended.add(job)
             self.ran += 1
-            text = f"{seconds:.1f} s{first_numbers(job)}"
         count = f"[{len(self.ended)}/{len(self.jobs)}]"
         margin = count if job in self.ended else " " * len(count)
         transient = event == "progress" and sys.stdout.isatty()
