@@ -19,7 +19,6 @@ from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span, grade, has_answer
 
 ARMS: tuple[Demonstration, ...] = ("one", "none")  # prompts of 04b, asked again unless it is the run's own
-LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
 
 def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
@@ -50,7 +49,8 @@ def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = 
 
 def interpret_row(row: Any, choices: EvaluationChoices) -> tuple:
     """Return the columns of `interpret_responses` for a generations row."""
-    logprobs = np.asarray(getattr(row, LOGPROBS[choices.logprobs_from]), dtype=np.float64)
+    name = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}[choices.logprobs_from]
+    logprobs = np.asarray(getattr(row, name), dtype=np.float64)
     parsed = has_answer(row)
     correct = parsed and grade(row.answer, row.reference, choices.grader)
     span = None if choices.missing == "zero" and not parsed else answer_span(row)

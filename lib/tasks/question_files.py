@@ -25,7 +25,8 @@ def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
     fewer fields."""
     text = io.StringIO(str(data, "utf-8-sig"), newline="")
     header, *_ = csv.reader(text, delimiter=delimiter, strict=True)  # Arrow reads on after a stray quote
-    read, form = arrow_csv.ReadOptions(use_threads=False), arrow_csv.ParseOptions(delimiter, newlines_in_values=True)
+    read = arrow_csv.ReadOptions(use_threads=False)
+    form = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     types = arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()))
     return arrow_csv.read_csv(data, read, form, types)
 
