@@ -299,6 +299,18 @@ def test_what_was_edited_where_it_lay_does_not_come_back(made):
     assert numbers(run_of()) == "01 02 08 report"
 
 
+def test_nothing_that_was_edited_or_has_no_readable_record_is_lost(made):
+    """Edited twice under one key, and then of a record that is none: all three are still somewhere in stale/."""
+    job, at = run_of().jobs[0], made.root / f"artifacts/demo/generations/{PAIR}.parquet"
+    for text in ("one", "two", "three"):
+        at.write_text(text)
+        if text == "three":
+            (made.root / job.record).write_text("{}")
+        complete(run_of())
+    kept = made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/generations/{PAIR}.parquet")
+    assert {"one", "two", "three"} <= {path.read_text(errors="replace") for path in kept}
+
+
 def test_seconds_and_memory_say_nothing_that_matters(inside):
     def said(rows="rows", **facts) -> str:
         write(inside.root / "artifacts/x.parquet", rows)
