@@ -183,8 +183,8 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
     requests, path = exchange_files(imported.spec, imported.dataset, form)
     if not path.exists():
         return {}
-    # without its requests nothing would tell which responses a verdict is about
-    asked, _ = (read_requests(one) for one in (exchange_files(imported.spec, imported.dataset)[0], requests))
+    asked = read_requests(exchange_files(imported.spec, imported.dataset)[0])
+    read_requests(requests)  # without them nothing would tell which responses the verdicts are about
     check_answered(verification_requests(imported, asked)[form], requests, path)
     answers = read_response_file(path, imported.dataset)
     return {name.removesuffix(f"#{form}"): one for name, one in answers.items() if not one.empty}

@@ -23,8 +23,8 @@ from lib.paths import UserError, nearest
 def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
     """Return the table below a header; all values are texts. Raise an error for a stray quote, or a row of more or
     fewer fields."""
-    text = io.StringIO(str(data, "utf-8-sig"), newline="")
-    header, *_ = csv.reader(text, delimiter=delimiter, strict=True)  # Arrow reads on after a stray quote
+    # read whole and strictly, as Arrow reads on after a stray quote
+    header, *_ = csv.reader(io.StringIO(str(data, "utf-8-sig"), newline=""), delimiter=delimiter, strict=True)
     read = arrow_csv.ReadOptions(use_threads=False)
     form = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     types = arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()))
