@@ -116,7 +116,7 @@ def test_answers_that_can_not_be_used_are_said_and_the_others_are_kept(model, ca
     with pytest.raises(UserError, match="the prompt is too long"):
         model.send(answer)
     model.answers().unlink()
-    model.send(answer, concurrent=20)
+    model.send(answer, concurrent=9)
     said = capsys.readouterr().out
     assert "12 of 20 answered\n8 can't be used" in said and "the prompt is too long" in said
 
