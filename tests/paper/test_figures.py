@@ -52,8 +52,8 @@ def seen(canvas):
     """A line for the size of a figure, for each of its panels, and for what is drawn there."""
     yield " x ".join(f"{inches:.3g}" for inches in canvas.get_size_inches())
     for ax in canvas.axes:
-        ticks = [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels())]
-        words = [ax.get_title("left"), ax.get_xlabel(), ax.get_ylabel(), *ticks, *(text.get_text() for text in ax.texts)]
+        texts = [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels(), *ax.texts)]
+        words = [ax.get_title("left"), ax.get_xlabel(), ax.get_ylabel(), *texts]
         limits = np.ravel([ax.get_xlim(), ax.get_ylim()])
         yield f"{' | '.join(words)}: {' '.join(f'{value:.3g}' for value in limits)}".replace("\n", " ")
         for artist in (*ax.lines, *ax.collections, *ax.patches):

@@ -1,5 +1,5 @@
-"""Tables and records of the demo's shipped signals are what `./run_all.sh replay` makes of them (blackbox/goldens); bold
-cells, missing ones and words of others in tables made here; and the paper's macros, where its LaTeX is at hand."""
+"""Tables and records of the demo's shipped signals, held against what `./run_all.sh replay` made (blackbox/goldens);
+bold cells, missing ones and words of others in tables made here; and the paper's macros, where its LaTeX is at hand."""
 
 import html
 import re
@@ -89,7 +89,7 @@ def made(ece, models=("m",)):
 
 
 @pytest.mark.parametrize("ece, shown", [
-    ({"seq_avg": 0.0530004, "seq_joint": 0.0530001}, r"-- & 0.053 & -- & \textbf{0.053} & --"),  # by what is not printed
+    ({"seq_avg": 0.0530004, "seq_joint": 0.0530001}, r"-- & 0.053 & -- & \textbf{0.053} & --"),  # unrounded
     ({"seq_avg": 0.05, "seq_joint": 0.05}, r"-- & \textbf{0.050} & -- & \textbf{0.050} & --"),
     ({"seq_avg": None, "seq_joint": 0.05}, r"-- & -- & -- & \textbf{0.050} & --"),
 ])  # fmt: skip
