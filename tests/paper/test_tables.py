@@ -3,9 +3,9 @@ bold cells, missing ones and words of others in tables made here; and the paper'
 
 import html
 import re
-import sys
 from dataclasses import replace
 
+import goldens
 import pandas as pd
 import pytest
 from latex import PAPER, paper
@@ -15,12 +15,7 @@ from lib import params
 from lib.analysis.results import as_sentence
 from lib.analysis.run_results import load_signals
 from lib.paper import booktabs, numbers_of_paper, report_contents, response_views, tables, verdicts
-from lib.paths import ROOT
 from lib.score import evaluation
-
-sys.path.append(str(ROOT / "tests" / "blackbox"))
-
-import goldens  # noqa: E402
 
 DEMO, REPLAY = params.load_profile("demo"), goldens.read("replay")
 TABLES = report_contents.TABLES | {"tab_costs": report_contents.costs, "tab_selective": report_contents.selective}
