@@ -1,42 +1,34 @@
 """The paper's run, as its files describe it: settings, revisions, and what it covers."""
 
 import re
+from dataclasses import replace
 
 from lib import params
-from lib.paper import numbers_of_paper
+from lib.analysis.run_results import results_without_frames
+from lib.paper import numbers_of_paper, report_contents
 
 PAPER = params.load_profile("paper")
-MODELS = {name: params.load_model_config(name) for name in PAPER.models}
+PUBLISHED = numbers_of_paper.published()
 
 
-PRINTED = numbers_of_paper.reference_numbers()
+def test_its_models_settings_questions_and_tables_are_the_papers():
+    here = results_without_frames(PAPER.models, PAPER.datasets, bin_models=PAPER.bin_models)
+    files = {name: params.load_dataset_config(name) for name in PAPER.datasets}
+    questions = {name: (one.source, one.calibration, one.evaluation) for name, one in files.items()}
+    assert report_contents.find_foreign(replace(here, questions=questions), PUBLISHED) == {}
+    for labels in ("models", "datasets", "bin_labels"):
+        assert [*getattr(here, labels).values()] == [*getattr(PUBLISHED, labels)]
+    assert all(re.fullmatch("[0-9a-f]{40}", spec.revision) for spec in here.settings)
+    assert [spec.label for spec in here.settings if spec.thinking] == ["DeepSeek-R1-8B", "Qwen3-8B-Thinking"]
 
 
-def test_decoding_settings_are_the_papers():
-    printed = PRINTED.query("table == 'inference_settings'").pivot(index="model", columns="metric", values="text")
-    assert len(printed) == len(MODELS) == 5
-    for spec in MODELS.values():
-        row = printed.loc[spec.label]
-        numbers = map(float, row[["Temperature", "Top-$p$", "Top-$k$", "Min-$p$"]])
-        assert [spec.temperature, spec.top_p, spec.top_k, spec.min_p] == list(numbers)
-        assert spec.system_prompt == (row["System prompt"] == "Yes") and re.fullmatch("[0-9a-f]{40}", spec.revision)
-    assert {spec.source for spec in MODELS.values()} == set(numbers_of_paper.paper_facts()["models"].values())
-    assert [name for name, spec in MODELS.items() if spec.thinking] == ["deepseek-r1-8b", "qwen3-8b-thinking"]
-
-
-def test_the_profile_covers_what_the_paper_shows():
-    labels = {spec.label: name for name, spec in MODELS.items()}
-    datasets = {name: params.load_dataset_config(name) for name in PAPER.datasets}
-    main, bins = (PRINTED[PRINTED.table == table] for table in ("result_estimation", "bin_ablation"))
-    assert [labels[label] for label in main.model.unique()] == PAPER.models
-    assert list(main.dataset.unique()) == [one.label for one in datasets.values()]
-    assert [labels[label] for label in bins.model.unique()] == PAPER.bin_models
-    assert sorted(bins.bins.unique()) == PAPER.n_bins_ablation
-    assert sorted(PRINTED.rate.dropna().unique()) == PAPER.dropout_rates
+def test_its_rates_bins_and_figures_are_the_papers():
+    printed = numbers_of_paper.reference_numbers()
+    assert sorted(printed.bins.dropna().unique()) == PAPER.n_bins_ablation
+    assert sorted(printed.rate.dropna().unique()) == PAPER.dropout_rates
     assert (PAPER.main_figure_model, PAPER.figure_dataset) == ("llama-3.1-8b", "gsmhard")
     assert PAPER.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PAPER.demonstration == "one"
-    sizes = {name: (one.calibration, one.evaluation) for name, one in datasets.items()}
-    assert sizes == {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
+    assert PAPER.transfer_datasets == ["gsm8k", "gsmhard"]
 
 
 def test_the_pilot_is_the_papers_run_with_fewer_rows():
