@@ -43,9 +43,9 @@ def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
 
 
 def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
-    model, said = Served("docs/served"), "git does not ignore docs/served, and the questions of 'gsm8k' belong to others"
+    model = Served("docs/served")
     model.run.values["datasets"] = ["gsm8k"]
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"):
         model.command("requests")
     assert not (ROOT / "docs" / "served").exists()
     both = Served(tmp_path).run
