@@ -44,6 +44,7 @@ def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
 
 def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
     model = Served("docs/served")
+    ask.check_folders(model.run)  # the demo's questions belong to the project
     model.run.values["datasets"] = ["gsm8k"]
     with pytest.raises(UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"):
         model.command("requests")
