@@ -62,7 +62,7 @@ def refuse(status, message):
     return lambda _: (status, SOON, json.dumps({"error": {"message": message}}).encode())
 
 
-TEXT = {"message": {"content": "9"}}  # and no log-probabilities, or those of another
+BARE = {"message": {"content": "9"}}  # without log-probabilities, or below beside those of another text
 LASTING = {
     "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
     "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
@@ -71,8 +71,8 @@ LASTING = {
     "no JSON": (lambda _: (200, {}, b"<script>alert(1)</script>"), "not JSON"),
     "no object": (lambda _: [], "no JSON object"),
     "an endless line": (lambda _: (200, {}, b" " * 1_100_000), "longer than 1 MB"),
-    "no log-probabilities": (lambda _: {"choices": [TEXT]}, "has no log-probabilities"),
-    "another text": (lambda _: {"choices": [completion()["choices"][0] | TEXT]}, "line 1: .* not make up its 'text'"),
+    "no log-probabilities": (lambda _: {"choices": [BARE]}, "has no log-probabilities"),
+    "another text": (lambda _: {"choices": [completion()["choices"][0] | BARE]}, "line 1: .* not make up its 'text'"),
 }
 
 
