@@ -30,7 +30,8 @@ class Served:
 
     def command(self, verb, **options):
         """`./run_all.sh requests` or `ask` for this model alone."""
-        ask.main(self.run, SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options}))
+        args = SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options})
+        assert ask.main(self.run, args) == 0
 
     def send(self, answer, concurrent=4):
         """`ask` a server that answers in this way; return what it was asked."""
