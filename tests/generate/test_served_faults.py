@@ -114,8 +114,10 @@ def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(model, monkeypatc
     assert {request.key for request in model.send(right)} == {"Bearer sk-secret"}
     assert all(b"sk-secret" not in path.read_bytes() for path in model.answers().parent.iterdir())
     model.answers().unlink()
-    with serving(right) as other, pytest.raises(UserError, match="307.*--url must be where it redirects to"):
-        model.send(lambda _: (307, {"location": f"{other.url}/v1/chat/completions"}, b""))
+    with serving(right) as other:
+        for status in 301, 302, 307, 308:
+            with pytest.raises(UserError, match=f"{status}.*--url must be where it redirects to"):
+                model.send(lambda _: (status, {"location": f"{other.url}/v1/chat/completions"}, b""))  # noqa: B023
     assert not other.asked
 
 
