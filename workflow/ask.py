@@ -167,7 +167,7 @@ async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> b
 
 async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
     """Return the messages of a request as the server's own template renders them: by llama.cpp, else by vLLM."""
-    shown = {name: body[name] for name in ("model", "messages", "chat_template_kwargs")}
+    shown = {name: value for name, value in body.items() if name in ("model", "messages", "chat_template_kwargs")}
     try:
         rendered = await post(api, "/apply-template", shown)
     except UserError:

@@ -21,10 +21,10 @@ from lib.paths import ROOT, UserError, nearest  # noqa: E402
 
 def user_path(word: str) -> str:
     """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
-    place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
-    if not place.exists():
+    place = os.path.realpath(os.path.join(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)))
+    if not os.path.exists(place):
         raise argparse.ArgumentTypeError(f"there is no file or folder '{word}'")
-    return str(place)
+    return place
 
 
 def whole_number(word: str) -> int:

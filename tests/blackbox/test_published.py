@@ -62,8 +62,7 @@ def test_the_numbers_are_the_transcribed_ones(shared):
 
 def test_it_is_what_it_was(project):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
-    found = goldens.of_run(project, "published")
-    goldens.same(goldens.differences(goldens.read("published"), found), "goldens.py published")
+    goldens.check("published", goldens.of_run(project, "published"))
 
 
 @pytest.mark.slow
