@@ -1,8 +1,6 @@
 """Numbers by hand (by_hand.yaml); and what tables and claims rest on beyond errors: positions, passes, costs."""
 
-from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +21,7 @@ from lib.tasks import answers, numbers
 
 MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, figures, confidence, estimators, metrics,
            evaluation, selective, answers, numbers)  # fmt: skip
-LIB = SimpleNamespace(**{module.__name__.rpartition(".")[2]: module for module in MODULES})
+LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
 
 class Loader(yaml.SafeLoader):
@@ -63,7 +61,8 @@ def same(found, expected):
 
 @pytest.mark.parametrize("call, given, gives", [(call, *case) for call, cases in CASES.items() for case in cases])
 def test_by_hand(call, given, gives):
-    function, given = attrgetter(call)(LIB), [*map(made, given)]
+    module, name = call.split(".")
+    function, given = LIB[module][name], [*map(made, given)]
     if isinstance(gives, dict) and "refused" in gives:
         with pytest.raises(ValueError, match=gives["refused"]):
             function(*given)

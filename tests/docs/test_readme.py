@@ -1,4 +1,4 @@
-"""README and the pages in docs/: commands that are understood, links that lead somewhere, and lines that run."""
+"""README, the pages in docs/ and notebooks: commands that are understood, links that lead somewhere, lines that run."""
 
 import re
 import shutil
@@ -47,7 +47,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "notebooks").glob("*.ipynb")], ids=lambda path: path.name)
 def test_every_link_leads_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     for target in re.findall(r"\]\((?!http)([^)]+)\)", text):

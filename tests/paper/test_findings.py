@@ -86,6 +86,40 @@ def test_what_is_not_the_papers_is_compared_with_nothing(reason, changed):
     assert report_contents.find_foreign(run, PUBLISHED) == {name: reason}
 
 
+# ---- the profile `paper`: the paper's run, as files describe it
+
+PROFILE = params.load_profile("paper")
+
+
+def test_its_models_settings_questions_and_tables_are_the_papers():
+    here = run_results.results_without_frames(PROFILE.models, PROFILE.datasets, bin_models=PROFILE.bin_models)
+    files = {name: params.load_dataset_config(name) for name in PROFILE.datasets}
+    questions = {name: (one.source, one.calibration, one.evaluation) for name, one in files.items()}
+    assert report_contents.find_foreign(replace(here, questions=questions), PUBLISHED) == {}
+    for labels in ("models", "datasets", "bin_labels"):
+        assert [*getattr(here, labels).values()] == [*getattr(PUBLISHED, labels)]
+    assert all(re.fullmatch("[0-9a-f]{40}", spec.revision) for spec in here.settings)
+    assert [spec.label for spec in here.settings if spec.thinking] == ["DeepSeek-R1-8B", "Qwen3-8B-Thinking"]
+
+
+def test_its_rates_bins_and_figures_are_the_papers():
+    printed = numbers_of_paper.reference_numbers()
+    assert sorted(printed.bins.dropna().unique()) == PROFILE.n_bins_ablation
+    assert sorted(printed.rate.dropna().unique()) == PROFILE.dropout_rates
+    assert (PROFILE.main_figure_model, PROFILE.figure_dataset) == ("llama-3.1-8b", "gsmhard")
+    assert PROFILE.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PROFILE.demonstration == "one"
+    assert PROFILE.transfer_datasets == ["gsm8k", "gsmhard"]
+
+
+def test_the_pilot_is_the_papers_run_with_fewer_rows():
+    """Of fewer models and datasets; whatever names one of them follows."""
+    pilot, paper = params.load_profile("pilot").model_dump(), PROFILE.model_dump()
+    less = {"title", "limit", "n_tuning_examples", "ablation_limit", "calibration_sizes"}
+    assert less == {name for name in paper if pilot[name] != paper[name] and not re.search("models?$|datasets?$", name)}
+    assert set(pilot["models"]) < set(paper["models"]) and set(pilot["datasets"]) < set(paper["datasets"])
+    assert 0 < pilot["limit"] <= 8
+
+
 # ---- a run that lacks answers or passes
 
 
