@@ -129,8 +129,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
     first.loc[first.model == "tiny-qwen", ["answer", "answer_start"]] = None, -1
     verification, dropout = (part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout))
     signals = run_results.Signals(first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices)
-    made = {"tiny-llama__demo-hard": {}}
-    monkeypatch.setattr(report_contents.store, "read_manifests", lambda run, kind, pairs: made.items())
+    monkeypatch.setattr(report_contents.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})])
     results = run_results.results_of_run("shipped", signals, ["tiny-llama", "tiny-qwen"], ["demo-hard"])
     said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said

@@ -77,6 +77,5 @@ def test_prompts_compile(tmp_path):
     (tmp_path / "fig_prompt_example.tex").write_text(prompt)
     (tmp_path / "results.tex").write_text(results_document("x", {"fig_prompt_example.tex": prompt.encode()}))
     assert typeset(tmp_path) == "", (tmp_path / "results.log").read_text()[-2000:]
-    text = subprocess.check_output(["pdftotext", tmp_path / "results.pdf", "-"], text=True)
-    seen = "".join(text.split())  # lines are broken anywhere
+    seen = "".join(subprocess.check_output(["pdftotext", tmp_path / "results.pdf", "-"], text=True).split())
     assert "<|eot_id|>" in seen and "100%$x_1$#{}" in seen and seen.count("word") == 99

@@ -42,8 +42,8 @@ def test_every_record(demo, shipped):
         "rep_notes": report_contents.list_notes("shipped", shipped, here),
     }
     texts = {name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()}
-    kept = {name: REPLAY[name] for name in texts}
-    goldens.same(goldens.differences(kept, texts, dict.fromkeys(texts, 1e-5)), "goldens.py replay")
+    differ = goldens.differences({name: REPLAY[name] for name in texts}, texts, dict.fromkeys(texts, 1e-5))
+    goldens.same(differ, "goldens.py replay")
 
 
 @pytest.mark.parametrize("run, name", [("replay", "demo"), ("replay-small", "small")])
