@@ -30,11 +30,14 @@ def cluster(folder: Path) -> Iterator["Cluster"]:
     try:
         found.start()
         yield found
+    except AssertionError:  # in a container
+        logs = [path.read_text()[-1500:] for path in sorted(folder.glob("*.out"))]
+        pytest.skip("\n".join(["SLURM does not come up here", *logs]))
     finally:
         found.stop()
 
 
-def options(folder: Path, minutes: int = 30) -> str:
+def options(folder: Path, minutes: int) -> str:
     """A file of a project for --slurm on this cluster."""
     path = folder / "clusters" / "tests.yaml"
     path.parent.mkdir(exist_ok=True)
@@ -66,11 +69,11 @@ class Cluster:
         munge = f"{self.folder}/munge"
         own = [f"--{name}-file={munge}.{name}" for name in ("pid", "log", "seed", "key")]
         self.daemon("munged", "--foreground", "--force", f"--socket={munge}.socket", *own)
-        self.until((self.folder / "munge.socket").exists)
+        clone.until((self.folder / "munge.socket").exists)
         self.daemon("slurmctld", "-D")
         for name in NODES:
             self.daemon("slurmd", "-D", "-N", name)
-        self.until(lambda: self.says("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES))
+        clone.until(lambda: self.says("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES))
 
     def daemon(self, *command: str) -> None:
         with open(self.folder / f"{len(self.daemons)}.out", "w") as log:
@@ -84,13 +87,6 @@ class Cluster:
     def jobs(self) -> list[str]:
         """Ids of the jobs that wait or run."""
         return self.says("squeue", "-h", "-o", "%A").split()
-
-    def until(self, ready) -> None:
-        try:
-            clone.until(ready, 90)
-        except AssertionError:  # in a container
-            logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.out"))]
-            pytest.skip("\n".join(["SLURM does not come up here", *logs]))
 
     def stop(self) -> None:
         self.says("scancel", "-s", "KILL", *self.jobs())

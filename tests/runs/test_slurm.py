@@ -20,9 +20,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     there, venv = copy_of_project(tmp_path / "on a cluster"), tmp_path / "an environment"
     venv.symlink_to(sys.prefix)
     edit(there / "params" / "demo.yaml", **SMALL)
-    program = there / "workflow" / "slurm.py"
-    program.write_text(program.read_text().replace("POLL_SECONDS = 5", "POLL_SECONDS = 1"))
-    words, env = ("demo", "--slurm", slurm_cluster.options(there)), {**slurm.environment, "VIRTUAL_ENV": str(venv)}
+    words, env = ("demo", "--slurm", slurm_cluster.options(there, 30)), {**slurm.environment, "VIRTUAL_ENV": str(venv)}
     process, command = start(there, *words, **env), [f"{venv}/bin/python", "-m", "workflow.jobs", "demo", JOB]
     processes = lambda: [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == command]  # noqa: E731
     wait_for(process, processes, PATIENCE)[0].kill()

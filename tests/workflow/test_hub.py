@@ -16,6 +16,7 @@ import yaml
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 from small_project import write
+from test_fresh import run_of
 
 from lib import params
 from lib.generate import models
@@ -80,11 +81,6 @@ def describe(**lines):
     """The model of the small project by these lines of its file."""
     write(params.PARAMS / "models/tiny.yaml", yaml.safe_dump({"label": "Tiny", "source": "someone/tiny"} | lines))
     return params.load_model_config("tiny")
-
-
-def run_of(**values):
-    told = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "limit": 0, "bins": 10, "title": ""}
-    return Run("demo", told | values, 2, 0)
 
 
 def http(kind, code):

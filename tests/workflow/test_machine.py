@@ -71,7 +71,7 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
     assert said(free=middle).startswith("ok"), "what it proposes does fit"
 
 
-def test_a_place_that_has_no_room_is_refused(run, monkeypatch):
+def test_gpus_that_cannot_be_handed_out_are_refused(run, monkeypatch):
     monkeypatch.setattr(models, "SMALL", 0)
     ((_, line),) = check.about_place(replace(run, gpus=0), outline())
     assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line
@@ -97,9 +97,8 @@ def test_a_kernel_gets_the_allocator_of_its_place_unless_the_user_sets_one(run, 
     own = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
     def given():
-        """Of a job on a GPU, and of one on the processor."""
-        (with_model, *_, last) = run.jobs
-        return [notebook.fixed_environment(job).items() & own.items() for job in (with_model, last)]
+        both = run.jobs[0], run.jobs[-1]  # on a GPU and on the processor
+        return [notebook.fixed_environment(job).items() & own.items() for job in both]
 
     for name in (*own, "MALLOC_TRIM_THRESHOLD_", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)

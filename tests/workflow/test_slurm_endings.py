@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-from collections.abc import Callable
 
 import pytest
 import slurm_cluster
@@ -31,25 +30,17 @@ def go(project):
     return project.root / "notebooks/go"
 
 
-@pytest.fixture
-def start(project, slurm) -> Callable[[], subprocess.Popen]:
-    """Starts the run on the cluster."""
-    words = ("demo", "--slurm", slurm_cluster.options(project.root))
-    return lambda: project.start(*words, **slurm.environment)
+def start(project: Project, slurm, minutes: int = 30) -> subprocess.Popen:
+    return project.start("demo", "--slurm", slurm_cluster.options(project.root, minutes), **slurm.environment)
 
 
-@pytest.fixture
-def begin(project, start, slurm) -> Callable[[], tuple[subprocess.Popen, str]]:
-    def begin() -> tuple[subprocess.Popen, str]:
-        """A run whose first job has begun on a node, and that job."""
-        begun = project.root / "notebooks/begun"
-        begun.unlink(missing_ok=True)
-        process = start()
-        wait_for(process, begun.exists, 120)
-        job, *_ = slurm.says("squeue", "-h", "-t", "running", "-o", "%A").split()
-        return process, job
-
-    return begin
+def begin(project: Project, slurm) -> tuple[subprocess.Popen, str]:
+    """A run whose first job has begun on a node, and that job."""
+    begun = project.root / "notebooks/begun"
+    begun.unlink(missing_ok=True)
+    process = start(project, slurm)
+    wait_for(process, begun.exists, 120)
+    return process, slurm.says("squeue", "-h", "-t", "running", "-o", "%A").split()[0]
 
 
 def ended(process: subprocess.Popen, code: int = 0) -> str:
@@ -59,31 +50,31 @@ def ended(process: subprocess.Popen, code: int = 0) -> str:
     return said.strip()
 
 
-def test_a_run_that_is_stopped_or_canceled_says_so_and_the_same_command_goes_on(project, go, begin, start, slurm):
-    process, _ = begin()
+def test_a_run_that_is_stopped_or_canceled_says_so_and_the_same_command_goes_on(project, go, slurm):
+    process, _ = begin(project, slurm)
     process.send_signal(signal.SIGINT)
     assert ended(process, 130).endswith("run_all.sh: stopped; the same command goes on from here")
     assert slurm.jobs() == []
     until(lambda: not project.family(), 30)
 
-    process, job = begin()
+    process, job = begin(project, slurm)
     slurm.says("scancel", job)
     last = ended(process, 1).splitlines()[-1]
     assert f"01_generate tiny easy: ended by the cluster: CANCELLED (job {job})" in last
     assert slurm.jobs() == []
     go.touch()
-    assert "demo: 4 of 4 jobs ran, 0 up to date" in ended(start())
+    assert "demo: 4 of 4 jobs ran, 0 up to date" in ended(start(project, slurm))
 
 
-def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_wanted(project, go, begin, start, slurm):
+def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_wanted(project, go, slurm):
     for before, after, state in (("", "", "COMPLETED"), (" + 1", " + 2", "CANCELLED")):
         project.replace("lib/alpha.py", "str(seed)", f"str(seed{before})")
-        process, job = begin()
+        process, job = begin(project, slurm)
         process.kill()
         process.wait()
         assert job in slurm.jobs() and len(slurm.jobs()) == 4
         project.replace("lib/alpha.py", f"str(seed{before})", f"str(seed{after})")
-        resumed = start()
+        resumed = start(project, slurm)
         assert any(STARTED in line for line in iter(resumed.stdout.readline, ""))
         go.touch()
         assert "tables and figures" in ended(resumed)
@@ -91,8 +82,8 @@ def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_w
         go.unlink()
 
 
-def test_a_job_whose_node_fails_runs_on_another(go, begin, slurm):
-    process, job = begin()
+def test_a_job_whose_node_fails_runs_on_another(project, go, slurm):
+    process, job = begin(project, slurm)
     node = f"NodeName={slurm.says('squeue', '-h', '-j', job, '-o', '%N').strip()}"
     try:
         slurm.says("scontrol", "update", node, "State=DOWN", "Reason=test")
@@ -109,9 +100,8 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(proje
     for one, minutes, cell in ((project, 2, SHARDS), (idle, 1, "import time\ntime.sleep(600)")):
         one.replace("workflow/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
         one.add_cell("01_generate", cell)
-        processes.append(one.start("demo", "--slurm", slurm_cluster.options(one.root, minutes), **slurm.environment))
-    lines = iter(processes[0].stdout.readline, "")
-    assert any("back into the queue" in line for line in lines)
+        processes.append(start(one, slurm, minutes))
+    assert any("back into the queue" in line for line in iter(processes[0].stdout.readline, ""))
     (project.root / "notebooks/go").touch()
     assert "01_generate tiny easy: ended by the cluster: TIMEOUT" in ended(processes[1], 1).splitlines()[-1]
     assert "4 of 4 jobs ran" in ended(processes[0])
