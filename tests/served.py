@@ -77,9 +77,11 @@ def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
 
 
 def right(request, text="#### 7"):
-    """What a server answers whose tokens are words."""
-    words = [word for message in request.body["messages"] for word in message["content"].split()]
-    return completion("A" if request.body["max_tokens"] == 1 else text, prompt=len(words))
+    """What a server answers whose tokens are words, with one more where it closes the assistant's own message."""
+    body, goes_on = request.body, {"continue_final_message": True, "add_generation_prompt": False}
+    words = [word for message in body["messages"] for word in message["content"].split()]
+    closed = body["messages"][-1]["role"] == "assistant" and not goes_on.items() <= body.items()
+    return completion("A" if body["max_tokens"] == 1 else text, prompt=len(words) + closed)
 
 
 @contextmanager

@@ -62,6 +62,7 @@ def test_answers_to_other_requests_are_not_mixed(tmp_path):
     assert len(few.send(right)) == 4
     more.command("requests")
     assert len(more.send(right)) == 2 + 4 + 6  # both forms of the first four, which had answers, and two prompts beside
+    assert served.read_verification(few.imported(), "m").remarks == []
     with pytest.raises(UserError, match="answers 'easy-.*' with another 'temperature': move it away"):
         Served(tmp_path, 3, temperature=0.2).command("requests")
     few.respond("#### 8")
