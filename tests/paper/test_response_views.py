@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from hostile import STRINGS
+from cases import STRINGS
 
 from lib import store
 from lib.analysis import token_statistics

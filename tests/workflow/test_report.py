@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from hostile import STRINGS
+from cases import STRINGS
 
 from lib.paper import tables, verdicts
 from lib.paper.booktabs import ReportRecords
