@@ -56,24 +56,19 @@ def run(folder: Path, *words: str, **env: str) -> str:
     return said
 
 
-def until(happened: Callable[[], Any], seconds: float = 60) -> Any:
-    """Wait for something, and return it."""
+def until(happened: Callable[[], Any], seconds: float = 60, process: subprocess.Popen | None = None) -> Any:
+    """Wait for something, perhaps while a command runs, and return it."""
     end = time.monotonic() + seconds
     while not (found := happened()):
         assert time.monotonic() < end, "it takes too long"
+        assert process is None or process.poll() is None, process.stdout.read()
         time.sleep(0.05)
     return found
 
 
 def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait for something that a started command does."""
-
-    def seen() -> Any:
-        found = happened()
-        assert found or process.poll() is None, process.stdout.read()
-        return found
-
-    return until(seen, seconds)
+    return until(happened, seconds, process)
 
 
 def kill(process: subprocess.Popen) -> None:

@@ -17,7 +17,6 @@ from lib import params
 from lib.generate import models
 from lib.paths import ROOT
 
-FUZZ = 60, 2_000  # examples of a test that reads anything at all, and with `--all`
 LONGEST_FIRST = ("test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
                  "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
                  "test_keys", "test_fresh", "test_system", "test_findings", "test_edits", "test_verify")  # fmt: skip
@@ -91,7 +90,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """How long an example takes is not what is tested; and the same code passes, or fails, whoever runs the tests."""
     settings.register_profile("properties", deadline=None, derandomize=not config.getoption("--anew"))
-    examples = FUZZ[config.getoption("--all")]
+    examples = 2_000 if config.getoption("--all") else 60  # of a test that reads anything at all
     settings.register_profile("fuzz", settings.get_profile("properties"), max_examples=examples)
     settings.load_profile("properties")
 
@@ -100,7 +99,6 @@ def pytest_collection_modifyitems(config, items):
     """The longest files come first, so that no worker ends long before the other; slow tests wait for `--all`."""
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    if config.getoption("--all"):
-        return
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
-    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    slow = [] if config.getoption("--all") else [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]

@@ -73,8 +73,7 @@ def finished(root: Path) -> dict[str, int]:
 ])  # fmt: skip
 def test_crash_points(wanted, least, tmp_path):
     project, log = Project(build(tmp_path / "a project")), tmp_path / "log"
-    with open(project.root / "lib" / "__init__.py", "a") as file:
-        file.write(HOOK)
+    (project.root / "lib" / "__init__.py").write_text(HOOK)
     alone = Project(shutil.copytree(project.root, tmp_path / "alone"))
     code, said = alone.run()
     assert code == 0, said

@@ -98,14 +98,6 @@ def typed(case: Case) -> Case:
     return replace(case, said=said, code=code)
 
 
-def type_all() -> None:
-    """The cases that come in, as they are now."""
-    for name in ("pandas", "torch", "transformers", "workflow.run"):
-        import_module(name)
-    for case in parse(sys.stdin.read()):
-        print(typed(case), flush=True)
-
-
 # ---- beside it
 
 
@@ -124,10 +116,14 @@ def differences(before: list[Case], after: list[Case]) -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        sys.exit(type_all())
-    kept = parse(FILE.read_text("utf-8"))
-    with tempfile.TemporaryDirectory() as scratch:
-        now = all_typed(kept, Path(scratch))
-    print(*differences(kept, now) or ["the same"], sep="\n")
-    FILE.write_text("\n".join(map(str, now)), "utf-8")
+    if sys.argv[1:]:  # in the copy, to which the cases come
+        for library in ("pandas", "torch", "transformers", "workflow.run"):
+            import_module(library)
+        for one in parse(sys.stdin.read()):
+            print(typed(one), flush=True)
+    else:
+        kept = parse(FILE.read_text("utf-8"))
+        with tempfile.TemporaryDirectory() as folder_:
+            now = all_typed(kept, Path(folder_))
+        print(*differences(kept, now) or ["the same"], sep="\n")
+        FILE.write_text("\n".join(map(str, now)), "utf-8")

@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from hostile import STRINGS
+from cases import STRINGS
 
 from lib.analysis import token_statistics
 from lib.paper import response_views

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("error::FutureWarning", "error::pandas.e
     ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]}, "'transfer_models' holds 'tiny-qwen' twice"),
     ("03", {"seed": -1, "limit": 2}, "'seed' is -1"),
     ("06", {"incorrect_fraction": float("nan")}, "'incorrect_fraction' is nan"),
-    ("09", {"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
 ], ids=str)  # fmt: skip
 def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
     with pytest.raises(UserError) as error:
