@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from clone import repository
-from mutants import tested, written
+from mutants import copy_beside_shared, tested, written
 
 FAULTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
@@ -32,7 +31,7 @@ def failure(project: Path, fault: dict[str, str]) -> str:
 if __name__ == "__main__":
     ends = []
     with tempfile.TemporaryDirectory() as scratch:
-        project_ = repository(Path(scratch) / "a project")
+        project_ = copy_beside_shared(Path(scratch) / "a project")
         for one in FAULTS:
             if any(word in one["name"] for word in sys.argv[1:] or [""]):
                 ends.append(failure(project_, one))

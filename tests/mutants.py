@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from clone import ENV, ROOT, repository
+from clone import ENV, ROOT, copy_of_project
 
 STORE = Path(__file__).with_suffix(".json")
 ROOMS = ("lib", "lib/analysis", "lib/calibrate", "lib/generate", "lib/paper", "lib/score", "lib/tasks", "workflow")
@@ -99,6 +99,14 @@ def tests_of(module: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
 
 
+def copy_beside_shared(to: Path) -> Path:
+    """A copy of the project, beside what lies beside the project."""
+    copy_of_project(to)
+    if (ROOT.parent / "shared").exists():
+        (to.parent / "shared").symlink_to(ROOT.parent / "shared")
+    return to
+
+
 @contextmanager
 def written(path: Path, text: str) -> Iterator[None]:
     """Another text in a file, for a while."""
@@ -167,7 +175,7 @@ def main(words: list[str], scratch: Path) -> int:
         some += drawn(module, COUNT - sum(is_of(one, [module]) for one in some))
 
     def ended(mutants: list[dict], name: str) -> list[dict]:
-        project = repository(scratch / name / "a project")
+        project = copy_beside_shared(scratch / name / "a project")
         return [one | {"end": "alike" if one["after"] in alike else end_of(one, project)} for one in mutants]
 
     half = len(some) // 2

@@ -108,6 +108,9 @@ def serving(answer):
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.asked, server.url = [], f"http://127.0.0.1:{server.server_address[1]}"
+        server.handle_error = lambda *_: None  # of a client that went away
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield server
-        server.shutdown()
+        try:
+            yield server
+        finally:
+            server.shutdown()

@@ -20,6 +20,7 @@ from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
 from lib.tasks import prompts
+from workflow import ask
 
 KEYS = [*store.KEYS, "estimator"]
 
@@ -41,15 +42,17 @@ def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
         }  # fmt: skip
 
 
-def test_a_folder_of_git_does_not_take_the_questions_of_others():
-    model, said = (
-        Served("docs/served"),
-        "git does not ignore docs/served, and the questions of 'gsm8k' belong to others",
-    )
+def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
+    model = Served("docs/served")
+    ask.check_folders(model.run)  # the demo's questions belong to the project
     model.run.values["datasets"] = ["gsm8k"]
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"):
         model.command("requests")
     assert not (ROOT / "docs" / "served").exists()
+    both = Served(tmp_path).run
+    both.values["models"], both.specs["other"] = ["served", "other"], both.specs["served"]
+    with pytest.raises(UserError, match="models 'served' and 'other' have the same `responses`"):
+        ask.check_folders(both)
 
 
 def test_answers_to_other_requests_are_not_mixed(tmp_path):

@@ -54,9 +54,7 @@ def test_every_question_is_asked_until_it_is_answered_and_not_again(model, monke
     failed = batch_line(again[0], {}, status=500)
     model.answers().write_text("".join([*lines[3:], failed, lines[1][:50]]))  # as a killed run leaves it
     assert sorted(one.body["seed"] for one in model.send(right)) == sorted(seeds(model)[name] for name in again)
-    model.answers().write_text(
-        model.answers().read_text().rstrip("\n")
-    )  # a provider's file may have no last line break
+    model.answers().write_text(model.answers().read_text().rstrip("\n"))  # as some providers end a file
     assert not model.send(right) and len(model.kept()) == 20
 
 
@@ -64,17 +62,7 @@ def refuse(status, message):
     return lambda _: (status, SOON, json.dumps({"error": {"message": message}}).encode())
 
 
-def altered(change):
-    """A right answer but for what is changed of its choice."""
-
-    def answer(request):
-        body = right(request)
-        change(body["choices"][0])
-        return body
-
-    return answer
-
-
+TEXT = {"message": {"content": "9"}}  # and no log-probabilities, or those of another
 LASTING = {
     "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
     "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
@@ -83,8 +71,8 @@ LASTING = {
     "no JSON": (lambda _: (200, {}, b"<script>alert(1)</script>"), "not JSON"),
     "no object": (lambda _: [], "no JSON object"),
     "an endless line": (lambda _: (200, {}, b" " * 1_100_000), "longer than 1 MB"),
-    "no log-probabilities": (altered(lambda choice: choice.update(logprobs=None)), "has no log-probabilities"),
-    "another text": (altered(lambda choice: choice["message"].update(content="9")), "do not make up its 'text'"),
+    "no log-probabilities": (lambda _: {"choices": [TEXT]}, "has no log-probabilities"),
+    "another text": (lambda _: {"choices": [completion()["choices"][0] | TEXT]}, "line 1: .* not make up its 'text'"),
 }
 
 
@@ -116,7 +104,7 @@ def test_answers_that_can_not_be_used_are_said_and_the_others_are_kept(model, ca
     with pytest.raises(UserError, match="the prompt is too long"):
         model.send(answer)
     model.answers().unlink()
-    model.send(answer, concurrent=20)
+    model.send(answer, concurrent=9)
     said = capsys.readouterr().out
     assert "12 of 20 answered\n8 can't be used" in said and "the prompt is too long" in said
 
