@@ -42,8 +42,7 @@ def test_every_record(demo, shipped):
         "rep_notes": report_contents.list_notes("shipped", shipped, here),
     }
     texts = {name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()}
-    differ = goldens.differences({name: REPLAY[name] for name in texts}, texts, dict.fromkeys(texts, 1e-5))
-    goldens.same(differ, "goldens.py replay")
+    goldens.check("replay", REPLAY | texts)
 
 
 @pytest.mark.parametrize("run, name", [("replay", "demo"), ("replay-small", "small")])
