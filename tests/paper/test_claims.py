@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from lib.analysis.results import Results
+from lib.paper.claims import QUANTIFIERS
 from lib.paper.verdicts import CLAIMS, judge
 
 MODELS, DATASETS = {"llama": "Llama-3", "qwen": "Qwen3"}, {"easy": "Easy", "hard": "Hard"}
@@ -39,3 +40,10 @@ def test_every_claim_has_such_numbers_and_says_what_it_lacks():
         assert {True, False} <= {held for held, _ in cases}
         without = judge(NAMES[name], NOTHING)
         assert without.held is None and without.lacks in {"result_estimation", *cases[0][1]}, name
+
+
+@pytest.mark.parametrize("word, fewest, total", [
+    ("all", 4, 4), ("often", 3, 5), ("generally", 3, 4), ("several", 1, 4),
+    ("several", 2, 5), ("some", 1, 4), ("can", 1, 9), ("figure", 1, 1)])  # fmt: skip
+def test_words_for_how_many(word, fewest, total):
+    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [False, True, True]

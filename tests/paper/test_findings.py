@@ -11,7 +11,6 @@ from latex import PAPER, paper
 from lib import params, store
 from lib.analysis import run_results
 from lib.paper import numbers_of_paper, report_contents, tables
-from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
 
@@ -43,15 +42,7 @@ def words(text):
     return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text.replace(r"\ptrue", "P(True)")).lower())
 
 
-@pytest.mark.parametrize("word, fewest, total", [
-    ("all", 4, 4), ("often", 3, 5), ("generally", 3, 4), ("several", 1, 4),
-    ("several", 2, 5), ("some", 1, 4), ("can", 1, 9), ("figure", 1, 1)])  # fmt: skip
-def test_words_for_how_many(word, fewest, total):
-    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [False, True, True]
-
-
 # ---- numbers beside the paper's: its evidence, as a run of its own models would have it
-
 
 SOURCES, ASKED = paper_facts()["models"], paper_facts()["questions"]
 PRINTED = [type(spec)(**vars(spec), source=SOURCES[spec.label]) for spec in PUBLISHED.settings]

@@ -61,8 +61,7 @@ def test_the_prompts_of_a_run_with_texts_and_of_one_without(run, name):
 @paper
 def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", PAPER.read_text(encoding="utf-8"))
-    for one in booktabs.DEFINITIONS:
-        assert one[0].replace("provide", "new").removesuffix("%") in text
+    assert all(one[0].replace("provide", "new").removesuffix("%") in text for one in booktabs.DEFINITIONS)
     assert len(booktabs.DEFINITIONS) == 9
 
 
