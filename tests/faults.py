@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from clone import repository
-from mutants import tested, written
+from mutants import copy_beside_shared, tested
 
 FAULTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
@@ -23,8 +22,7 @@ def failure(project: Path, fault: dict[str, str]) -> str:
     text = path.read_text("utf-8")
     if (count := text.count(fault["old"])) != 1:
         return f"NOT TRIED: {fault['file']} holds the text {count} times"
-    with written(path, text.replace(fault["old"], fault["new"])):
-        done = tested(project, "--all", f"tests/blackbox/{fault['test']}")
+    done = tested(path, text.replace(fault["old"], fault["new"]), project, "--all", f"tests/blackbox/{fault['test']}")
     said = [line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")]
     return next((line[:160] for line in said if fault["word"] in line), f"NOT SEEN: {done.returncode} {said[:1]}")
 
@@ -32,7 +30,7 @@ def failure(project: Path, fault: dict[str, str]) -> str:
 if __name__ == "__main__":
     ends = []
     with tempfile.TemporaryDirectory() as scratch:
-        project_ = repository(Path(scratch) / "a project")
+        project_ = copy_beside_shared(Path(scratch) / "a project")
         for one in FAULTS:
             if any(word in one["name"] for word in sys.argv[1:] or [""]):
                 ends.append(failure(project_, one))

@@ -21,11 +21,11 @@ import tempfile
 import tokenize
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from clone import ENV, ROOT, repository
+from clone import ENV, ROOT, copy_of_project
 
 STORE = Path(__file__).with_suffix(".json")
 ROOMS = ("lib", "lib/analysis", "lib/calibrate", "lib/generate", "lib/paper", "lib/score", "lib/tasks", "workflow")
@@ -56,9 +56,9 @@ def changed(module: str, before: str, after: str) -> str | None:
         return text if count == 1 and ast.parse(text) else None
 
 
-def drawn(module: str, count: int) -> list[dict]:
-    """Some mutants of a module."""
-    found = []
+def drawn(module: str, stored: list[dict]) -> list[dict]:
+    """New mutants of a module, of which some are stored."""
+    found, known = [], [(one["before"], one["after"]) for one in stored]
     for token in tokenize.generate_tokens(io.StringIO(source(module)).readline):
         line, start, other = token.line, token.start[1], OTHER.get(token.string)
         if token.type == tokenize.NUMBER:
@@ -66,8 +66,8 @@ def drawn(module: str, count: int) -> list[dict]:
         if other is not None and not UNTOUCHED.search(f"{line[:start]}§{line[start:]}") and len(line) <= LONGEST:
             found.append((line.strip(), (line[:start] + (other + line[token.end[1] :]).lstrip()).strip()))
     random.Random(f"0 {module}").shuffle(found)
-    some = [pair for pair in found if changed(module, *pair)]
-    return [{"module": module, "before": before, "after": after} for before, after in some[:count]]
+    some = [pair for pair in found if pair not in known and changed(module, *pair)][: max(0, COUNT - len(known))]
+    return [{"module": module, "before": before, "after": after} for before, after in some]
 
 
 def standing(mutant: dict) -> Iterator[tuple[str, str]]:
@@ -99,26 +99,31 @@ def tests_of(module: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
 
 
-@contextmanager
-def written(path: Path, text: str) -> Iterator[None]:
-    """Another text in a file, for a while."""
-    before = path.read_bytes()
-    path.write_text(text, "utf-8")
-    yield
-    path.write_bytes(before)
+def copy_beside_shared(to: Path) -> Path:
+    """A copy of the project, beside what lies beside the project."""
+    copy_of_project(to)
+    if (ROOT.parent / "shared").exists():
+        (to.parent / "shared").symlink_to(ROOT.parent / "shared")
+    return to
 
 
-def tested(project: Path, *words: str) -> subprocess.CompletedProcess:
-    """What pytest ends with in a copy of the project, in which no module is taken for what it was before."""
-    command = [sys.executable, "-m", "pytest", "-qx", "-n", "0", "-p", "no:cacheprovider", *words]
+def tested(path: Path, text: str, project: Path, *words: str) -> subprocess.CompletedProcess:
+    """What pytest ends with in a copy of the project while a file has another text. No module is taken for what it was
+    before."""
+    before, options = path.read_bytes(), ("-qx", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={project} scratch")
     env = ENV | {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS)
+    path.write_text(text, "utf-8")
+    try:
+        command = [sys.executable, "-m", "pytest", *options, *words]
+        return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS)
+    finally:
+        path.write_bytes(before)
 
 
 def fails(project: Path, module: str, text: str) -> bool:
     """Whether a test of a module fails with another text of it."""
-    with written(project / f"{module}.py", text), suppress(subprocess.TimeoutExpired):
-        return tested(project, f"--basetemp={project.parent / 'scratch'}", *tests_of(module)).returncode != 0
+    with suppress(subprocess.TimeoutExpired):
+        return tested(project / f"{module}.py", text, project, *tests_of(module)).returncode != 0
     return True
 
 
@@ -128,14 +133,13 @@ def sound(project: Path, module: str) -> bool:
 
 
 def end_of(mutant: dict, project: Path) -> str:
-    """How a mutant ends now: killed, survived, or gone."""
-    for module, text in standing(mutant):
-        if not sound(project, module):
-            sys.exit(f"tests fail without a mutant: {' '.join(tests_of(module))}")
-        ended = "killed" if fails(project, module, text) else "survived"
-        print(f"{ended:9} {module}: {mutant['before']} -> {mutant['after']}", flush=True)
-        return ended
-    return "gone"
+    """How a mutant ends now: killed, or survived."""
+    module, text = next(standing(mutant))
+    if not sound(project, module):
+        sys.exit(f"tests fail without a mutant: {' '.join(tests_of(module))}")
+    ended = "killed" if fails(project, module, text) else "survived"
+    print(f"{ended:9} {module}: {mutant['before']} -> {mutant['after']}", flush=True)
+    return ended
 
 
 # ---- stored
@@ -146,7 +150,7 @@ def is_of(mutant: dict, words: list[str]) -> bool:
 
 
 def rate(mutants: list[dict]) -> str:
-    ends = [one["end"] for one in mutants]
+    ends = [one.get("end") for one in mutants]
     return f"{ends.count('killed')} of {ends.count('killed') + ends.count('survived')}"
 
 
@@ -161,20 +165,20 @@ def store(alike: dict[str, str], mutants: list[dict]) -> None:
 def main(words: list[str], scratch: Path) -> int:
     """Half of them are tried in one copy of the project, half in another at the same time."""
     alike, before = (json.loads(STORE.read_text("utf-8"))[name] for name in ("alike", "mutants"))
-    some = [one for one in before if is_of(one, words or ROOMS)]
-    others = [one for one in before if one not in some]
+    others = [one for one in before if not is_of(one, words or ROOMS)]
+    some = [one for one in before if one not in others and any(standing(one))]
     for module in set(words) & set(MODULES):
-        some += drawn(module, COUNT - sum(is_of(one, [module]) for one in some))
+        some += drawn(module, [one for one in some if is_of(one, [module])])
 
     def ended(mutants: list[dict], name: str) -> list[dict]:
-        project = repository(scratch / name / "a project")
+        project = copy_beside_shared(scratch / name / "a project")
         return [one | {"end": "alike" if one["after"] in alike else end_of(one, project)} for one in mutants]
 
     half = len(some) // 2
     with ThreadPoolExecutor(2) as pool:
         now = [one for ends in pool.map(ended, (some[:half], some[half:]), "ab") for one in ends]
     print(f"{rate(some)} killed then, {rate(now)} now")
-    store(alike, others + [one for one in now if one["end"] != "gone"])
+    store(alike, others + now)
     killed = {one["after"] for one in some if one.get("end") == "killed"}
     return int(any(one["end"] == "survived" and one["after"] in killed for one in now))
 

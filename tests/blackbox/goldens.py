@@ -67,13 +67,10 @@ def outputs(path: Path) -> list[dict]:
 
 def records(folder: Path, name: str) -> Texts:
     """What the executed notebooks hand to the report: numbers beside the paper's, verdicts with their counts."""
-    found = {}
-    for path in sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb")):
-        for output in outputs(path):
-            kind = output.get("metadata", {}).get("paper", "")
-            if kind.startswith("rep_") and "application/json" in output["data"]:
-                found[kind] = "\n".join(flat(output["data"]["application/json"]))
-    return found
+    paths = sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb"))
+    found = [one for path in paths for one in outputs(path) if one.get("metadata", {}).get("paper", "")[:4] == "rep_"]
+    data = {one["metadata"]["paper"]: one["data"].get("application/json") for one in found}
+    return {kind: "\n".join(flat(record)) for kind, record in data.items() if record is not None}
 
 
 def without_clock(text: str) -> str:

@@ -6,8 +6,9 @@ import pytest
 
 from docs.tables import results
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_run_without_a_model(tmp_path):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason. Every
     byte of docs/results.md, too, which shows it."""
@@ -20,17 +21,14 @@ def test_a_run_without_a_model(tmp_path):
     goldens.check("replay-small", found)
 
 
-@pytest.mark.slow
 def test_the_replay_of_what_was_unpacked_from_the_archive(replayed):
     goldens.check("replay", goldens.of_run(replayed, "replay"))
 
 
-@pytest.mark.slow
 def test_a_small_demo(alone):
     """Every frame, cell by cell, with its manifest; and the tables that come of them."""
     goldens.check("demo", goldens.small_demo(alone[0]))
 
 
-@pytest.mark.slow
 def test_every_notebook_as_it_stands(tmp_path):
     goldens.check("notebooks", goldens.make("notebooks", tmp_path))

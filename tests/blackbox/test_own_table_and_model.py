@@ -37,7 +37,6 @@ def test_from_a_file_to_a_row_in_every_table_and_one_table_more(alone, tmp_path)
     assert made > 0 and kept >= 4, "what the profile's own model left is kept"
 
     texts = {name: text.decode() for name, text in tables(project).items()}
-    assert "demo models" in texts["tab_ranking.tex"]
     assert not [name for name in texts if name.startswith("tab_") and name not in WITHOUT and "My" not in texts[name]]
     document = texts["results.tex"]
     titles = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)

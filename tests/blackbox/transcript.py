@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from multiprocessing import get_context
@@ -99,30 +98,16 @@ def typed(case: Case) -> Case:
     return replace(case, said=said, code=code)
 
 
-def type_all() -> None:
-    """The cases that come in, as they are now."""
-    for name in ("pandas", "torch", "transformers", "workflow.run"):
-        import_module(name)
-    for case in parse(sys.stdin.read()):
-        print(typed(case), flush=True)
-
-
 # ---- beside it
 
 
 def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
-    """All of them, half in one copy of the project, half in another at the same time."""
-
-    def half(name: str, cases: list[Case]) -> list[Case]:
-        folder = copy_of_project(scratch / name)
-        env = ENV | {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder), "CALLED_FROM": str(folder)}
-        command, text = [sys.executable, folder / "tests/blackbox/transcript.py", "here"], "\n".join(map(str, cases))
-        done = subprocess.run(command, cwd=folder, env=env, input=text, stdout=subprocess.PIPE, text=True, check=True)
-        return parse(done.stdout)
-
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(half, ("a project", "another project"), (cases[::2], cases[1::2])))
-    return [found[place % 2][place // 2] for place in range(len(cases))]
+    """All of them, in a copy of the project."""
+    folder = copy_of_project(scratch / "a project")
+    env = ENV | {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder), "CALLED_FROM": str(folder)}
+    command, text = [sys.executable, folder / "tests/blackbox/transcript.py", "here"], "\n".join(map(str, cases))
+    done = subprocess.run(command, cwd=folder, env=env, input=text, stdout=subprocess.PIPE, text=True, check=True)
+    return parse(done.stdout)
 
 
 def differences(before: list[Case], after: list[Case]) -> list[str]:
@@ -131,10 +116,14 @@ def differences(before: list[Case], after: list[Case]) -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        sys.exit(type_all())
-    kept = parse(FILE.read_text("utf-8"))
-    with tempfile.TemporaryDirectory() as scratch:
-        now = all_typed(kept, Path(scratch))
-    print(*differences(kept, now) or ["the same"], sep="\n")
-    FILE.write_text("\n".join(map(str, now)), "utf-8")
+    if sys.argv[1:]:  # in the copy, to which the cases come
+        for library in ("pandas", "torch", "transformers", "workflow.run"):
+            import_module(library)
+        for one in parse(sys.stdin.read()):
+            print(typed(one), flush=True)
+    else:
+        kept = parse(FILE.read_text("utf-8"))
+        with tempfile.TemporaryDirectory() as folder_:
+            now = all_typed(kept, Path(folder_))
+        print(*differences(kept, now) or ["the same"], sep="\n")
+        FILE.write_text("\n".join(map(str, now)), "utf-8")

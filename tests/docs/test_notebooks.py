@@ -43,8 +43,3 @@ def test_cells_are_short_and_define_nothing(notebook):
         assert len(cell.splitlines()) <= 8, cell
         assert not any(isinstance(node, DEFINING) for node in ast.walk(ast.parse(cell))), cell
         assert not re.search(r"sys\.path|os\.chdir|__file__|import \*", cell), cell
-
-
-def test_links_lead_to_files(notebook):
-    links = re.findall(r"\]\(([^)]+)\)", notebook.cells[0].source)
-    assert links and all((ROOT / "notebooks" / link).resolve().is_file() for link in links)

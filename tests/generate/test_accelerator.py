@@ -3,6 +3,7 @@
 import itertools
 
 import accelerator
+import pandas as pd
 import pytest
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
@@ -48,10 +49,12 @@ def dropout(lm, frame, prefix="own"):
 
 
 def everything(lm):
-    """Responses with their verdicts, both verdicts of 03, and passes with own and shared masks of the beginning."""
+    """Responses with their verdicts, all verdicts of 03, and passes with own and shared masks of the beginning."""
     frame = responses(lm)
-    verified = p_true.verify_responses(lm, frame)
-    return [frame, verified, verification(lm, frame), *(dropout(lm, frame, prefix) for prefix in ("own", "shared"))]
+    cached, seconds = p_true.ask_in_situ_on_cache(lm, frame.iloc[0])
+    assert 0 < seconds < 60
+    verdicts = [p_true.verify_responses(lm, frame), verification(lm, frame), pd.DataFrame([cached])]
+    return [frame, *verdicts, *(dropout(lm, frame, prefix) for prefix in ("own", "shared"))]
 
 
 @pytest.mark.parametrize("dtype, place, most", [

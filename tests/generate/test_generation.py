@@ -153,6 +153,7 @@ def test_seeded_draws_are_the_shipped_ones(lm, level):
     asked = [by_id[name] for name in generations.example_id[:60]]
     frame = generation.generate_responses(lm, dataset, asked, settings)
     assert_alike(frame, generations[:60].merge(in_situ, on=store.KEYS))
+    assert frame.in_situ_seconds.between(0, 60, inclusive="neither").all()
     assert_alike(p_true.verify_responses(lm, frame[:9]), verification[:9])
     passes = dropout[dropout.example_id.isin(frame.example_id)][:4].drop(columns=["tuning", "selected"])
     drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])

@@ -68,15 +68,15 @@ class RecordedMasks:
 
 
 def parts_of(lm, row):
-    """(ids, first answer token's query, m) of a generations row."""
+    """(ids, where the first answer token is predicted) of a generations row."""
     start, end = answers.answer_span(row)
     ids = lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
-    return ids, len(ids) - (end - start), end - start
+    return ids, len(ids) - (end - start)
 
 
 def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager attention a pass."""
-    ids, query, _ = parts_of(lm, row)
+    ids, query = parts_of(lm, row)
     found = []
     for t in range(settings.dropout_passes):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
@@ -90,7 +90,6 @@ def whole(lm, row, rate, settings):
             lm.model.set_attn_implementation("eager")
             torch.nn.functional.dropout = masks
             logits = plain_logits(lm, ids)[query:]
-        assert masks.sites[-1] >= lm.model.config.num_hidden_layers
         found.append(logits.double().softmax(-1))
     return torch.stack(found).numpy()
 

@@ -11,7 +11,6 @@ from latex import PAPER, paper
 from lib import params, store
 from lib.analysis import run_results
 from lib.paper import numbers_of_paper, report_contents, tables
-from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
 
@@ -40,28 +39,14 @@ def test_the_quotes_are_the_papers_below_its_own_headings():
 
 
 def words(text):
-    for latex, plain in ((r"\ptrue", "P(True)"), (r"c_{\mathrm{BALD}}", "c_BALD"), (r"p(\text{True})", "P(True)")):
-        text = text.replace(latex, plain)
-    return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text).lower())
-
-
-@pytest.mark.parametrize("word, fewest, total", [
-    ("all", 4, 4), ("often", 3, 5), ("generally", 3, 4), ("several", 1, 4),
-    ("several", 2, 5), ("some", 1, 4), ("can", 1, 9), ("figure", 1, 1)])  # fmt: skip
-def test_words_for_how_many(word, fewest, total):
-    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [False, True, True]
+    return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text.replace(r"\ptrue", "P(True)")).lower())
 
 
 # ---- numbers beside the paper's: its evidence, as a run of its own models would have it
 
-
-def as_a_run(**changed):
-    settings = [vars(spec) | {"source": paper_facts()["models"][spec.label]} | changed for spec in PUBLISHED.settings]
-    return replace(PUBLISHED, settings=[type(PUBLISHED.settings[0])(**spec) for spec in settings])
-
-
-def compared(run):
-    return report_contents.compare_with_paper(run, PUBLISHED).records
+SOURCES, ASKED = paper_facts()["models"], paper_facts()["questions"]
+PRINTED = [type(spec)(**vars(spec), source=SOURCES[spec.label]) for spec in PUBLISHED.settings]
+RUN = replace(PUBLISHED, settings=PRINTED, questions={name: tuple(one.values()) for name, one in ASKED.items()})
 
 
 @pytest.mark.parametrize("beyond, outside", [(None, 0), (0.0004, 0), (0.002, 1)])  # printed with three decimals
@@ -71,7 +56,8 @@ def test_the_paper_lies_inside_its_own_intervals(beyond, outside):
     row = table.query("model == 'Llama-3.1-8B' and dataset == 'GSM8K' and estimator == 'seq_avg' and metric == 'ece'")
     if beyond:
         table.loc[row.index, "value"] = row.high + beyond
-    found = compared(replace(as_a_run(), frames=PUBLISHED.frames | {"result_estimation_full": table}))
+    run = replace(RUN, frames=RUN.frames | {"result_estimation_full": table})
+    found = report_contents.compare_with_paper(run, PUBLISHED).records
     assert set(found.verdict) == {"inside", "no interval printed", *["outside"] * outside} and len(found) > 1300
     assert (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90 - outside
     assert beyond or found.difference.abs().max() == 0
@@ -79,44 +65,69 @@ def test_the_paper_lies_inside_its_own_intervals(beyond, outside):
 
 @pytest.mark.parametrize("reason, changed", [
     ("another model", {"source": "weights/random"}),  # the label alone makes no model the paper's
-    ("other decoding settings", {"temperature": 0.55})])  # fmt: skip
-def test_other_models_and_settings_are_compared_with_nothing(reason, changed):
-    found = compared(as_a_run(**changed))
-    found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
-    assert set(found.verdict) == {f"not comparable: {reason}"} and found.value_paper.isna().all()
+    ("other decoding settings", {"temperature": 0.55}),
+    ("other questions", {"SVAMP": ("mine.jsonl", 700, 300)}),
+    ("other numbers of questions", {"SVAMP": ("ChilleD/SVAMP", 20, 20)})])  # fmt: skip
+def test_what_is_not_the_papers_is_compared_with_nothing(reason, changed):
+    first, *others = PRINTED
+    if "SVAMP" in changed:
+        name, run = "SVAMP", replace(RUN, questions=RUN.questions | changed)
+    else:
+        name, run = first.label, replace(RUN, settings=[type(first)(**vars(first) | changed), *others])
+    assert report_contents.find_foreign(run, PUBLISHED) == {name: reason}
 
 
-def test_other_questions_are_compared_with_nothing():
-    asked = {name: tuple(paper_facts()["questions"][name].values()) for name in PUBLISHED.datasets}
-    other = {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
-    why = {"SVAMP": "other numbers of questions", "GSM8K": "other questions"}
-    for questions, reasons in ((asked, {}), (asked | other, why)):
-        assert report_contents.find_foreign(replace(as_a_run(), questions=questions), PUBLISHED) == reasons
+# ---- the profile `paper`: the paper's run, as files describe it
+
+PROFILE = params.load_profile("paper")
+
+
+def test_its_models_settings_questions_and_tables_are_the_papers():
+    here = run_results.results_without_frames(PROFILE.models, PROFILE.datasets, bin_models=PROFILE.bin_models)
+    files = {name: params.load_dataset_config(name) for name in PROFILE.datasets}
+    questions = {name: (one.source, one.calibration, one.evaluation) for name, one in files.items()}
+    assert report_contents.find_foreign(replace(here, questions=questions), PUBLISHED) == {}
+    for labels in ("models", "datasets", "bin_labels"):
+        assert [*getattr(here, labels).values()] == [*getattr(PUBLISHED, labels)]
+    assert all(re.fullmatch("[0-9a-f]{40}", spec.revision) for spec in here.settings)
+    assert [spec.label for spec in here.settings if spec.thinking] == ["DeepSeek-R1-8B", "Qwen3-8B-Thinking"]
+
+
+def test_its_rates_bins_and_figures_are_the_papers():
+    printed = numbers_of_paper.reference_numbers()
+    assert sorted(printed.bins.dropna().unique()) == PROFILE.n_bins_ablation
+    assert sorted(printed.rate.dropna().unique()) == PROFILE.dropout_rates
+    assert (PROFILE.main_figure_model, PROFILE.figure_dataset) == ("llama-3.1-8b", "gsmhard")
+    assert PROFILE.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PROFILE.demonstration == "one"
+    assert PROFILE.transfer_datasets == ["gsm8k", "gsmhard"]
+
+
+def test_the_pilot_is_the_papers_run_with_fewer_rows():
+    """Of fewer models and datasets; whatever names one of them follows."""
+    pilot, paper = params.load_profile("pilot").model_dump(), PROFILE.model_dump()
+    less = {"title", "limit", "n_tuning_examples", "ablation_limit", "calibration_sizes"}
+    assert less == {name for name in paper if pilot[name] != paper[name] and not re.search("models?$|datasets?$", name)}
+    assert set(pilot["models"]) < set(paper["models"]) and set(pilot["datasets"]) < set(paper["datasets"])
+    assert 0 < pilot["limit"] <= 8
 
 
 # ---- a run that lacks answers or passes
 
 
-@pytest.mark.parametrize("models", [[], ["tiny-llama"]])
-def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypatch):
-    """No column of c_BALD, or dashes where a pair has no passes; what rests on them is not judged, and it is said. So
-    is the label of a model without any answer."""
+def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
+    """Dashes for c_BALD where a pair has no passes, and it is said why. A model without any answer has its label."""
     first = shipped.generations.query("dataset == 'demo-hard'").groupby(["model", "split"]).head(8)
     first.loc[first.model == "tiny-qwen", ["answer", "answer_start"]] = None, -1
     verification, dropout = (part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout))
-    signals = run_results.Signals(first, verification, dropout[dropout.model.isin(models)], shipped.choices)
-    made = {f"{model}__demo-hard": {} for model in models}
-    monkeypatch.setattr(report_contents.store, "read_manifests", lambda run, kind, pairs: made.items())
+    signals = run_results.Signals(first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices)
+    monkeypatch.setattr(report_contents.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})])
     results = run_results.results_of_run("shipped", signals, ["tiny-llama", "tiny-qwen"], ["demo-hard"])
     said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said
-    absent = [label for name, label in results.models.items() if name not in models]
-    why = [f"No dropout passes of {label} on Demo-Hard: not made yet." for label in absent]
-    assert [line for line in said if line.startswith("No ")] == why
-    shown = tables.result_estimation(results).latex
-    assert ("BALD" in shown) == bool(models) and r"\ptrue" in shown
-    assert ["--" in row for row in shown.splitlines() if "Demo-Hard" in row] == [False, bool(models)]
-    assert (judge_all(results)["PredictiveSettles"].held is None) == (not models)
+    missing = [line for line in said if line.startswith("No dropout passes")]
+    assert missing == ["No dropout passes of Tiny-Qwen-Thinking on Demo-Hard: not made yet."]
+    rows = [line for line in tables.result_estimation(results).latex.splitlines() if "Demo-Hard" in line]
+    assert ["--" in row for row in rows] == [False, True]
 
 
 # ---- under other choices
@@ -130,10 +141,9 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
     unanswered = run_results.Signals(rows, first, shipped.dropout.head(0), params.EvaluationChoices())
     found = judge_alternatives(unanswered, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
-    zero, turned = "a response without an answer (missing): zero, not last_number", found[found.flips]
-    (one,) = turned[(turned.choice == zero) & (turned.name == "SeqAvgBelowAnswer")].itertuples()
-    assert (one.here, one.then) == ("1 of 1 pairs", "0 of 1 pairs")
-    assert not turned.choice.str.contains("grader").any(), "no answer is right under any grader"
+    turned = found[found.flips].set_index(["choice", "name"])[["here", "then"]]
+    zero = "a response without an answer (missing): zero, not last_number"
+    assert turned.loc[zero, "SeqAvgBelowAnswer"].tolist() == ["1 of 1 pairs", "0 of 1 pairs"]
     assert {"SeqAnsOverlap", "MeansDiverge", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
     (dropped,) = found[found.choice.str.contains("(missing): drop", regex=False)].itertuples()
     assert dropped.finding.startswith("no response has an answer") and not dropped.flips

@@ -9,12 +9,10 @@ import subprocess
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from hostile import STRINGS
+from cases import STRINGS
 
-from lib import store
 from lib.analysis import token_statistics
 from lib.paper import response_views
-from lib.paths import ROOT, SHIPPED
 from lib.tasks.prompts import QUERY
 from workflow.export import results_document
 from workflow.run import typeset
@@ -57,13 +55,6 @@ def test_words_stay_words(shipped):
     assert all(text.count(loud) for text in (page.get_text(), page.select(".tokens span")[0].get_text()))
 
 
-def test_no_text_of_others_is_part_of_the_project():
-    """Of the real model's run only numbers are shipped: what the viewer shows of it are ids."""
-    for path in sorted((SHIPPED.parent / "small" / "generations").glob("*.parquet")):
-        frame = store.read_frame(path)
-        assert frame.text.isna().all() and frame.question.isna().all(), path.relative_to(ROOT)
-
-
 # ---- prompts
 
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
@@ -86,6 +77,5 @@ def test_prompts_compile(tmp_path):
     (tmp_path / "fig_prompt_example.tex").write_text(prompt)
     (tmp_path / "results.tex").write_text(results_document("x", {"fig_prompt_example.tex": prompt.encode()}))
     assert typeset(tmp_path) == "", (tmp_path / "results.log").read_text()[-2000:]
-    text = subprocess.check_output(["pdftotext", tmp_path / "results.pdf", "-"], text=True)
-    seen = "".join(text.split())  # lines are broken anywhere
+    seen = "".join(subprocess.check_output(["pdftotext", tmp_path / "results.pdf", "-"], text=True).split())
     assert "<|eot_id|>" in seen and "100%$x_1$#{}" in seen and seen.count("word") == 99

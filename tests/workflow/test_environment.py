@@ -1,6 +1,5 @@
 """The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
 
-import errno
 import fcntl
 import importlib.metadata
 import os
@@ -113,7 +112,6 @@ def project(tmp_path, monkeypatch):
 
     monkeypatch.setattr(environment, "run", run)
     monkeypatch.setenv("TORCH_INDEX", "https://one.index")
-    monkeypatch.setenv("UV_INDEX_STRATEGY", "unsafe-best-match")
     return made
 
 
@@ -141,23 +139,20 @@ def test_all_comes_from_the_lock_but_torch_which_comes_from_its_index(project, m
     assert torch[-3:] == [option, "https://one.index", f"torch=={PINS['torch']}"]
 
 
-@pytest.mark.parametrize("locked", [True, False])
-def test_two_first_starts_install_once_and_a_finished_environment_is_used_where_nothing_can_be_written(
-    project, monkeypatch, locked
-):
-    """The start that waited finds what the other has finished; a file system without locks will do, too."""
+def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothing_can_be_written(project, monkeypatch):
+    """The start that waited finds what the other has finished."""
     run, python = environment.run, f"{project.root}/.venv/bin/python"
     monkeypatch.setattr(environment, "run", lambda *words, **more: time.sleep(0.05) or run(*words, **more))
-    if not locked:
-        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
-    with ThreadPoolExecutor(1 + locked) as pool:
+    with ThreadPoolExecutor(2) as pool:
         starts = [pool.submit(environment.choose, project.root, {}, False) for _ in range(2)]
     assert [start.result() for start in starts] == [python] * 2 and len(project.commands) == 2
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=AssertionError))
     assert environment.choose(project.root, {}, False) == python
 
 
-def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(project):
+def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(project, monkeypatch):
+    """A file system without locks will do."""
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError))
     root = project.root
     for test, name in ((False, ".venv"), (True, ".venv-test"), (True, ".venv-test")):
         assert environment.choose(root, {}, test) == f"{root}/{name}/bin/python"
@@ -202,17 +197,16 @@ def test_what_cannot_be_made_again_or_is_of_others_is_kept(project, monkeypatch,
     assert (other / "precious").exists() and not (root / ".venv").is_symlink()
 
 
-@pytest.mark.parametrize("test, own", [(False, ".venv"), (True, ".venv-test")])
-def test_active_environment_is_used_if_it_fits_and_never_installed_into(project, tmp_path, capfd, test, own):
+def test_active_environment_is_used_if_it_fits_and_never_installed_into(project, tmp_path, capfd):
     root, conda = project.root, tmp_path / "conda"
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        assert environment.choose(root, {variable: sys.prefix}, test) == f"{sys.prefix}/bin/python"
+        assert environment.choose(root, {variable: sys.prefix}, True) == f"{sys.prefix}/bin/python"
     write(conda / "bin/python", "")
     (conda / "lib/python3.12/site-packages").mkdir(parents=True)
     pretend(conda, *(PINS | {"torch": "1.0"}).items())
     before = sorted(conda.rglob("*"))
     assert not project.commands
-    assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, test) == f"{root}/{own}/bin/python"
+    assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, True) == f"{root}/.venv-test/bin/python"
     assert sorted(conda.rglob("*")) == before
     assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capfd.readouterr().err
 
@@ -235,7 +229,9 @@ def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_c
         machine.install_vllm(run, [Namespace(notebook=Namespace(number=number))])
 
     monkeypatch.setattr(machine, "ROOT", project.root)
-    monkeypatch.delenv("VLLM_PYTHON", raising=False)
+    monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
+    install(gpus=0)
+    monkeypatch.delenv("VLLM_PYTHON")
     (project.root / "requirements-vllm.lock").write_text("six==1.17.0 --hash=x\nvllm==1.0 --hash=y\n")
     with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
         install(gpus=0)
@@ -243,9 +239,6 @@ def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_c
         patch.setattr(machine.shutil, "which", lambda name: None)
         install()
     install("08")
-    with monkeypatch.context() as patch:
-        patch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
-        install(gpus=0)
     assert not project.commands
     for number in ("01", "04b"):
         install(number)

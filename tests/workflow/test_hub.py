@@ -16,6 +16,7 @@ import yaml
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 from small_project import write
+from test_fresh import run_of
 
 from lib import params
 from lib.generate import models
@@ -68,20 +69,18 @@ class Hub:
 @pytest.fixture
 def there(inside, monkeypatch) -> Hub:
     """The hub of the small project, whose model is a repository."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = Hub(inside.root, monkeypatch)
+    monkeypatch.setattr(httpx2, "head", lambda url, timeout: found.asked.append(url))
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "")
     describe()
-    return Hub(inside.root, monkeypatch)
+    return found
 
 
 def describe(**lines):
     """The model of the small project by these lines of its file."""
     write(params.PARAMS / "models/tiny.yaml", yaml.safe_dump({"label": "Tiny", "source": "someone/tiny"} | lines))
     return params.load_model_config("tiny")
-
-
-def run_of(**values):
-    told = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "limit": 0, "bins": 10, "title": ""}
-    return Run("demo", told | values, 2, 0)
 
 
 def http(kind, code):
@@ -163,6 +162,7 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, there
     monkeypatch.setenv("HOME", str(inside.root))
     (inside.root / "weights/loop").symlink_to("loop")
     spec = describe(source=source)
+    assert not hub.go_offline_if_silent(run_of())
     hub.pin_revisions(run_of())
     hub.fetch(["tiny"])
     assert not there.asked and not params.REVISIONS
@@ -173,37 +173,23 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, there
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there, monkeypatch):
     resolved = inside.root / "artifacts/demo/resolved.yaml"
     before = keys.key_parts(run_of().jobs[0])["model tiny"]
+    assert not hub.go_offline_if_silent(run_of())
     hub.pin_revisions(run_of())
     assert params.load_model_config("tiny").revision == SHA
     assert keys.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
     assert not resolved.exists(), "check saves nothing, nor a refused run"
     hub.save_revisions(run_of())
     hub.pin_revisions(run_of())
-    assert there.asked == ["someone/tiny"], "the second time it is known"
+    assert there.asked == ["https://huggingface.co", "someone/tiny"], "the second time it is known"
     assert resolved.read_text() == f"someone/tiny: {SHA}\n"
     there.newest = SHA[::-1]
     params.REVISIONS.clear()
     list_jobs(run_of(), [])
     assert params.load_model_config("tiny").revision == SHA, "--dry-run uses it, too"
-    hub.pin_revisions(run_of(), anew=True)
-    assert params.load_model_config("tiny").revision == SHA, "offline"
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    hub.pin_revisions(run_of(), anew=True)
-    assert params.load_model_config("tiny").revision == there.newest, "by --force 01"
-
-
-# ---- a hub that is silent
-
-
-def test_the_hub_of_ones_own_is_asked_whether_it_answers_and_none_by_a_run_that_needs_none(there, monkeypatch):
-    asked = []
-    monkeypatch.setattr(httpx2, "head", lambda url, timeout: asked.append(url))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    for endpoint, source in (("", "someone/tiny"), ("http://mirror:1", "someone/tiny"), ("", "weights/tiny")):
-        monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        describe(source=source)
-        assert not hub.go_offline_if_silent(run_of())
-    assert asked == ["https://huggingface.co", "http://mirror:1"]
+    for offline, newest in (("1", SHA), ("", there.newest)):
+        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+        hub.pin_revisions(run_of(), anew=True)  # by --force 01
+        assert params.load_model_config("tiny").revision == newest
 
 
 @pytest.mark.parametrize("words, more", [

@@ -48,7 +48,7 @@ def answers(monkeypatch):
 
 
 def test_what_the_cluster_refuses_is_one_line(answers):
-    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in slurm.NOTEBOOKS})
+    run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in NOTEBOOKS})
     slurm.check(run)
     assert len(answers.asked) == 1, "all ask for the same"
     answers.said["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
