@@ -21,7 +21,7 @@ TOPS = {"A": -0.2, "B": -1.8}
 
 
 class Served:
-    """A model of which only its folder is known, and what its file tells beside, and `count` questions of each split."""
+    """A model known by its folder and what is `told` of it, with `count` questions of each split."""
 
     def __init__(self, folder, count=10, **told):
         self.spec = Model(**{"label": "S", "responses": f"{folder}/", "system_prompt": False} | told)
