@@ -41,8 +41,10 @@ class Served:
         return server.asked
 
     def respond(self, text):
-        """Write the file of responses, all alike."""
-        self.answers().write_text("".join(batch_line(name, completion(text)) for name in self.names()))
+        """Write the file of responses, all alike, each with an end token."""
+        body = completion(text)
+        body["choices"][0]["logprobs"]["content"].append({"token": "", "logprob": -0.1})
+        self.answers().write_text("".join(batch_line(name, body) for name in self.names()))
 
     def names(self):
         return [one.example_id for one in self.asked]

@@ -113,7 +113,7 @@ def test_a_response_longer_than_the_context_is_cut_there(tmp_path, capsys, name)
     requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
     room = lm.context - len(requests[0].prompt_ids) - len(p_true.query_ids(lm))
     for more in 0, 1:
-        engine = file_engine(lm, tmp_path, asked, {"token_ids": [5] * (room + more)}, {"text": "#### 7"})
+        engine = file_engine(lm, tmp_path, asked, {"token_ids": [0] * (room + more)}, {"text": "#### 7"})
         frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
         assert frame.token_ids.map(len).tolist()[0] == room + 1 - more and frame.answer[1] == "7"
         assert frame.finish_reason.tolist() == ["length" if more else "stop", "stop"]

@@ -222,6 +222,8 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
         model.command("requests")
         asked = model.send(like_vllm)
     sent = [one.body["prompt"] for one in asked if one.path == "/v1/completions" and not one.body["add_special_tokens"]]
+    templates = [one.body.get("chat_template_kwargs") for one in asked if one.path == "/v1/chat/completions"]
+    assert templates.count({"enable_thinking": False}) == 4, "the standard prompt is answered at once"
     written = "Seven. </think> #### 7" + prompts.QUERY
     questions = [prompts.question_messages(one.question, False, "none")[0]["content"] for one in model.asked]
     assert sorted(sent) == sorted(f"{' '.join(question.split())} {written}" for question in questions)
