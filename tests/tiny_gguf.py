@@ -43,11 +43,11 @@ def order_there(name: str, weight: np.ndarray, config: PretrainedConfig) -> np.n
 
 
 def write(
-    path: Path, weights: dict[str, np.ndarray], kind="F32", architecture="", end=END, template=TEMPLATE,
-    config=CONFIG, tokens=VOCABULARY, special=SPECIAL, merges=("# #", "## ##"), pre="smollm",
+    path: Path, weights: dict[str, np.ndarray], kind="F32", end=END, template=TEMPLATE, config=CONFIG,
+    tokens=VOCABULARY, special=SPECIAL, merges=("# #", "## ##"), pre="smollm",
 ) -> Path:  # fmt: skip
     """A GGUF file of these weights: vectors as F32, matrices as `kind`. An end token or template may be None."""
-    writer = gguf.GGUFWriter(path, architecture or config.model_type)
+    writer = gguf.GGUFWriter(path, config.model_type)
     for name, value in {
         "name": "a tiny one", "context_length": config.max_position_embeddings, "embedding_length": config.hidden_size,
         "block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size,
