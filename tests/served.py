@@ -11,28 +11,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import tiny_gguf
-from safetensors.numpy import load_file
-from transformers import AutoConfig
 
 from lib.paths import ROOT
 
 # ---- llama.cpp
-
-
-def write_gguf(model: str, path: Path) -> Path:
-    """Write a demo model in float32 as llama.cpp reads it."""
-    folder = ROOT / "demo" / "models" / model
-    config, tokenizer = AutoConfig.from_pretrained(folder), json.loads((folder / "tokenizer.json").read_text())
-    special = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
-    ids = tokenizer["model"]["vocab"] | special
-    weights = load_file(folder / "model.safetensors")
-    return tiny_gguf.write(
-        path, {name: weight.astype(np.float32) for name, weight in weights.items()}, end=config.eos_token_id,
-        template=(folder / "chat_template.jinja").read_text(), config=config, tokens=sorted(ids, key=ids.get),
-        special=special, merges=map(" ".join, tokenizer["model"]["merges"]), pre="llama-bpe",
-    )  # fmt: skip
 
 
 def serve_gguf(path: str, port: str) -> None:
@@ -55,7 +38,7 @@ def llama_cpp(model: str, folder: Path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    path = write_gguf(model, folder / f"{model}.gguf")
+    path = tiny_gguf.write(folder / f"{model}.gguf", model)
     command, env = [sys.executable, __file__, str(path), str(port)], os.environ | {"PYTHONPATH": str(ROOT)}
     said = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, cwd=ROOT, env=env, **said) as server:

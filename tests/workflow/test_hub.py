@@ -204,7 +204,7 @@ def file(inside, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     place = inside.root / "models" / "small.gguf"
     place.parent.mkdir()
-    return tiny_gguf.write(place, tiny_gguf.weights_of(tiny_gguf.network()))
+    return tiny_gguf.write(place)
 
 
 def describe(file, **changed) -> params.Model:
@@ -249,14 +249,15 @@ def test_it_is_fetched_from_the_hub_or_the_folder_that_has_it(inside, file, monk
 
 
 @pytest.mark.parametrize("told, line", [
-    ({"template": None}, "its tokenizer has no chat template"), ({"end": 9999}, "its end token 9999 is none of"),
-    ({"end": None}, "the file names no end token"), (None, "it is looked at once it is fetched, before the first job"),
+    ({"chat_template": None}, "its tokenizer has no chat template"),
+    ({"eos_token_id": 9999}, "its end token 9999 is none of"), ({"eos_token_id": None}, "the file names no end token"),
+    (None, "it is looked at once it is fetched, before the first job"),
 ])  # fmt: skip
 def test_a_file_at_hand_is_looked_at_before_a_tensor_is_read(file, monkeypatch, told, line):
     """Its tokenizer, template and end tokens; and by the run as by `check`, before the first job."""
     monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
     Hub(monkeypatch, files=[(file.name, 1000, True)])
-    tiny_gguf.write(file, tiny_gguf.weights_of(tiny_gguf.network()), **told or {})
+    tiny_gguf.write(file, **told or {})
     describe(file, system_prompt=False)
     if told is None:
         file.unlink()
