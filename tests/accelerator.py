@@ -69,8 +69,6 @@ class Work(TorchDispatchMode):
         result = func(*tree_map(held, args), **tree_map(held, kwargs))
         if func._schema.is_mutable and name.endswith("_"):
             return args[0]
-        if kwargs.get("out") is not None:
-            return kwargs["out"]
         remote = there if target is None else target.type != "cpu"
         return tree_map(sent, result) if remote else result
 

@@ -36,13 +36,9 @@ def file_engine(lm, path):
 
 
 def test_what_one_run_wrote_is_another_runs_file(llama, tmp_path):
-    """Token ids, one response as its text, which is tokenized and ended, and none to the last question."""
+    """The last question has no response in it."""
     here = respond(llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path))
-    path, ended = tmp_path / "responses.jsonl", here[here.finish_reason == "stop"].iloc[0]
-    synthetic.write_responses(here[:5].drop(ended.name), path)
-    with path.open("a") as file:
-        print(json.dumps({"example_id": ended.example_id, "text": ended.text}), file=file)
-    engine = file_engine(llama, path)
+    engine = file_engine(llama, synthetic.write_responses(here[:5], tmp_path / "responses.jsonl"))
     found = respond(llama, engine)
     assert_alike(found[:5], here[:5])
     missing = "are missing: rows without an answer, which count as wrong"

@@ -1,5 +1,6 @@
 """MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent oracles."""
 
+from collections import Counter
 from functools import partial
 from itertools import product
 
@@ -32,39 +33,33 @@ def frame(any_lm):
     return generations(any_lm, 4)
 
 
-class RecordedMasks:
+def recorded_masks(rate, segments, window):
     """The oracle: dropout on one whole sequence, by numbers drawn anew. Of the queries from `start` to `stop`, entries
     fall where 16 bits of a Philox stream at a segment's seed are below the rate; no other entry is touched. Blocks of
     queries draw for the keys that they may see; a cache that forgets holds the last `window` - 1 before the start."""
+    sites = Counter()
 
-    def __init__(self, rate, *segments, window=None):
-        self.rate, self.segments, self.window, self.sites = rate, segments, window, [0] * len(segments)
-
-    def fall(self, part, segment):
-        _, _, seed = self.segments[segment]
-        stream = np.random.Philox(key=seed, counter=[0, 0, self.sites[segment], 0])
+    def fall(part, seed):
+        stream = np.random.Philox(key=seed, counter=[0, 0, sites[seed], 0])
         bits = np.frombuffer(stream.random_raw(-(-part.numel() // 4)).tobytes(), np.uint16)[: part.numel()]
-        part.masked_fill_(torch.from_numpy(bits < round(self.rate * 65536)).view(part.shape), 0).div_(1 - self.rate)
-        self.sites[segment] += 1
+        part.masked_fill_(torch.from_numpy(bits < round(rate * 65536)).view(part.shape), 0).div_(1 - rate)
+        sites[seed] += 1
 
-    def __call__(self, x, p=0.5, training=True, inplace=False):
-        if not training:
-            return x
-        x = x.clone()
-        for i, (start, stop, _) in enumerate(self.segments):
+    def dropout(x, p=0.5, training=True, inplace=False):
+        x, keys = x.clone(), x.shape[-1]
+        for start, stop, seed in segments if training else ():
             if x.dim() == 3:
-                self.fall(x[0, start:stop], i)
+                fall(x[0, start:stop], seed)
                 continue
-            held = max(0, start - (self.window_of(x) or start + 1) + 1)
+            # of a layer with a window, the weights outside of it are empty
+            forgets = window and keys > window and not x[0, :, -1, : keys - window].any()
+            held = max(0, start - window + 1) if forgets else 0
             for first in range(start, stop, seeded_dropout.QUERIES):
                 last = min(first + seeded_dropout.QUERIES, stop)
-                self.fall(x[0, :, first:last, held:last], i)
+                fall(x[0, :, first:last, held:last], seed)
         return x
 
-    def window_of(self, x):
-        """Of a layer whose weights are empty outside of a window."""
-        n = x.shape[-1]
-        return self.window if self.window and n > self.window and not x[0, :, -1, : n - self.window].any() else None
+    return dropout
 
 
 def parts_of(lm, row):
@@ -76,8 +71,8 @@ def parts_of(lm, row):
 
 def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager attention a pass."""
-    ids, query = parts_of(lm, row)
-    found = []
+    (ids, query), found = parts_of(lm, row), []
+    window = getattr(lm.model.config, "sliding_window", None)
     for t in range(settings.dropout_passes):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
         segments = [(0, len(ids), seed)]
@@ -85,10 +80,9 @@ def whole(lm, row, rate, settings):
             prefix = len(mc_dropout.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
             segments = [(0, prefix, first), (prefix, len(ids), seed)]
-        masks = RecordedMasks(rate, *segments, window=getattr(lm.model.config, "sliding_window", None))
         with seeded_dropout.seeded_dropout(lm.model, []):
             lm.model.set_attn_implementation("eager")
-            torch.nn.functional.dropout = masks
+            torch.nn.functional.dropout = recorded_masks(rate, segments, window)
             logits = plain_logits(lm, ids)[query:]
         found.append(logits.double().softmax(-1))
     return torch.stack(found).numpy()
