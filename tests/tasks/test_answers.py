@@ -1,6 +1,5 @@
 """Finding, grading and locating answers: by tokens, by hand, by property (the cases by hand of texts: tests/field)."""
 
-import json
 import re
 import time
 from fractions import Fraction
@@ -8,7 +7,7 @@ from functools import cache
 
 import pytest
 import transformers
-from cases import read_answers, read_cases
+from cases import read_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
@@ -51,24 +50,6 @@ def of_family(name):
 
 def encode(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False)
-
-
-# --- by hand ----------------------------------------------------------------------------------------------
-
-
-def test_last_number():
-    for case in read_cases("numbers.jsonl", "last"):
-        span = answers.last_number(case["text"])
-        assert (span and case["text"][slice(*span)]) == case["last"], case
-    assert not answers.runs_on("#### 5</think>\n#### 6", thinking=True)
-
-
-def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
-    lines = (shared / "data" / "gsmhard" / "gsmhardv2.jsonl").read_text(encoding="utf-8").splitlines()
-    targets = [json.loads(line)["target"] for line in lines]
-    integers = [int(target) for target in targets if target == int(target)]
-    for grader in answers.GRADERS:
-        assert not any(answers.grade(str(target + 1), str(target), grader) for target in integers)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------
@@ -146,6 +127,8 @@ def test_a_number_is_read_whole(number, sign, before, after):
     (written, value), (minus, factor) = number, sign
     text = f"So it is.\n#### {before}{minus}{written}{after}"
     assert value_of(text) == f"{(factor * value).limit_denominator(10**20)}", text
+    grades = [answers.grade(str(value + 1), written, grader) for grader in answers.GRADERS]
+    assert value.denominator > 1 or not any(grades), "its neighbor is another"
 
 
 @settings(max_examples=300, deadline=None)
