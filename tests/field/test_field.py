@@ -85,19 +85,6 @@ def test_or_refused_with_its_number_and_the_remedy(tmp_path, case):
     assert "r.jsonl, line 7" in said and case["refused"] in said
 
 
-@pytest.mark.parametrize("case", read_cases("responses.jsonl", "is"))
-def test_finish_reasons_of_the_known_servers(tmp_path, case):
-    reason, ending = case["finish_reason"], case["is"]
-    entries = [{"token": "#### 9", "logprob": -1}]
-    choice = {"message": {"content": "#### 9"}, "logprobs": {"content": entries}, "finish_reason": reason}
-    batch = {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": [choice]}}}
-    for line in ({"example_id": "a", "logprobs": entries, "finish_reason": reason}, batch):
-        found = read_line(tmp_path, line)
-        assert found.remarks == {"lost": [LOST], "unfinished": [UNFINISHED]}.get(ending, [])
-        assert found.empty == (ending == "lost")
-        assert found.finish_reason == ("length" if ending in ("length", "unfinished") else "stop")
-
-
 ASKED = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
 SAID = {"missing": "are missing: rows without an answer", "marked": MARKED, "run on": "run on after",
         **REMARKS}  # fmt: skip

@@ -20,9 +20,9 @@ def test_every_file_of_the_repository_is_valid():
 def test_a_part_reads_its_own_keys_alone():
     """No variable of the reader's refuses a notebook: neither a module that took the name of a parameter, nor what is
     assigned below the first cells."""
-    theirs = {"draws": object(), "resamples": "x", "limit": -1, "binz": 3, "models": params}
+    theirs = {"bins": 5, "draws": object(), "resamples": "x", "limit": -1, "binz": 3, "models": params}
     theirs["In"] = ["", "run = 'lab'\nbins = 5\nmodels = []", "draws = 1", "run = 1; draws = 2"]
-    assert params.EvaluationChoices.of(theirs | {"bins": 5}) == params.EvaluationChoices(bins=5)
+    assert params.EvaluationChoices.of(theirs) == params.EvaluationChoices(bins=5)
     with pytest.raises(UserError, match="'draws' is <object"):
         params.Subsampling.of(theirs)
 

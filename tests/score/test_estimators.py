@@ -28,12 +28,6 @@ def test_in_unit_interval_and_joint_at_most_average(x):
     assert estimators.min_window_mean(x) == pytest.approx(least, abs=1e-12) and estimators.min_window_mean(x) <= 1
 
 
-def test_sums_are_float64_and_rounding_above_zero_is_one():
-    many = np.full(20_000, LOG(0.9), np.float32)
-    assert estimators.seq_joint(many) == pytest.approx(np.exp(float(many[0])), abs=1e-14)
-    assert estimators.seq_avg(np.array([3e-7], np.float32)) == 1.0
-
-
 # ---- reading
 
 
@@ -83,17 +77,6 @@ def test_a_response_without_an_answer_is_wrong_or_left_out():
     left = responses(some, missing="drop")
     assert left.index.tolist() == [0, 1] and left.example_id.tolist() == ["b", "d"] and "index" not in left
     assert single_pass(table(none()), missing="drop").empty
-
-
-def test_coverage():
-    rows = table(
-        row(), none("b", finish_reason="length"), row("c", split="calibration"), row("e", dataset="x"),
-        none("f", dataset="y", thinking_end=5, eos=0), none("g", dataset="y", thinking_end=4),
-        row("h", dataset="y", thinking_end=1, answer="7.0005"), none("i", dataset="y", thinking_end=3),
-    )  # fmt: skip
-    found = answer_coverage(rows)
-    shares = found[["rows", "unparsed", "cut", "unclosed"]].to_numpy().tolist()
-    assert shares == [[2, 0.5, 0.5, 0], [1, 0, 0, 0], [4, 3 / 4, 0, 2 / 4]]
 
 
 @pytest.mark.parametrize("eos", [0, 1])
