@@ -65,27 +65,17 @@ def test_hub_out_of_reach():
     assert refusal(dataset("me/nothing")).startswith(said)
 
 
-def test_a_folder_has_the_parts_of_the_hub_from_any_working_folder(tmp_path, monkeypatch):
-    """By the real library, without a network. Its parts may have names of their own. `~` is the home folder."""
+def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
+    """From the project's root, or from the home folder. What is in it, and where there is none: tests/field."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
     (folder := tmp_path / "mine").mkdir()
     monkeypatch.chdir(folder)
-    for part, *rows in (("validation", "B", "C"), ("test", "T"), ("train", "A")):
-        lines(folder / f"{part}.jsonl", *({"question": f"{name}?", "answer": f"#### {ord(name)},000"} for name in rows))
-    parts = {"train": "calibration", "validation": "evaluation"}
+    paths = [lines(folder / f"{part}.jsonl", {"question": f"{part}?", "answer": 5}) for part in ("test", "train")]
     for source in ("./mine", "~/mine", str(folder)):
-        mine = dataset(source, evaluation=2, parts=parts)
-        assert datasets.load_examples(mine) == [
-            ("calibration-0", "calibration", "A?", "65000"),
-            ("evaluation-0", "evaluation", "B?", "66000"),
-            ("evaluation-1", "evaluation", "C?", "67000"),
-        ]
-        described = datasets.describe_source(mine)
-        assert described["mine/train.jsonl"] == sha256_of(folder / "train.jsonl") and len(described) == 2
-    for wrong in ("./mein", "mine/test.jsonl"):
-        said = f"there is no folder {wrong}; a file is named by its part, as `source: {{all: {wrong}}}`"
-        assert refusal(dataset(wrong)) == f"dataset 'Mine': {said}"
+        mine = dataset(source)
+        assert [example.question for example in datasets.load_examples(mine)] == ["train?", "test?"]
+        assert datasets.describe_source(mine) == {f"mine/{path.name}": sha256_of(path) for path in paths}
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
