@@ -32,25 +32,32 @@ def refusal(read, *words):
     return said
 
 
+def imported(tmp_path, log, asked, **more):
+    """The responses of a log to some questions, as of a model that is named by its file."""
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in log))
+    return ImportedResponses.read(Model(label="Mine", responses=str(path), **more), "d", asked)
+
+
+def answers_of(frame):
+    return frame.answer.astype(object).where(frame.answer.notna(), None).tolist()
+
+
 # ---- answers
 
 
 def test_answers(tmp_path):
     """By a file of responses: the number is read whole, or there is no answer; and no other number is right."""
-    rows = list(read_answers())
-    asked = [datasets.Example(f"e{i}", "evaluation", "?", value or "none") for i, (value, *_) in enumerate(rows)]
-    with open(tmp_path / "r.jsonl", "w") as file:
-        for example, (_, text, _) in zip(asked, rows, strict=True):
-            logprobs = [{"token": "So.\n", "logprob": -1}, {"token": text, "logprob": -0.5}]
-            print(json.dumps({"example_id": example.example_id, "logprobs": logprobs}), file=file)
-    mine = Model(label="Mine", responses=str(tmp_path / "r.jsonl"))
-    frame = ImportedResponses.read(mine, "d", asked).to_frame("m")
-    told = [value for value, *_ in rows]
-    found = zip(frame.text, frame.answer.astype(object).where(frame.answer.notna(), None), told, strict=True)
+    told, texts, _ = zip(*read_answers(), strict=True)
+    tokens = [[{"token": "So.\n", "logprob": -1}, {"token": text, "logprob": -0.5}] for text in texts]
+    asked = [datasets.Example(str(i), "evaluation", "?", value or "none") for i, value in enumerate(told)]
+    log = [{"example_id": str(i), "logprobs": entries} for i, entries in enumerate(tokens)]
+    frame = imported(tmp_path, log, asked).to_frame("m")
+    found = zip(texts, answers_of(frame), told, strict=True)
     assert [(text, answer, value) for text, answer, value in found if answer != value] == []
-    scores = confidence_frame(interpret_responses(frame)).pivot(index="example_id", columns="estimator")
-    assert [scores.correct.seq_avg[one.example_id] for one in asked] == [value is not None for value in told]
-    assert np.allclose(scores.confidence.seq_avg, np.exp([-1, -0.5]).mean())
+    scores = confidence_frame(interpret_responses(frame), names=["seq_avg"])
+    assert scores.correct.tolist() == [value is not None for value in told]
+    assert np.allclose(scores.confidence, np.exp([-1, -0.5]).mean())
 
 
 # ---- logs of servers
@@ -93,23 +100,19 @@ SAID = {"missing": "are missing: rows without an answer", "marked": MARKED, "run
 @pytest.mark.parametrize("case", read_cases("logs.jsonl", "log"))
 def test_a_log_is_refused_or_all_that_it_lacks_is_counted_and_said(tmp_path, case):
     """A question without a response is a row without an answer, of the least confidence."""
-    path = tmp_path / "d.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in case["log"]))
-    mine = Model(label="Mine", responses=str(path))
     if "refused" in case:
-        assert case["refused"] in refusal(ImportedResponses.read, mine, "d", ASKED)
+        assert case["refused"] in refusal(imported, tmp_path, case["log"], ASKED)
         if "with_model" in case:
-            mine = mine.model_copy(update={"source": "demo/models/tiny-llama"})
-            assert ImportedResponses.read(mine, "d", ASKED).facts["responses"] == case["with_model"]
+            found = imported(tmp_path, case["log"], ASKED, source="demo/models/tiny-llama")
+            assert found.facts["responses"] == case["with_model"]
         return
-    found = ImportedResponses.read(mine, "d", ASKED)
+    found = imported(tmp_path, case["log"], ASKED)
     answered, *told = found.describe_coverage()
     assert ("1 of the 2 questions" in answered) == ("missing" in case["remarks"])
     for line, remark in zip(told, case["remarks"], strict=True):
         assert line.startswith("1 of 2 responses, the first to 'b', ") and SAID[remark] in line
-    frame = found.to_frame("m")
-    kept = store.read_frame(store.write_frame(frame, tmp_path / "generations" / "m__d.parquet"))
-    assert kept.answer.astype(object).where(kept.answer.notna(), None).tolist() == case["answers"]
+    path = store.write_frame(found.to_frame("m"), tmp_path / "generations" / "m__d.parquet")
+    assert answers_of(kept := store.read_frame(path)) == case["answers"]
     scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
     assert sorted(scores.estimator["b"]) == ["ans_avg", "ans_joint", "seq_avg", "seq_joint"]
     assert np.isfinite(scores.confidence).all() and scores.correct["b"].all() == (case["answers"][1] == "17")

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from synthetic import keyed, responses, single_pass
 
 from lib.score import estimators, interpretation
-from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
-from lib.tasks.answers import locate_answer
 
 LOG = np.log
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
@@ -77,17 +75,6 @@ def test_a_response_without_an_answer_is_wrong_or_left_out():
     left = responses(some, missing="drop")
     assert left.index.tolist() == [0, 1] and left.example_id.tolist() == ["b", "d"] and "index" not in left
     assert single_pass(table(none()), missing="drop").empty
-
-
-@pytest.mark.parametrize("eos", [0, 1])
-@pytest.mark.parametrize("more, unclosed", [
-    ([], 1), (["</think>"], 0), (["</think>", "#### 7"], 0), (["</th", "ink>"], 0),
-])  # fmt: skip
-def test_thinking_is_closed_where_its_tag_is(more, unclosed, eos):
-    """With an answer after it or nothing, at the end of a response or before its end token."""
-    pieces = ["<think>", "so 5", *more]
-    found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
-    assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
 
 
 # ---- the questions that are asked again after other prompts

@@ -48,10 +48,6 @@ def of_family(name):
     return tokenizer
 
 
-def encode(tokenizer, text):
-    return tokenizer.encode(text, add_special_tokens=False)
-
-
 # --- tokens -----------------------------------------------------------------------------------------------
 
 BEFORE, MINUS = "We get it.\n", "\U0001f9ee\U0001f600#### \uff0d7"
@@ -68,14 +64,14 @@ def test_the_tokens_of_an_answer(name):
     """All that hold a part of it, and no other."""
     tokenizer = real(name)
     for value, text, span in read_answers():
-        texts, found = located(tokenizer, encode(tokenizer, BEFORE + text))
+        texts, found = located(tokenizer, tokenizer.encode(BEFORE + text, add_special_tokens=False))
         start, end = found["answer_start"], found["answer_end"]
         assert found["text"] == BEFORE + text and found["answer"] == value and (start == -1) == (value is None)
         if span:
             shown = text[slice(*span)]
             held = [text for text in texts[start:end] if text]  # a first byte of a character adds none
             assert shown in "".join(held) and shown not in "".join(held[1:]) and shown not in "".join(held[:-1])
-    ids = encode(tokenizer, MINUS)
+    ids = tokenizer.encode(MINUS, add_special_tokens=False)
     head = tokenizer.backend_tokenizer.decode(ids[: located(tokenizer, ids)[1]["answer_start"]])
     assert head.rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
 
