@@ -50,7 +50,7 @@ def of_family(name):
 
 # --- tokens -----------------------------------------------------------------------------------------------
 
-BEFORE, MINUS = "We get it.\n", "\U0001f9ee\U0001f600#### \uff0d7"
+BEFORE = "We get it.\n"
 
 
 def located(tokenizer, ids, thinking=False):
@@ -71,9 +71,6 @@ def test_the_tokens_of_an_answer(name):
             shown = text[slice(*span)]
             held = [text for text in texts[start:end] if text]  # a first byte of a character adds none
             assert shown in "".join(held) and shown not in "".join(held[1:]) and shown not in "".join(held[:-1])
-    ids = tokenizer.encode(MINUS, add_special_tokens=False)
-    head = tokenizer.backend_tokenizer.decode(ids[: located(tokenizer, ids)[1]["answer_start"]])
-    assert head.rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
 
 
 # --- arbitrary input --------------------------------------------------------------------------------------
