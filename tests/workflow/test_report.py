@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from bs4 import BeautifulSoup
-from hostile import STRINGS
+from cases import STRINGS
 
 from lib.paper import tables
 from lib.paths import show_hidden
