@@ -24,7 +24,7 @@ for shard in range(1, 1000):
 
 @pytest.fixture
 def words(project) -> list[str]:
-    project.add_cell("01_generate", WAITING)
+    project.add_cells("01_generate", WAITING)
     project.replace("workflow/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
     return ["demo", "--slurm", slurm_cluster.options(project.root)]
 
@@ -116,7 +116,7 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(proje
     processes = []
     for one, minutes, cell in ((project, 2, SHARDS), (idle, 1, "import time\ntime.sleep(600)")):
         one.replace("workflow/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
-        one.add_cell("01_generate", cell)
+        one.add_cells("01_generate", cell)
         options = slurm_cluster.options(one.root, time=minutes)
         processes.append(one.start("demo", "--slurm", options, **slurm.environment))
     lines = iter(processes[0].stdout.readline, "")
