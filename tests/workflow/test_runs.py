@@ -76,19 +76,19 @@ def test_a_changed_line_remakes_what_hangs_on_it_and_notebooks_may_be_opened_and
 # ---- mistakes and failures -------------------------------------------------------------------------------
 
 
+KILL = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+
+
 @pytest.mark.parametrize("source, code, line", [
-    ("x = 1\nraise KeyError('what')", 1,
-     f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'"),
-    pytest.param("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", 1, f"run_all.sh: artifacts/demo/notebooks/"
-                 f"{JOB}.ipynb: the kernel died, most likely out of memory: ", marks=pytest.mark.slow),
-    pytest.param("raise SystemExit(0)", 2, "run_all.sh: notebooks/01_generate.ipynb ended without writing "
-                 "artifacts/demo/generations/", marks=pytest.mark.slow),
+    ("x = 1\nraise KeyError('what')", 1, f"{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'"),
+    pytest.param(KILL, 1, f"{JOB}.ipynb: the kernel died, most likely out of memory: ", marks=pytest.mark.slow),
+    pytest.param("raise SystemExit(0)", 2, "01_generate.ipynb ended without writing ", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_failing_cell(project, source, code, line):
     project.add_cells("01_generate", source)
     found, text = project.run(HOME="/proc/nowhere")  # no home that can be written to is needed
     lines = text.strip().splitlines()
-    assert found == code and lines[-1].startswith(line) and "Traceback" not in text
+    assert found == code and line in lines[-1] and "Traceback" not in text
     (at_once,) = [said for said in lines[:-1] if "01_generate tiny easy" in said and "failed" in said]
     assert at_once.endswith(f"  failed: {lines[-1].removeprefix('run_all.sh: ')}")
     cells = json.loads(project.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))["cells"]
@@ -144,6 +144,7 @@ def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypa
         return Mock()
 
     demo = Run("demo", params.load_profile("demo").model_dump(), cores=2, gpus=2)
+    demo.specs["tiny-llama"] = demo.specs["tiny-llama"].model_copy(update={"gpus": "all"})
     monkeypatch.setattr(jobs, "CONTEXT", SimpleNamespace(Pipe=jobs.CONTEXT.Pipe, Process=process))
     monkeypatch.setattr(machine, "list_gpus", lambda: ["a", "b"])
     schedule = jobs.Schedule(demo, Board(demo.jobs), tmp_path)
@@ -151,26 +152,20 @@ def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypa
     order = list(started)
     assert len(order) == len(demo.jobs) and order[0].notebook.number == "01"
     assert all(order.index(above) < order.index(job) for job in order for above in job.upstream)
-    assert {sum(job.threads for job in some) for some in together} == {1, 2}, "a core each, and both at once"
+    assert {sum(job.threads for job in some) for some in together} == {1, 2}, "a core each, two at once"
     for some in together:
         gpus = [gpu for job in some for gpu in started[job]]
         assert len(set(gpus)) == len(gpus) == sum(job.gpus for job in some)
 
 
-def test_a_second_run_at_the_same_time_is_refused(inside, capsys):
-    with machine.run_lock(Run("demo", {})) as scratch:
-        assert run.main([]) == 2 and scratch.exists()
-    assert capsys.readouterr().err == "run_all.sh: run 'demo' is running already: wait for its end, or stop it\n"
-    assert not scratch.exists()
-
-
-def test_a_folder_for_temporary_files_that_somebody_else_has_made_is_not_used(inside, monkeypatch, tmp_path):
-    """Not even by a link, which would have what is in it removed."""
+def test_a_run_has_its_lock_and_its_scratch_folder_to_itself(inside, capsys, monkeypatch, tmp_path):
+    """One that somebody else has made is not used, not even by a link, which would have what is in it removed."""
     monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
     with machine.run_lock(Run("demo", {})) as scratch:
-        assert scratch.stat().st_mode & 0o777 == 0o700
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs/precious").touch()
+        assert run.main([]) == 2 and scratch.stat().st_mode & 0o777 == 0o700
+    assert capsys.readouterr().err == "run_all.sh: run 'demo' is running already: wait for its end, or stop it\n"
+    assert not scratch.exists()
+    write(tmp_path / "theirs/precious", "")
     scratch.symlink_to(tmp_path / "theirs")
     with pytest.raises(FileExistsError), machine.run_lock(Run("demo", {})):
         pass
