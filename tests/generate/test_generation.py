@@ -154,13 +154,10 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
 # ---- half precision: the last layer gives float32 logits
 
 
-@pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
-def half(request):
-    return load(request.param, dtype="bfloat16")
-
-
-def test_every_token_is_read_from_float32_logits(half):
+@pytest.mark.parametrize("name", ["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
+def test_every_token_is_read_from_float32_logits(name):
     """Log-probabilities and what is kept, to the last digits; though drawing rounds on a processor."""
+    half = load(name, dtype="bfloat16")
     frame, layer = respond(half, 4, max_new_tokens=80, top_logits=64), half.model.get_output_embeddings()
     assert half.facts["logits"] == "float32" and layer.weight.dtype == torch.bfloat16
     chosen = np.concatenate(frame.chosen_logit)
