@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from lib import params, store
 from lib.generate import batching, float32_logits, generation, mc_dropout, models, p_true, sampling, teacher_forcing
-from lib.generate.float32_logits import give_float32_logits
 from lib.params import Dropout, Generation
 from lib.paths import SHIPPED, UserError
 
@@ -174,10 +173,10 @@ def test_the_product_is_that_of_float32(name, monkeypatch):
     """In parts of the weights; before the model caps its logits, or with the layer's bias."""
     monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 100)
     network, ids = random(name, final_logit_softcapping=2.0).model, torch.tensor([list(range(5, 30))])
-    assert not give_float32_logits(network), "float32 is left alone"
+    assert not float32_logits.give_float32_logits(network), "float32 is left alone"
     layer = network.bfloat16().get_output_embeddings()
     bias = 0 if layer.bias is None else layer.bias.normal_().double()
-    assert give_float32_logits(network)
+    assert float32_logits.give_float32_logits(network)
     found, hidden = network(ids).logits, network.model(ids).last_hidden_state
     expected = hidden.double() @ layer.weight.double().T + bias
     expected = 2 * (expected / 2).tanh() if name == "gemma2" else expected

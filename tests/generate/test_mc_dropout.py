@@ -4,13 +4,12 @@ from collections import Counter
 from functools import partial
 from itertools import product
 
-import architectures
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
 import torch
-from architectures import plain_logits, respond
+from architectures import plain_logits, random, respond
 from scipy.stats import entropy
 
 from lib import store
@@ -109,7 +108,7 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
     monkeypatch.setattr(store, "frame_path", lambda *names: tmp_path / "a__b.parquet")
     facts = {name: {} for name in ("model", "loaded", "inputs", "parameters")}
     with pytest.raises(MissingSignal) as missing, mc_dropout.empty_if_missing("lab", "a__b", **facts):
-        seeded_dropout.assert_dropout_active(architectures.random("falcon"))
+        seeded_dropout.assert_dropout_active(random("falcon"))
     assert store.read_frame(tmp_path / "a__b.parquet").empty
     assert store.read_manifest(tmp_path / "a__b.parquet")["missing"] == str(missing.value)
 
