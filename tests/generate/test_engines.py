@@ -114,7 +114,7 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, t
     assert "sockets in /tmp \n2 responses drawn" in (shards / "vllm.log").read_text()
     assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
     orders = json.loads((shards / "requests.json").read_text())
-    assert orders["sampling"]["temperature"] == llama.spec.temperature
+    assert (orders["sampling"]["temperature"], orders["sampling"]["top_k"]) == (llama.spec.temperature, 0)  # 0: off
     asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
     ids = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2] for one in asked]
     frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
