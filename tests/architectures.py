@@ -2,6 +2,7 @@
 
 import pandas as pd
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
@@ -45,6 +46,8 @@ REFUSED = {  # of which rows can't be read from a cache in parts, or in a batch
               "mamba_dt_rank": 8},
 }  # fmt: skip
 KINDS = ATTENTION | STATEFUL | REFUSED | {"falcon": {}}
+WARPERS = {"temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
+           "top_p": transformers.TopPLogitsWarper, "min_p": transformers.MinPLogitsWarper}  # fmt: skip
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
 
@@ -89,6 +92,13 @@ def requests(lm: LanguageModel, count: int, dataset: str = "demo-hard", **change
 def plain_logits(lm: LanguageModel, ids: list[int]) -> torch.Tensor:
     """The logits (n, V) of one forward pass over token ids, without a cache."""
     return lm.model(torch.tensor([ids], device=lm.device), use_cache=False).logits[0]
+
+
+def warp(logits: torch.Tensor, decoding: dict[str, float]) -> torch.Tensor:
+    """Logits (n, V) as transformers changes them before it draws."""
+    for name, value in decoding.items():
+        logits = WARPERS[name](value)(None, logits)
+    return logits
 
 
 def assert_alike(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 5e-5) -> None:

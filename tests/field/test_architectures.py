@@ -8,11 +8,11 @@ from functools import partial
 import architectures
 import numpy as np
 import pytest
-from architectures import examples, plain_logits, requests, respond
+from architectures import examples, plain_logits, requests, respond, warp
 
 from lib.generate import checkpoints, generation, models, p_true, preflight, sampling
 
-DATASET = "demo-easy"
+DATASET, DECODING = "demo-easy", {"temperature": 1.5, "top_k": 200, "top_p": 0.99, "min_p": 0.001}
 close = partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-4)
 ALWAYS = ["tiny-llama", "gpt2", "mistral", "qwen3", "gemma2", *architectures.STATEFUL]
 RANDOM = [*ALWAYS[1:], *(name for name in architectures.ATTENTION if name not in ALWAYS)]
@@ -46,11 +46,17 @@ def assert_plain(lm, frame):
 
 
 def test_a_run_stores_what_plain_passes_say(lm):
-    """Of tokens that were drawn in a batch whose rows end at different times, each as it is drawn alone."""
-    frame = respond(lm, 6, DATASET, max_new_tokens=60)
+    """Tokens were drawn in a batch whose rows end at different times: each is the one that its number finds among the
+    logits of a plain pass over all before it, as transformers' temperature, top-k, top-p and min-p leave them."""
+    lm = dataclasses.replace(lm, spec=lm.spec.model_copy(update=DECODING))
+    frame, asked = respond(lm, 6, DATASET, max_new_tokens=60), requests(lm, 6, DATASET)
     assert frame.token_ids.map(len).nunique() > 1
-    alone = [sampling.sample_batch(lm, [one])[0] for one in requests(lm, 6, DATASET, max_new_tokens=60)]
-    assert [*map(list, frame.token_ids)] == alone
+    for row, one in zip(frame.itertuples(), asked, strict=True):
+        response = row.token_ids.tolist()
+        left = warp(plain_logits(lm, [*one.prompt_ids, *response])[len(one.prompt_ids) - 1 : -1], DECODING)
+        numbers = sampling.uniform_numbers([one.seed], len(response))[0]
+        assert sampling.sample_inverse_cdf(left, numbers).tolist() == response
+        close(row.token_logprobs_sampling, left.log_softmax(-1)[range(len(response)), response])
     assert_plain(lm, frame)
 
 
@@ -65,10 +71,9 @@ def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
         return [[first], [*thought, first], *made]
 
     settings = architectures.SETTINGS.model_copy(update={"demonstration": "few"})
-    engine, passes = types.SimpleNamespace(sample=given), []
-    with lm.model.register_forward_hook(lambda model, inputs, read: passes.append(len(read.logits))):
-        frame = generation.generate_responses(lm, DATASET, examples(DATASET, 9), settings, engine)
-    assert max(passes) > 2, "rows of equal length share a pass"
+    engine = types.SimpleNamespace(sample=given)
+    frame = generation.generate_responses(lm, DATASET, examples(DATASET, 9), settings, engine)
+    assert (frame.prompt_tokens + frame.token_ids.map(len) - frame.eos).duplicated().sum() > 2, "these share a pass"
     assert_plain(lm, frame)
 
 

@@ -1,15 +1,15 @@
 """MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent oracles."""
 
+from collections import Counter
 from functools import partial
 from itertools import product
 
-import architectures
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
 import torch
-from architectures import plain_logits, respond
+from architectures import plain_logits, random, respond
 from scipy.stats import entropy
 
 from lib import store
@@ -32,39 +32,33 @@ def frame(any_lm):
     return generations(any_lm, 4)
 
 
-class RecordedMasks:
+def recorded_masks(rate, segments, window):
     """The oracle: dropout on one whole sequence, by numbers drawn anew. Of the queries from `start` to `stop`, entries
     fall where 16 bits of a Philox stream at a segment's seed are below the rate; no other entry is touched. Blocks of
     queries draw for the keys that they may see; a cache that forgets holds the last `window` - 1 before the start."""
+    sites = Counter()
 
-    def __init__(self, rate, *segments, window=None):
-        self.rate, self.segments, self.window, self.sites = rate, segments, window, [0] * len(segments)
-
-    def fall(self, part, segment):
-        _, _, seed = self.segments[segment]
-        stream = np.random.Philox(key=seed, counter=[0, 0, self.sites[segment], 0])
+    def fall(part, seed):
+        stream = np.random.Philox(key=seed, counter=[0, 0, sites[seed], 0])
         bits = np.frombuffer(stream.random_raw(-(-part.numel() // 4)).tobytes(), np.uint16)[: part.numel()]
-        part.masked_fill_(torch.from_numpy(bits < round(self.rate * 65536)).view(part.shape), 0).div_(1 - self.rate)
-        self.sites[segment] += 1
+        part.masked_fill_(torch.from_numpy(bits < round(rate * 65536)).view(part.shape), 0).div_(1 - rate)
+        sites[seed] += 1
 
-    def __call__(self, x, p=0.5, training=True, inplace=False):
-        if not training:
-            return x
-        x = x.clone()
-        for i, (start, stop, _) in enumerate(self.segments):
+    def dropout(x, p=0.5, training=True, inplace=False):
+        x, keys = x.clone(), x.shape[-1]
+        for start, stop, seed in segments if training else ():
             if x.dim() == 3:
-                self.fall(x[0, start:stop], i)
+                fall(x[0, start:stop], seed)
                 continue
-            held = max(0, start - (self.window_of(x) or start + 1) + 1)
+            # of a layer with a window, the weights outside of it are empty
+            forgets = window and keys > window and not x[0, :, -1, : keys - window].any()
+            held = max(0, start - window + 1) if forgets else 0
             for first in range(start, stop, seeded_dropout.QUERIES):
                 last = min(first + seeded_dropout.QUERIES, stop)
-                self.fall(x[0, :, first:last, held:last], i)
+                fall(x[0, :, first:last, held:last], seed)
         return x
 
-    def window_of(self, x):
-        """Of a layer whose weights are empty outside of a window."""
-        n = x.shape[-1]
-        return self.window if self.window and n > self.window and not x[0, :, -1, : n - self.window].any() else None
+    return dropout
 
 
 def parts_of(lm, row):
@@ -76,8 +70,8 @@ def parts_of(lm, row):
 
 def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager attention a pass."""
-    ids, query = parts_of(lm, row)
-    found = []
+    (ids, query), found = parts_of(lm, row), []
+    window = getattr(lm.model.config, "sliding_window", None)
     for t in range(settings.dropout_passes):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
         segments = [(0, len(ids), seed)]
@@ -85,10 +79,9 @@ def whole(lm, row, rate, settings):
             prefix = len(mc_dropout.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
             segments = [(0, prefix, first), (prefix, len(ids), seed)]
-        masks = RecordedMasks(rate, *segments, window=getattr(lm.model.config, "sliding_window", None))
         with seeded_dropout.seeded_dropout(lm.model, []):
             lm.model.set_attn_implementation("eager")
-            torch.nn.functional.dropout = masks
+            torch.nn.functional.dropout = recorded_masks(rate, segments, window)
             logits = plain_logits(lm, ids)[query:]
         found.append(logits.double().softmax(-1))
     return torch.stack(found).numpy()
@@ -115,7 +108,7 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
     monkeypatch.setattr(store, "frame_path", lambda *names: tmp_path / "a__b.parquet")
     facts = {name: {} for name in ("model", "loaded", "inputs", "parameters")}
     with pytest.raises(MissingSignal) as missing, mc_dropout.empty_if_missing("lab", "a__b", **facts):
-        seeded_dropout.assert_dropout_active(architectures.random("falcon"))
+        seeded_dropout.assert_dropout_active(random("falcon"))
     assert store.read_frame(tmp_path / "a__b.parquet").empty
     assert store.read_manifest(tmp_path / "a__b.parquet")["missing"] == str(missing.value)
 
@@ -124,15 +117,19 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
 
 
 @pytest.mark.parametrize("settings", [PASSES, SHARED])
-def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings):
-    """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew; however many run."""
+def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings, monkeypatch):
+    """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew. However many run at
+    once, and with the logits of one answer token at a time."""
     places = [(0, 0.15), (1, 0.15), (1, 0.4)]
     work = [(frame.example_id[place], rate) for place, rate in places]
     one_by_one = settings.model_copy(update={"max_dropout_tokens": 1})
-    found = pd.concat([mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)])
+    found = [mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)]
+    monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * any_lm.vocab_size)
+    found = pd.concat([*found, mc_dropout_entropies(any_lm, frame, work, settings)])
+    assert {len(logits[0]) for logits in mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.15, settings)} == {1}
     assert max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
     oracle = [whole(any_lm, frame.iloc[place], rate, settings) for place, rate in places]
-    for (_, rate), p, row in zip(work * 2, oracle * 2, found.itertuples(), strict=True):
+    for (_, rate), p, row in zip(work * 3, oracle * 3, found.itertuples(), strict=True):
         assert row.rate == rate
         for t in range(3):
             close(row.predictive[t], entropy(p[: t + 1].mean(0), axis=-1), atol=2e-5)
@@ -176,16 +173,6 @@ def test_bald_is_baals_for_every_number_of_passes(passes, sharpness):
     halves = [p[:half], p[half : 2 * half]] if half else []
     for of_half, predictive, conditional in zip(halves, row.half_predictive, row.half_conditional, strict=True):
         close(predictive - conditional, bald(of_half), atol=1e-12)
-
-
-def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch):
-    """By further forwards over the same masks."""
-    row = max(generations(llama, 4).itertuples(), key=lambda row: row.answer_end - row.answer_start)
-    (at_once,) = mc_dropout.pass_logits(llama, row, 0.2, PASSES)
-    monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * llama.vocab_size)
-    blocks = list(mc_dropout.pass_logits(llama, row, 0.2, PASSES))
-    assert [block.shape[1] for block in blocks] == [1] * (row.answer_end - row.answer_start) != [1]
-    torch.testing.assert_close(torch.cat(blocks, 1), at_once, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("top_k, top_p", [(1, 0.5), (4, 0.95)])

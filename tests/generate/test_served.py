@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny_gguf
-from safetensors.numpy import load_file
 from served import DATASET, TOPS, Served, batch_line, completion, right
-from transformers import AutoConfig
 
 from lib import params, store
 from lib.calibrate.calibrated import CALIBRATORS, score
@@ -78,18 +76,9 @@ def serve_with_llama_cpp(model, folder):
     """llama.cpp's server of a demo model in float32, with a cache in float32, and without flash attention."""
     import xllamacpp
 
-    place = ROOT / "demo" / "models" / model
-    config, tokenizer = AutoConfig.from_pretrained(place), json.loads((place / "tokenizer.json").read_text())
-    special = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
-    ids = tokenizer["model"]["vocab"] | special
-    weights = {name: one.astype(np.float32) for name, one in load_file(place / "model.safetensors").items()}
-    path = tiny_gguf.write(
-        folder / "model.gguf", weights, end=config.eos_token_id, template=(place / "chat_template.jinja").read_text(),
-        config=config, tokens=sorted(ids, key=ids.get), special=special, pre="llama-bpe",
-        merges=map(" ".join, tokenizer["model"]["merges"]),
-    )  # fmt: skip
     told = xllamacpp.CommonParams()
-    told.model.path, told.hostnames, told.port = str(path), ["127.0.0.1"], 0
+    told.model.path = str(tiny_gguf.write(folder / "model.gguf", model))
+    told.hostnames, told.port = ["127.0.0.1"], 0
     told.n_ctx, told.n_parallel, told.cpuparams.n_threads = 4096, 4, 1
     told.cache_type_k = told.cache_type_v = xllamacpp.xllamacpp.ggml_type(0)
     told.flash_attn_type = xllamacpp.xllamacpp.llama_flash_attn_type(0)
