@@ -10,7 +10,6 @@ from pathlib import Path
 from bs4 import BeautifulSoup
 
 chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PHONE, DESK = "390", "1280"
 
 
 def check_links(page):
@@ -45,7 +44,7 @@ def check_in_browser(path, anchor):
     assert "CONSOLE" not in done.stderr and 'class="ran"' not in done.stdout, done.stderr
     before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
     assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
-    phone, desk, dark = measured(path, PHONE, False), measured(path, DESK, False), measured(path, DESK, True)
+    phone, desk, dark = (measured(path, *how) for how in (("390", False), ("1280", False), ("1280", True)))
     for found in (phone, desk, dark):
         assert found.pop("operable") > 0 and (found.pop("ground") == "rgb(255, 255, 255)") == (found is not dark)
         assert found == {"loaded": 0, "sideways": 0, "unreached": [], "undrawn": []}

@@ -90,13 +90,14 @@ def imported(path: Path) -> set[str]:
 
 @cache
 def tests_of(module: str) -> list[str]:
-    """The files of tests that import a module, those of its room and its name first; else all of its room's folder."""
+    """The files of tests that import a module, those of its room and its name first, or all of its room's folder; and
+    one that goes through every module."""
     room, _, name = module.rpartition("/")
     own = ROOT / "tests" / (room.removeprefix("lib").strip("/") or "files")
-    through_all = own / "test_runs.py"  # of the folder of workflow: its runs go through every module
-    some = [one for one in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(one) or one == through_all]
+    through_all = ROOT / "tests" / ("workflow/test_runs.py" if room == "workflow" else "demo/test_demo_numbers.py")
+    some = [one for one in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(one)]
     some.sort(key=lambda path: (path.parent != own, path.parent.name != "field", name not in path.stem))
-    return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
+    return [str(path.relative_to(ROOT)) for path in (*(some[:FILES] or sorted(own.glob("test_*.py"))), through_all)]
 
 
 def copy_beside_shared(to: Path) -> Path:

@@ -1,6 +1,7 @@
 """A model that only a server has, and a server of tests that answers as it is told to."""
 
 import json
+import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,7 @@ TOPS = {"A": -0.2, "B": -1.8}
 
 
 class Served:
-    """A model of which nothing is known but its folder and what it is `told`, and its questions, `count` of a split."""
+    """A model known by its folder and what is `told` of it, with `count` questions of each split."""
 
     def __init__(self, folder, count=10, **told):
         self.spec = Model(**{"label": "S", "responses": f"{folder}/", "system_prompt": False} | told)
@@ -30,7 +31,8 @@ class Served:
 
     def command(self, verb, **options):
         """`./run_all.sh requests` or `ask` for this model alone."""
-        ask.main(self.run, SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options}))
+        args = SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options})
+        assert ask.main(self.run, args) == 0
 
     def send(self, answer, concurrent=4):
         """`ask` a server that answers in this way; return what it was asked."""
@@ -62,17 +64,13 @@ def batch_line(name, body, status=200):
 
 def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
     """What a server answers: a token per word, each beside the most probable ones."""
-    first, *others = text.split(" ")
     listed = [{"token": token, "logprob": logprob} for token, logprob in tops.items()]
     content = [
         {"token": piece, "logprob": -0.2, "bytes": list(piece.encode()), "top_logprobs": listed}
-        for piece in (first, *(f" {word}" for word in others))
+        for piece in re.findall(r" ?\S+", text)
     ]
-    choice = {
-        "message": {"content": text},
-        "finish_reason": "stop" if others else "length",
-        "logprobs": {"content": content},
-    }
+    ending = "stop" if len(content) > 1 else "length"
+    choice = {"message": {"content": text}, "finish_reason": ending, "logprobs": {"content": content}}
     return {"choices": [choice], "usage": {"prompt_tokens": prompt} | usage}
 
 

@@ -5,11 +5,9 @@ import getpass
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import clone
@@ -22,7 +20,7 @@ NODES = ("one", "two")  # of slurm.conf
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator["Cluster"]:
+def cluster(folder: Path):
     """A cluster that runs; the test is skipped where it can't be had."""
     if absent := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
         pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
@@ -90,8 +88,6 @@ class Cluster:
 
     def stop(self) -> None:
         self.says("scancel", "-s", "KILL", *self.jobs())
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for daemon in reversed(self.daemons):
-                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                    os.killpg(daemon.pid, number)
-                    daemon.wait(20)
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+            daemon.wait(60)

@@ -151,10 +151,7 @@ def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
 # ---- weights, few rows, one class
 
 
-WEIGHTED = st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12)
-
-
-@given(WEIGHTED)
+@given(st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("make", [Isotonic, Platt, Temperature])
 def test_weights_are_repeated_rows(make, rows):

@@ -92,25 +92,17 @@ def written(fits, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lib.store.ARTIFACTS", folder := tmp_path_factory.mktemp("runs"))
         files = fitting.save_calibrators(fits[2], "mine").file
-    assert {path.name for path in (folder / "mine" / "calibrators").glob("*")} == set(files)
     paths = (folder / "mine" / "calibrators" / file for file in files)
     return {path: fit for path, fit in zip(paths, fits[2], strict=True) if path.name in NAMES}
 
 
-FORGED = {"method": "isotonik", "sha256": store.digest({"method": "isotonik"})}
-
-
-@pytest.mark.parametrize("content, said", [
-    ("not json", "line 1: not JSON"), ("{}", "is not a calibrator, or was modified"),
-    (json.dumps(FORGED), "method is 'isotonik'; choose one of 'isotonic', 'platt'"),
-    (None, "mine.json can't be read: No such file or directory"),
-], ids=str)  # fmt: skip
-def test_a_wrong_file_is_one_line(tmp_path, content, said):
-    """Also one that somebody forged, with its checksum."""
-    if content is not None:
-        (tmp_path / "mine.json").write_text(content)
-    with pytest.raises(UserError, match=said):
-        fitting.load_calibrator(tmp_path / "mine.json")
+def test_a_forged_file_is_one_line(tmp_path):
+    """Though it holds its checksum."""
+    forged = {"method": "isotonik", "sha256": store.digest({"method": "isotonik"})}
+    for record, said in (({}, "is not a calibrator, or was modified"), (forged, "method is 'isotonik'; choose one of")):
+        (tmp_path / "mine.json").write_text(json.dumps(record))
+        with pytest.raises(UserError, match=said):
+            fitting.load_calibrator(tmp_path / "mine.json")
 
 
 def test_a_file_predicts_the_same_bits_or_is_refused(written):

@@ -23,7 +23,8 @@ VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
 )
 SYNTAX = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~\\ \n\t01.exyabmu"), max_size=60)
-BYTES = st.binary(max_size=80) | SYNTAX.map(str.encode)
+ENDLESS = st.sampled_from([b'{"question": ' + b"9" * 5000, b"[" * 100_000, b'{"answer": ' * 50_000])
+BYTES = st.binary(max_size=80) | SYNTAX.map(str.encode) | ENDLESS
 PART = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^][]*\]|\{[^{}]*\}|[\w.-]+')  # of JSON: a key, or a value but the outermost
 FILES = params.load_profile("demo"), params.load_model_config("tiny-llama"), params.load_dataset_config("gsm8k")
 QUESTIONS = [{"question": "A?", "answer": 1, "id": "a"}, {"question": "B?", "answer": "2 #### 1/2", "id": "b"}]
@@ -46,7 +47,6 @@ def value_or_line(read, *words):
         return read(*words)
     except UserError as error:
         assert len(str(error)) <= 300 and str(error).isprintable()
-        return None
 
 
 @FUZZ

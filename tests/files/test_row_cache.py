@@ -15,7 +15,6 @@ from lib.row_cache import RowCache, digest_responses, measured_facts
 from lib.tasks import datasets
 
 pytestmark = pytest.mark.usefixtures("artifacts")
-PAIR = "tiny-llama__demo-easy"
 
 
 def shards(job="job", rows=2, facts=None):
@@ -81,13 +80,10 @@ def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
 
 
 def test_two_processes_on_one_folder_lose_and_double_nothing():
-    """One makes other parts of the rows while the other makes its first."""
+    """One makes other parts of the rows while the other makes its first. Of no items there is a frame without rows."""
     both = shards(rows=2).map(Work(beside=lambda: shards(rows=3).map(Work(), [3, 1, 2, 0, 4])), range(5))
     assert both.x.tolist() == [0, 1, 2, 3, 4] and shards().map(None, [4, 2]).x.tolist() == [4, 2]
-
-
-def test_rows_of_nothing_have_the_columns():
-    assert list(shards().map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
+    assert list(shards("none").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
 
 
 def test_shards_are_of_the_same_facts_and_code(monkeypatch):

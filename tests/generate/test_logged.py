@@ -92,13 +92,12 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
     spec = Model(label="x", responses=str(synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)))
     found = imported_responses.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
     served, keys = found.to_frame("tiny-llama"), [*store.KEYS, "estimator"]
-    for choice in {}, {"include_thinking": False}, {"grader": "exact"}, {"missing": "drop"}:
-        choices = EvaluationChoices(**choice)
-        a, b = (confidence_frame(interpret_responses(frame, choices), choices=choices) for frame in (shipped, served))
-        a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))
-        assert set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} and len(b) == 4 * 500
-        assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
-        np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
+    a, b = (
+        confidence_frame(interpret_responses(one)).sort_values(keys, ignore_index=True) for one in (shipped, served)
+    )
+    assert set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} and len(b) == 4 * 500
+    assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
+    np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
 
 
 def file_engine(lm, folder, asked, *given):

@@ -62,7 +62,7 @@ def refuse(status, message):
     return lambda _: (status, SOON, json.dumps({"error": {"message": message}}).encode())
 
 
-TEXT = {"message": {"content": "9"}}  # and no log-probabilities, or those of another
+BARE = {"message": {"content": "9"}}  # without log-probabilities, or below beside those of another text
 LASTING = {
     "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
     "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
@@ -70,9 +70,9 @@ LASTING = {
     "429 for ever": (refuse(429, "busy"), "429.*: the same command goes on later"),
     "no JSON": (lambda _: (200, {}, b"<script>alert(1)</script>"), "not JSON"),
     "no object": (lambda _: [], "no JSON object"),
-    "an endless line": (lambda _: (200, {}, b" " * 1_100_000), "longer than 1 MB"),
-    "no log-probabilities": (lambda _: {"choices": [TEXT]}, "has no log-probabilities"),
-    "another text": (lambda _: {"choices": [completion()["choices"][0] | TEXT]}, "line 1: .* not make up its 'text'"),
+    "an endless line": (lambda _: (200, {"content-length": "9000000000"}, b" " * 1_100_000), "longer than 1 MB"),
+    "no log-probabilities": (lambda _: {"choices": [BARE]}, "has no log-probabilities"),
+    "another text": (lambda _: {"choices": [completion()["choices"][0] | BARE]}, "line 1: .* not make up its 'text'"),
 }
 
 
@@ -114,8 +114,10 @@ def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(model, monkeypatc
     assert {request.key for request in model.send(right)} == {"Bearer sk-secret"}
     assert all(b"sk-secret" not in path.read_bytes() for path in model.answers().parent.iterdir())
     model.answers().unlink()
-    with serving(right) as other, pytest.raises(UserError, match="307.*--url must be where it redirects to"):
-        model.send(lambda _: (307, {"location": f"{other.url}/v1/chat/completions"}, b""))
+    with serving(right) as other:
+        for status in 301, 302, 307, 308:
+            with pytest.raises(UserError, match=f"{status}.*--url must be where it redirects to"):
+                model.send(lambda _: (status, {"location": f"{other.url}/v1/chat/completions"}, b""))  # noqa: B023
     assert not other.asked
 
 

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from synthetic import keyed, responses, single_pass
 
 from lib.score import estimators, interpretation
-from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
-from lib.tasks.answers import locate_answer
 
 LOG = np.log
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
@@ -26,12 +24,6 @@ def test_in_unit_interval_and_joint_at_most_average(x):
     assert 0 <= estimators.seq_joint(x) <= estimators.seq_avg(x) + 1e-12 <= 1 + 1e-12
     least = np.lib.stride_tricks.sliding_window_view(np.exp(x), min(len(x), 16)).mean(axis=1).min()
     assert estimators.min_window_mean(x) == pytest.approx(least, abs=1e-12) and estimators.min_window_mean(x) <= 1
-
-
-def test_sums_are_float64_and_rounding_above_zero_is_one():
-    many = np.full(20_000, LOG(0.9), np.float32)
-    assert estimators.seq_joint(many) == pytest.approx(np.exp(float(many[0])), abs=1e-14)
-    assert estimators.seq_avg(np.array([3e-7], np.float32)) == 1.0
 
 
 # ---- reading
@@ -83,28 +75,6 @@ def test_a_response_without_an_answer_is_wrong_or_left_out():
     left = responses(some, missing="drop")
     assert left.index.tolist() == [0, 1] and left.example_id.tolist() == ["b", "d"] and "index" not in left
     assert single_pass(table(none()), missing="drop").empty
-
-
-def test_coverage():
-    rows = table(
-        row(), none("b", finish_reason="length"), row("c", split="calibration"), row("e", dataset="x"),
-        none("f", dataset="y", thinking_end=5, eos=0), none("g", dataset="y", thinking_end=4),
-        row("h", dataset="y", thinking_end=1, answer="7.0005"), none("i", dataset="y", thinking_end=3),
-    )  # fmt: skip
-    found = answer_coverage(rows)
-    shares = found[["rows", "unparsed", "cut", "unclosed"]].to_numpy().tolist()
-    assert shares == [[2, 0.5, 0.5, 0], [1, 0, 0, 0], [4, 3 / 4, 0, 2 / 4]]
-
-
-@pytest.mark.parametrize("eos", [0, 1])
-@pytest.mark.parametrize("more, unclosed", [
-    ([], 1), (["</think>"], 0), (["</think>", "#### 7"], 0), (["</th", "ink>"], 0),
-])  # fmt: skip
-def test_thinking_is_closed_where_its_tag_is(more, unclosed, eos):
-    """With an answer after it or nothing, at the end of a response or before its end token."""
-    pieces = ["<think>", "so 5", *more]
-    found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
-    assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
 
 
 # ---- the questions that are asked again after other prompts

@@ -74,20 +74,6 @@ def test_weights_are_resampled_rows_in_any_order(rows, bins, seed):
         assert found == pytest.approx(expected, abs=1e-9, nan_ok=True), name
 
 
-# ---- frames
-
-
-def test_evaluation_rows_are_evaluated():
-    c, y = scored(50)
-    part = keyed(50, confidence=c, correct=y).assign(estimator="seq_avg")
-    other = part.assign(estimator="seq_joint", confidence=c / 2)
-    results = evaluation.evaluate(pd.concat([part, other, part.assign(split="calibration", confidence=0.5)]))
-    value = results.set_index(["estimator", "metric"]).value
-    assert set(results.n) == {50} and len(value) == 1 + 2 * 4 and value["", "acc"] == y.mean()
-    assert value["seq_avg", "ece"] == pytest.approx(ece(c, y))
-    assert value["seq_joint", "mce"] == pytest.approx(mce(c / 2, y))
-
-
 def test_one_class_is_said_and_never_a_nan():
     right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(method="", estimator="seq_avg")
     scores = evaluation.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
@@ -95,5 +81,4 @@ def test_one_class_is_said_and_never_a_nan():
     for found in (table, evaluation.evaluate(right)):
         missing = found[found.value.isna()]
         assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
-    assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)
-    assert table.set_index(["estimator", "metric"]).value["seq_avg", "augrc"] == 0
+    assert np.isfinite(table.value.dropna().astype(float)).all()

@@ -6,7 +6,6 @@ from argparse import Namespace
 from dataclasses import replace
 
 import pytest
-import torch
 from small_project import write
 
 from lib import params
@@ -18,7 +17,7 @@ from workflow.pipeline import Run
 @pytest.fixture
 def run(monkeypatch):
     """The demo's run on a machine with two GPUs."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     return Run("demo", params.load_profile("demo").model_dump(), cores=8, gpus=2)
 
 
@@ -34,8 +33,7 @@ def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alo
     assert places(check.with_small(run, run.values["models"])) == {("tiny-llama", 0, 1), ("tiny-qwen", 0, 1)}
     monkeypatch.setattr(models, "SMALL", 900_000)  # between the two
     assert places(check.with_small(run, run.values["models"])) == {("tiny-llama", 1, 4), ("tiny-qwen", 0, 1)}
-    spread = params.load_model_config("tiny-llama").model_copy(update={"gpus": "all"})
-    monkeypatch.setitem(run.specs, "tiny-llama", spread)
+    monkeypatch.setitem(run.specs, "tiny-llama", run.specs["tiny-llama"].model_copy(update={"gpus": "all"}))
     assert places(run) == {("tiny-llama", 2, 4), ("tiny-qwen", 1, 4)}
     assert places(replace(run, gpus=4)) == {("tiny-llama", 1, 2), ("tiny-qwen", 1, 2)}, "cores are shared"
 

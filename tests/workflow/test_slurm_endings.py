@@ -1,7 +1,6 @@
 """How runs on a real SLURM end, with a notebook that only waits: stopped, canceled, killed, out of time."""
 
 import signal
-import subprocess
 
 import pytest
 import slurm_cluster
@@ -10,9 +9,9 @@ from small_project import Project, build
 
 pytestmark = pytest.mark.slow
 
-WAITING = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.1)"
 SHARDS = """
 import os, time
+open('begun', 'w').close()
 for shard in range(1, 1000):
     print(f'shard {shard}', flush=True)
     time.sleep(0.2)
@@ -25,16 +24,16 @@ STARTED = "01_generate tiny easy  started"
 @pytest.fixture
 def go(project):
     """The file that a notebook waits for."""
-    project.add_cell("01_generate", WAITING)
+    project.add_cells("01_generate", SHARDS)
     project.replace("workflow/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
     return project.root / "notebooks/go"
 
 
-def start(project: Project, slurm, minutes: int = 30) -> subprocess.Popen:
+def start(project, slurm, minutes=30):
     return project.start("demo", "--slurm", slurm_cluster.options(project.root, minutes), **slurm.environment)
 
 
-def begin(project: Project, slurm) -> tuple[subprocess.Popen, str]:
+def begin(project, slurm):
     """A run whose first job has begun on a node, and that job."""
     begun = project.root / "notebooks/begun"
     begun.unlink(missing_ok=True)
@@ -43,7 +42,7 @@ def begin(project: Project, slurm) -> tuple[subprocess.Popen, str]:
     return process, slurm.says("squeue", "-h", "-t", "running", "-o", "%A").split()[0]
 
 
-def ended(process: subprocess.Popen, code: int = 0) -> str:
+def ended(process, code=0):
     """What is still said by a run that ends with a code."""
     said, _ = process.communicate(timeout=400)
     assert process.returncode == code and "Traceback" not in said, said
@@ -93,15 +92,14 @@ def test_a_job_whose_node_fails_runs_on_another(project, go, slurm):
         slurm.says("scontrol", "update", node, "State=RESUME")
 
 
-def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(project, tmp_path, slurm):
+def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(project, go, tmp_path, slurm):
     """SLURM may signal thirty seconds early: of two minutes one is left to get on, however loaded the machine is."""
-    idle = Project(build(tmp_path / "another"))
-    processes = []
-    for one, minutes, cell in ((project, 2, SHARDS), (idle, 1, "import time\ntime.sleep(600)")):
+    idle, processes = Project(build(tmp_path / "another")), []
+    idle.add_cells("01_generate", "import time\ntime.sleep(600)")
+    for one, minutes in ((project, 2), (idle, 1)):
         one.replace("workflow/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
-        one.add_cell("01_generate", cell)
         processes.append(start(one, slurm, minutes))
     assert any("back into the queue" in line for line in iter(processes[0].stdout.readline, ""))
-    (project.root / "notebooks/go").touch()
+    go.touch()
     assert "01_generate tiny easy: ended by the cluster: TIMEOUT" in ended(processes[1], 1).splitlines()[-1]
     assert "4 of 4 jobs ran" in ended(processes[0])
