@@ -56,7 +56,8 @@ def test_a_run_stores_what_plain_passes_say(lm):
         left = warp(plain_logits(lm, [*one.prompt_ids, *response])[len(one.prompt_ids) - 1 : -1], DECODING)
         numbers = sampling.uniform_numbers([one.seed], len(response))[0]
         assert sampling.sample_inverse_cdf(left, numbers).tolist() == response
-        close(row.token_logprobs_sampling, left.log_softmax(-1)[range(len(response)), response])
+        # the last digits of float32 decide on a token at the nucleus' edge
+        close(row.token_logprobs_sampling, left.log_softmax(-1)[range(len(response)), response], atol=0.01)
     assert_plain(lm, frame)
 
 
