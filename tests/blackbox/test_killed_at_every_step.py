@@ -88,5 +88,5 @@ def test_crash_points(wanted, least, tmp_path):
     changed = {name for name, _ in found.items() ^ expected.items()}
     assert not changed, f"missing, or other than without a kill: {', '.join(changed)}, {where}"
     assert before.items() <= finished(project.root).items(), f"made twice {where}"
-    left = [str(path) for pattern in UNFINISHED for path in project.root.glob(f"[af]*s/**/{pattern}")]
+    left = [path.name for pattern in UNFINISHED for path in project.root.glob(f"[af]*s/**/{pattern}")]
     assert not left, f"left {', '.join(left)} {where}"
