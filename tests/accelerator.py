@@ -38,10 +38,6 @@ class Remote(torch.Tensor):
         raise RuntimeError(f"{func} outside of `pretended`")
 
 
-def is_list(value):
-    return isinstance(value, list)
-
-
 def far(value):
     return isinstance(value, Remote)
 
@@ -87,9 +83,9 @@ class Calls(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.tensor and "device" in kwargs and torch.device(kwargs["device"]) == DEVICE:
             return sent(func(*args, **kwargs | {"device": "cpu"}))
-        if func is torch.Tensor.__getitem__ and far(args[0]):  # a list of indices becomes a tensor there
-            places = tree_map(lambda i: Remote(torch.tensor(i)) if is_list(i) else i, args[1], is_leaf=is_list)
-            args = (args[0], places)
+        if func is torch.Tensor.__getitem__ and far(args[0]) and isinstance(args[1], tuple):
+            # a list of indices becomes a tensor there
+            args = args[0], tuple(Remote(torch.tensor(i)) if isinstance(i, list) else i for i in args[1])
         if func is torch.Tensor.tolist and far(args[0]):
             return args[0].held.tolist()
         if func is torch.nn.functional.scaled_dot_product_attention and any(map(far, args)):

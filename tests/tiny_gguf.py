@@ -1,6 +1,5 @@
 """GGUF files of the demo models, as llama.cpp's converter writes them."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -53,7 +52,3 @@ def write(path: Path, model: str = "tiny-llama", kind: str = "F32", weights: dic
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

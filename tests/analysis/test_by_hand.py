@@ -21,7 +21,7 @@ from lib.tasks import answers, numbers
 
 MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, confidence, estimators,
            metrics, evaluation, interpretation, selective, answers, numbers)  # fmt: skip
-LIB = SimpleNamespace(**{module.__name__.rpartition(".")[2]: module for module in MODULES})
+LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
 
 class Loader(yaml.SafeLoader):

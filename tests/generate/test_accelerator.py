@@ -27,11 +27,10 @@ def spread(model):
     first, rest = layers[: len(layers) // 2], layers[len(layers) // 2 :]
     for module in (network.embed_tokens, network.rotary_emb, *first, network.norm, head):
         accelerator.move(module)
-    for place, some in ((accelerator.DEVICE, first), ("cpu", rest)):
-        for layer in some:
-            add_hook_to_module(layer, AlignDevicesHook(place, skip_keys="past_key_values"))
-    for module in (network.norm, head):
-        add_hook_to_module(module, AlignDevicesHook(accelerator.DEVICE, io_same_device=module is head))
+        hook = AlignDevicesHook(accelerator.DEVICE, skip_keys="past_key_values", io_same_device=module is head)
+        add_hook_to_module(module, hook)
+    for layer in rest:
+        add_hook_to_module(layer, AlignDevicesHook("cpu", skip_keys="past_key_values"))
 
 
 def responses(lm, frame=None):

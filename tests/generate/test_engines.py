@@ -65,12 +65,13 @@ STUB = """
     import os, subprocess, sys
     from pathlib import Path
     from types import SimpleNamespace as Object
-    here, fails = Path(__file__).parent, "FAILS" in os.environ
+    core = Path(__file__).with_name("core")
+    fails = not core.exists()  # the first time
     print("sockets in", os.environ["VLLM_RPC_BASE_PATH"], "ours" * any(path.endswith("generate") for path in sys.path))
     class LLM:
         def __init__(self, **engine):
             self.llm_engine, self.waiting, self.drawn = self, [], 0
-            (here / "core").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+            core.write_text(str(subprocess.Popen(["sleep", "60"]).pid))
         def add_request(self, name, prompt, sampling):
             self.waiting.append((name, prompt["prompt_token_ids"], sampling))
         def has_unfinished_requests(self):
@@ -103,14 +104,12 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, t
     python.chmod(0o755)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "lib" / "generate"))
     monkeypatch.setenv("VLLM_PYTHON", str(python))
-    monkeypatch.setenv("FAILS", "")
     with pytest.raises(UserError, match="^vLLM ended with 1: ValueError: too little memory$"):
         vllm(llama, shards)
     core = Path("/proc") / (tmp_path / "core").read_text()
     until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
     with (shards / "drawn.jsonl").open("a") as file:
         file.write('{"example_id": "half a li')
-    monkeypatch.delenv("FAILS")
     engine = vllm(llama, shards)
     assert "sockets in /tmp \n2 responses drawn" in (shards / "vllm.log").read_text()
     assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}

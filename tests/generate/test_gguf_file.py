@@ -53,10 +53,6 @@ def test_it_is_a_model_like_any_other(spec, llama):
     assert_alike(respond(lm, 3), respond(llama, 3))
 
 
-@pytest.mark.parametrize("end, line", [
-    (820, "its end token 820 is none of the file's 820 tokens$"),
-    (None, "the file names no end token: its responses would never end$"),
-])  # fmt: skip
-def test_an_impossible_end_token_is_one_line(spec, end, line):
-    with pytest.raises(UserError, match=f"^model 'tiny-llama' [^\n]*{line}"):
-        load(spec, eos_token_id=end)
+def test_an_impossible_end_token_is_one_line(spec):
+    with pytest.raises(UserError, match="^model 'tiny-llama' .*: its end token 820 is none of the file's 820 tokens$"):
+        load(spec, eos_token_id=820)

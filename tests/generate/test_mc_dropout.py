@@ -4,13 +4,12 @@ from collections import Counter
 from functools import partial
 from itertools import product
 
-import architectures
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
 import torch
-from architectures import plain_logits, respond
+from architectures import plain_logits, random, respond
 from scipy.stats import entropy
 
 from lib import store
@@ -109,7 +108,7 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
     monkeypatch.setattr(store, "frame_path", lambda *names: tmp_path / "a__b.parquet")
     facts = {name: {} for name in ("model", "loaded", "inputs", "parameters")}
     with pytest.raises(MissingSignal) as missing, mc_dropout.empty_if_missing("lab", "a__b", **facts):
-        seeded_dropout.assert_dropout_active(architectures.random("falcon"))
+        seeded_dropout.assert_dropout_active(random("falcon"))
     assert store.read_frame(tmp_path / "a__b.parquet").empty
     assert store.read_manifest(tmp_path / "a__b.parquet")["missing"] == str(missing.value)
 
@@ -118,15 +117,19 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
 
 
 @pytest.mark.parametrize("settings", [PASSES, SHARED])
-def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings):
-    """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew; however many run."""
+def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings, monkeypatch):
+    """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew. However many run at
+    once, and with the logits of one answer token at a time."""
     places = [(0, 0.15), (1, 0.15), (1, 0.4)]
     work = [(frame.example_id[place], rate) for place, rate in places]
     one_by_one = settings.model_copy(update={"max_dropout_tokens": 1})
-    found = pd.concat([mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)])
+    found = [mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)]
+    monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * any_lm.vocab_size)
+    found = pd.concat([*found, mc_dropout_entropies(any_lm, frame, work, settings)])
+    assert {len(logits[0]) for logits in mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.15, settings)} == {1}
     assert max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
     oracle = [whole(any_lm, frame.iloc[place], rate, settings) for place, rate in places]
-    for (_, rate), p, row in zip(work * 2, oracle * 2, found.itertuples(), strict=True):
+    for (_, rate), p, row in zip(work * 3, oracle * 3, found.itertuples(), strict=True):
         assert row.rate == rate
         for t in range(3):
             close(row.predictive[t], entropy(p[: t + 1].mean(0), axis=-1), atol=2e-5)
@@ -170,16 +173,6 @@ def test_bald_is_baals_for_every_number_of_passes(passes, sharpness):
     halves = [p[:half], p[half : 2 * half]] if half else []
     for of_half, predictive, conditional in zip(halves, row.half_predictive, row.half_conditional, strict=True):
         close(predictive - conditional, bald(of_half), atol=1e-12)
-
-
-def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch):
-    """By further forwards over the same masks."""
-    row = max(generations(llama, 4).itertuples(), key=lambda row: row.answer_end - row.answer_start)
-    (at_once,) = mc_dropout.pass_logits(llama, row, 0.2, PASSES)
-    monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * llama.vocab_size)
-    blocks = list(mc_dropout.pass_logits(llama, row, 0.2, PASSES))
-    assert [block.shape[1] for block in blocks] == [1] * (row.answer_end - row.answer_start) != [1]
-    torch.testing.assert_close(torch.cat(blocks, 1), at_once, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("top_k, top_p", [(1, 0.5), (4, 0.95)])

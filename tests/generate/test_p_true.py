@@ -63,7 +63,7 @@ def made(*pieces):
     """A model without weights, as Llama 2: every text is opened with a space, bytes stand for what no token writes. Its
     vocabulary holds `pieces`, too."""
     tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *":\u2581"]
-    tokens += [piece.replace(" ", "\u2581") for piece in pieces]
+    tokens += (piece.replace(" ", "\u2581") for piece in pieces)
     vocabulary = {token: i for i, token in enumerate(tokens)}
     merges = [tuple(token) for token in tokens if len(token) == 2 and set(token) <= set(vocabulary)]
     tokenizer = Tokenizer(tokenizer_models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>"))

@@ -77,7 +77,8 @@ def serve_with_llama_cpp(model, folder):
     import xllamacpp
 
     told = xllamacpp.CommonParams()
-    told.model.path, told.hostnames, told.port = str(tiny_gguf.write(folder / "model.gguf", model)), ["127.0.0.1"], 0
+    told.model.path = str(tiny_gguf.write(folder / "model.gguf", model))
+    told.hostnames, told.port = ["127.0.0.1"], 0
     told.n_ctx, told.n_parallel, told.cpuparams.n_threads = 4096, 4, 1
     told.cache_type_k = told.cache_type_v = xllamacpp.xllamacpp.ggml_type(0)
     told.flash_attn_type = xllamacpp.xllamacpp.llama_flash_attn_type(0)

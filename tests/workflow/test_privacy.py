@@ -21,9 +21,9 @@ def test_nothing_private_is_written(project, tmp_path):
     shutil.copytree(project.root / "weights/tiny", outside := home / "my models/tiny")
     project.replace("params/models/tiny.yaml", "weights/tiny", str(outside))
     project.replace("params/datasets/easy.yaml", "questions.jsonl", str(project.root / "questions.jsonl"))
-    project.replace("notebooks/01_generate.ipynb", "'cwd': os.getcwd(), 'environment': dict(os.environ)", "'x': {}")
+    project.replace("notebooks/01_generate.ipynb", "cwd=os.getcwd(), environment=dict(os.environ)", "x=0")
     where = "{os.getcwd()[:-10]}/lib and {sys.prefix}/bin, {os.environ['HOME']}"
-    project.add_cell("02_single_pass", f'import os, sys\n_ = os.write(2, f"said at {where}\\n".encode())')
+    project.add_cells("02_single_pass", f'import os, sys\n_ = os.write(2, f"said at {where}\\n".encode())')
     startup = home / ".ipython/profile_default/startup/own.py"
     write(startup, f"open({str(project.root / 'artifacts' / 'ran')!r}, 'w').write('ran')\nran = 1\n")
     code, text = project.run(HOME=str(home), HF_TOKEN=TOKEN, PYTHONSTARTUP=str(startup), **NAMES)

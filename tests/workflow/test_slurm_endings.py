@@ -24,7 +24,7 @@ STARTED = "01_generate tiny easy  started"
 @pytest.fixture
 def go(project):
     """The file that a notebook waits for."""
-    project.add_cell("01_generate", SHARDS)
+    project.add_cells("01_generate", SHARDS)
     project.replace("workflow/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
     return project.root / "notebooks/go"
 
@@ -95,7 +95,7 @@ def test_a_job_whose_node_fails_runs_on_another(project, go, slurm):
 def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(project, go, tmp_path, slurm):
     """SLURM may signal thirty seconds early: of two minutes one is left to get on, however loaded the machine is."""
     idle, processes = Project(build(tmp_path / "another")), []
-    idle.add_cell("01_generate", "import time\ntime.sleep(600)")
+    idle.add_cells("01_generate", "import time\ntime.sleep(600)")
     for one, minutes in ((project, 2), (idle, 1)):
         one.replace("workflow/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
         processes.append(start(one, slurm, minutes))
