@@ -2,64 +2,24 @@
 half precision (plain forward passes of many architectures: tests/field/test_architectures.py)."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import transformers
-from architectures import SETTINGS, assert_alike, load, plain_logits, random, requests, respond
+from architectures import SETTINGS, assert_alike, examples, load, random, requests, respond, warp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params, store
 from lib.generate import batching, float32_logits, generation, mc_dropout, models, p_true, sampling, teacher_forcing
-from lib.generate.float32_logits import give_float32_logits
 from lib.params import Dropout, Generation
 from lib.paths import SHIPPED, UserError
-from lib.stored_columns import temperatures
-from lib.tasks import datasets
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
-WARPERS = {"temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
-           "top_p": transformers.TopPLogitsWarper, "min_p": transformers.MinPLogitsWarper}  # fmt: skip
 WARPED = [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, "top_p": 0.8}, {"min_p": 0.05},
           {"temperature": 1.5, "top_p": 0.95, "min_p": 0.02}, {"top_p": 0.999}, {"top_k": 5}, {}]  # fmt: skip
-
-
-def warp(logits, settings):
-    for name, value in settings.items():
-        logits = WARPERS[name](value)(None, logits)
-    return logits
-
-
-def test_logprobs_are_those_of_transformers(lm):
-    """Log-probabilities equal compute_transition_scores on the raw logits of `generate`, which draws through
-    temperature and top-k/p, and on the warped ones; rows that finish early included."""
-    warped = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.05}
-    lm = dataclasses.replace(lm, spec=lm.spec.model_copy(update=warped))
-    asked, frame = requests(lm, 6), respond(lm, 6, "demo-hard")
-    padded = lm.tokenizer.pad({"input_ids": [one.prompt_ids for one in asked]}, return_tensors="pt")
-    begun, uniforms = padded.input_ids.shape[1], sampling.uniform_numbers([one.seed for one in asked], 120)
-
-    def draw(ids, scores):  # greedy decoding then has no other choice
-        drawn = sampling.sample_inverse_cdf(warp(scores, warped), uniforms[:, ids.shape[1] - begun])
-        return torch.full_like(scores, -torch.inf).scatter(-1, drawn[:, None], 0.0)
-
-    ends = {"eos_token_id": lm.eos, "pad_token_id": lm.tokenizer.pad_token_id, "max_new_tokens": 120}
-    config = GenerationConfig(do_sample=False, output_logits=True, return_dict_in_generate=True, **ends)
-    out = lm.model.generate(**padded, logits_processor=LogitsProcessorList([draw]), generation_config=config)
-    assert frame.token_ids.map(len).nunique() > 1, "the batch must have rows that finish early"
-    for found, ids in zip(frame.token_ids, out.sequences[:, begun:], strict=True):
-        assert found.tolist() == sampling.truncate_at_eos(ids.tolist(), lm.eos)
-    # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
-    raw = tuple(step.double() for step in out.logits)
-    drawn = tuple(warp(step, warped) for step in raw)
-    for column, logits in (("token_logprobs", raw), ("token_logprobs_sampling", drawn)):
-        oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
-        for found, expected in zip(frame[column], oracle, strict=True):
-            np.testing.assert_allclose(found, expected[: len(found)], atol=5e-5)
 
 
 @pytest.mark.parametrize("size", [300, 20_000])
@@ -78,28 +38,23 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
 
 
 def test_sampling_follows_the_distribution():
-    """And a token without mass is never drawn."""
-    p = torch.tensor([0.5, 0.2, 0.0, 0.3])
+    """And a token without mass is never drawn, not by the least or the largest number."""
+    p = torch.tensor([0.0, 0.5, 0.2, 0.0, 0.3, 0.0])
     u = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    share = torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 4), u), minlength=4) / 40_000
-    assert share[2] == 0 and (share - p).abs().max() < 0.01
-    ends = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log().expand(2, 4)
-    assert sampling.sample_inverse_cdf(ends, torch.tensor([0.0, 1 - 1e-16]).double()).tolist() == [1, 2]
+    share = torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 6), u), minlength=6) / 40_000
+    assert not share[p == 0].any() and (share - p).abs().max() < 0.01
+    ends = torch.tensor([0.0, 1 - 1e-16], dtype=torch.float64)
+    assert sampling.sample_inverse_cdf(p.log().expand(2, 6), ends).tolist() == [1, 4]
 
 
-SITES = {
-    "sampling": lambda lm, frame: sampling.TransformersEngine(lm, 32768).sample(requests(lm, 3)),
-    "scoring": lambda lm, frame: teacher_forcing.score_responses(lm, requests(lm, 3), [[5, 6]] * 3, SETTINGS),
-    "verification": p_true.verify_responses,
-    "passes": lambda lm, frame: mc_dropout.mc_dropout_entropies(
-        lm, frame, [(frame.example_id[0], 0.1)], Dropout(dropout_passes=2)
-    ),
-}
-
-
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("ask", [
+    lambda lm, frame: sampling.sample_batch(lm, requests(lm, 3)),
+    lambda lm, frame: teacher_forcing.score_responses(lm, requests(lm, 3), [[5, 6]] * 3, SETTINGS),
+    lambda lm, frame: p_true.verify_responses(lm, frame),
+    lambda lm, frame: next(mc_dropout.pass_logits(lm, frame.iloc[0], 0.1, Dropout())),
+], ids=["sampling", "scoring", "verification", "passes"])  # fmt: skip
 @pytest.mark.parametrize("end", ["nan", "inf"])
-def test_logits_that_are_not_finite_are_refused_with_the_row(llama, site, end):
+def test_logits_that_are_not_finite_are_refused_with_the_row(llama, ask, end):
     """Never a token V, never a NaN: of a batch its first row, which is padded."""
     frame = respond(llama, 3, "demo-hard", max_new_tokens=20)
 
@@ -108,7 +63,7 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(llama, site, end):
 
     refused = pytest.raises(UserError, match=r"float32, .*: the logits of row .* are not finite \([13] of")
     with llama.model.get_output_embeddings().register_forward_hook(spoil), refused:
-        SITES[site](llama, frame)
+        ask(llama, frame)
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000), st.booleans())
@@ -126,16 +81,13 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
     whole, query = respond(lm, 8, "demo-hard"), len(p_true.query_ids(lm))
     context = int(whole.prompt_tokens.max()) + 25 + query
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
-    frame = respond(lm, 8, "demo-hard")
-    left = context - query - frame.prompt_tokens
+    left = context - query - whole.prompt_tokens
     assert left.min() == 25 and left.nunique() > 1, "prompts of several lengths"
+    frame, cut = respond(lm, 8, "demo-hard"), whole.token_ids.map(len) > left
     for row, uncut, room in zip(frame.itertuples(), whole.itertuples(), left, strict=True):
         assert list(row.token_ids) == list(uncut.token_ids[:room])
-        np.testing.assert_allclose(row.token_logprobs, uncut.token_logprobs[:room], atol=1e-5)
-        assert row.finish_reason == ("stop" if len(uncut.token_ids) <= room and uncut.eos else "length")
-    cut = (whole.token_ids.map(len) > left).sum()
-    shorter = frame.assign(token_ids=frame.token_ids.map(lambda ids: ids[:-1]))  # as a server may have cut them
-    assert cut > 0 and [generation.count_cut_by_context(lm, each) for each in (frame, shorter)] == [cut, 0]
+    assert frame.finish_reason.equals(whole.finish_reason.mask(cut, "length"))
+    assert generation.count_cut_by_context(lm, frame) == cut.sum() > 0
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
         respond(lm, 1, "demo-hard")
@@ -144,32 +96,24 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
 # ---- the pass over a response
 
 
-SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("demo-easy", "demo-hard"))
-
-
-@pytest.mark.parametrize("dataset", ["demo-medium", *SLOW])
-def test_seeded_draws_are_the_shipped_ones(lm, dataset):
+@pytest.mark.parametrize("level", ["medium", *(pytest.param(one, marks=pytest.mark.slow) for one in ("easy", "hard"))])
+def test_seeded_draws_are_the_shipped_ones(lm, level):
     """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's rounding."""
-    name = f"{lm.name}__{dataset}.parquet"
-
-    def shipped(kind, some):
-        frame = store.read_frame(SHIPPED / kind / name)
-        return frame[frame.example_id.isin(some.example_id)].reset_index(drop=True)
-
-    generations = store.read_frame(SHIPPED / "generations" / name).head(60)
-    by_id = {example.example_id: example for example in datasets.load_examples(params.load_dataset_config(dataset))}
-    asked = [by_id[name] for name in generations.example_id]
+    dataset, name = f"demo-{level}", f"{lm.name}__demo-{level}.parquet"
+    generations, in_situ, verification, dropout = (
+        store.read_frame(SHIPPED / kind / name) for kind in ("generations", "in_situ", "verification", "dropout")
+    )
     settings = Generation.of(store.read_manifest(SHIPPED / "generations" / name)["parameters"])
+    by_id = {example.example_id: example for example in examples(dataset)}
+    asked = [by_id[name] for name in generations.example_id[:60]]
     frame = generation.generate_responses(lm, dataset, asked, settings)
-    assert set(frame.columns.drop(p_true.IN_SITU_COLUMNS)) == set(generations)
-    assert_alike(frame, generations.merge(store.read_frame(SHIPPED / "in_situ" / name), on=store.KEYS))
-    some = frame.head(9)
-    assert_alike(p_true.verify_responses(lm, some), shipped("verification", some))
-    passes = shipped("dropout", some).head(4).drop(columns=["tuning", "selected"])
+    assert_alike(frame, generations[:60].merge(in_situ, on=store.KEYS))
+    assert frame.in_situ_seconds.between(0, 60, inclusive="neither").all()
+    assert_alike(p_true.verify_responses(lm, frame[:9]), verification[:9])
+    passes = dropout[dropout.example_id.isin(frame.example_id)][:4].drop(columns=["tuning", "selected"])
     drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
-    found = mc_dropout.mc_dropout_entropies(lm, some, list(zip(passes.example_id, passes.rate, strict=True)), drawn)
-    assert set(found) == set(passes)
-    assert_alike(found, passes)
+    work = list(zip(passes.example_id, passes.rate, strict=True))
+    assert_alike(mc_dropout.mc_dropout_entropies(lm, frame, work, drawn), passes.reset_index(drop=True))
 
 
 @pytest.mark.parametrize("most", [1, 5000])
@@ -183,14 +127,17 @@ def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, m
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
 
 
-def test_what_is_kept_is_relative_to_the_largest():
-    """Logits 3, 1, 0 of which one is kept: of the rest log(e^-2/t + e^-3/t), below 0, at every temperature."""
-    logits, t = torch.tensor([[1.0, 3.0, 0.0]]), temperatures(5)
-    values, ids, curve = teacher_forcing.compress_logits(logits, 1, 5)
-    assert (values.tolist(), ids.tolist(), curve.shape) == ([[3.0]], [[1]], (1, 5))
-    assert (t[0], t[-1]) == pytest.approx((0.1, 20))
-    assert curve[0].numpy() == pytest.approx(np.log(np.exp(-2 / t) + np.exp(-3 / t)), rel=1e-5)
-    assert teacher_forcing.compress_logits(logits, 9, 5)[0].tolist() == [[3.0, 1.0]], "one is left over"
+def test_thinking_is_shown_and_holds_no_answer(llama):
+    """Closed and not; each part's tokens counted by themselves."""
+    lm = dataclasses.replace(llama, spec=llama.spec.model_copy(update={"thinking": True}))
+    thought, mark, answer = (models.encode(lm, text) for text in ("<think>\n#### 5\n</think>", "\n\n#### ", "42"))
+    engine = types.SimpleNamespace(sample=lambda asked: [[*thought, *mark, *answer, lm.eos[0]], thought[:-1]])
+    frame = generation.generate_responses(lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine)
+    closed, unclosed = (generation.token_table(lm, row) for row in frame.itertuples())
+    assert closed.part.tolist() == ["thinking"] * len(thought) + [""] * len(mark) + ["answer"] * len(answer) + ["end"]
+    assert set(unclosed.part) == {"thinking"} and frame.answer.fillna("none").tolist() == ["42", "none"]
+    assert frame.thinking_end.tolist() == [len(thought), len(thought)], "never closed: one more than there are"
+    np.testing.assert_allclose(closed["when sampling"], np.exp(frame.token_logprobs_sampling[0]), atol=1e-6)
 
 
 def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probability():
@@ -206,44 +153,31 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
 # ---- half precision: the last layer gives float32 logits
 
 
-@pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
-def half(request):
-    return load(request.param, dtype="bfloat16")
-
-
-@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
-    monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 4)
-    torch.manual_seed(0)
-    hidden, weight = torch.randn(shape).bfloat16(), torch.randn(10, 7).bfloat16()
-    added = torch.randn(10).bfloat16() if bias else None
-    expected = hidden.double() @ weight.double().T + (added.double() if bias else 0)
-    found = float32_logits.float32_product(hidden, weight, added)
-    assert found.dtype == torch.float32 and found.shape == (*shape[:-1], 10)
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
-
-
-def test_every_token_is_read_from_float32_logits(half):
-    """Log-probabilities and what is kept, of one plain pass over the row; though drawing rounds on a processor."""
+@pytest.mark.parametrize("name", ["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
+def test_every_token_is_read_from_float32_logits(name):
+    """Log-probabilities and what is kept, to the last digits; though drawing rounds on a processor."""
+    half = load(name, dtype="bfloat16")
     frame, layer = respond(half, 4, max_new_tokens=80, top_logits=64), half.model.get_output_embeddings()
     assert half.facts["logits"] == "float32" and layer.weight.dtype == torch.bfloat16
     chosen = np.concatenate(frame.chosen_logit)
     assert not np.array_equal(chosen, torch.tensor(chosen).bfloat16().float().numpy())
     for row in frame.itertuples():
-        prompt, response = models.encode(half, row.prompt), row.token_ids.tolist()
-        logprobs = plain_logits(half, prompt + response)[len(prompt) - 1 : -1].log_softmax(-1)
-        np.testing.assert_allclose(row.token_logprobs, logprobs[range(len(response)), response], atol=0.1)
         at_one = np.logaddexp.reduce(np.stack(row.top_logits), axis=1)  # the rest has next to nothing
         np.testing.assert_allclose(row.chosen_logit - at_one, row.token_logprobs[row.kept_positions], atol=2e-3)
     assert not float32_logits.rounding
 
 
-def test_a_model_that_scales_its_logits_afterwards():
-    network, ids = random("gemma2", final_logit_softcapping=2.0).model.bfloat16(), torch.tensor([list(range(5, 30))])
-    rounded = network(ids).logits.float()
-    assert give_float32_logits(network) and rounded.abs().max() > 1.5, "near the cap"
-    exact = network(ids).logits
-    assert exact.dtype == torch.float32 and not torch.equal(exact, exact.bfloat16().float())
-    torch.testing.assert_close(exact, rounded, atol=0.05, rtol=0)
-    assert not give_float32_logits(load("tiny-llama").model), "float32 is left alone"
+@pytest.mark.parametrize("name", ["gemma2", "phi"])
+@torch.inference_mode()
+def test_the_product_is_that_of_float32(name, monkeypatch):
+    """In parts of the weights; before the model caps its logits, or with the layer's bias."""
+    monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 100)
+    network, ids = random(name, final_logit_softcapping=2.0).model, torch.tensor([list(range(5, 30))])
+    assert not float32_logits.give_float32_logits(network), "float32 is left alone"
+    layer = network.bfloat16().get_output_embeddings()
+    bias = 0 if layer.bias is None else layer.bias.normal_().double()
+    assert float32_logits.give_float32_logits(network)
+    found, hidden = network(ids).logits, network.model(ids).last_hidden_state
+    expected = hidden.double() @ layer.weight.double().T + bias
+    expected = 2 * (expected / 2).tanh() if name == "gemma2" else expected
+    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)

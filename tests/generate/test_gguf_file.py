@@ -4,66 +4,55 @@ import gguf
 import pytest
 import tiny_gguf
 import torch
+from architectures import assert_alike, respond
 
 from lib import parameter_schemas
-from lib.generate import models, preflight
+from lib.generate import models
 from lib.paths import UserError
+
+FILE = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
 
 
 @pytest.fixture
-def spec(tmp_path, monkeypatch):
-    """The model of a file, which the test writes, in its folder of verified files."""
+def spec(tmp_path, monkeypatch, llama):
+    """tiny-llama as a file, in a folder of verified files that is still empty."""
     monkeypatch.setattr(parameter_schemas, "MODELS", tmp_path / "models")
-    told = {"label": "Tiny", "source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
-
-    def of(weights=None, kind="F32", dtype="auto", **written):
-        made = parameter_schemas.Model(**told, dtype=dtype)
-        if weights:
-            made.place.mkdir(parents=True)
-            tiny_gguf.write(made.place / "tiny.gguf", weights, kind, **written)
-        return made
-
-    return of
+    return llama.spec.model_copy(update=FILE)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
+def load(spec, **written):
+    spec.place.mkdir(parents=True)
+    tiny_gguf.write(spec.place / "tiny.gguf", **written)
+    return models.load_language_model("tiny-llama", spec)
+
+
+@pytest.mark.parametrize("kind, dtype", [
+    ("F32", "float32"), ("F16", "float32"), ("Q8_0", "bfloat16"), ("Q4_0", "float32"),
+])  # fmt: skip
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_was_written_comes_out(spec, kind, tied, dtype):
+def test_what_was_written_comes_out(spec, llama, kind, tied, dtype):
     """Plain numbers exactly; quantised ones as the package gguf reads them; in the precision of the model's file."""
-    weights, stored = tiny_gguf.weights_of(tiny_gguf.network(tied)), gguf.GGMLQuantizationType[kind]
-    kept = dict(models.load_language_model("tiny", spec(weights, kind, dtype)).model.named_parameters())
-    assert kept.keys() == weights.keys()
-    for name, weight in weights.items():
+    weights = {name: parameter.detach().numpy() for name, parameter in llama.model.named_parameters()}
+    last = {} if tied else {"lm_head.weight": weights["model.embed_tokens.weight"][::-1].copy()}
+    lm = load(spec.model_copy(update={"dtype": dtype}), kind=kind, weights=last)
+    kept, stored = dict(lm.model.named_parameters()), gguf.GGMLQuantizationType[kind]
+    assert kept.keys() == weights.keys() | last.keys()
+    for name, weight in (weights | last).items():
         if weight.ndim > 1:
             weight = gguf.quants.dequantize(gguf.quants.quantize(weight, stored), stored)
         assert torch.equal(kept[name], torch.tensor(weight).to(getattr(torch, dtype))), name
 
 
-def test_it_is_a_model_like_any_other(spec):
-    """Against the Llama whose weights it holds."""
+def test_it_is_a_model_like_any_other(spec, llama):
+    """Against the one whose weights, tokenizer and template it holds."""
     with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile"):
-        models.load_language_model("tiny", spec())
-    reference = tiny_gguf.network(tied=False)
-    lm = models.load_language_model("tiny", spec(tiny_gguf.weights_of(reference)))
-    facts = {"source": "someone/tiny", "revision": "abc", "dtype": "float32"}
-    assert {name: lm.facts[name] for name in facts} == facts and lm.context == tiny_gguf.CONTEXT
-    ids = models.encode(lm, models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}]))
-    pieces = ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]
-    assert ids == list(map(tiny_gguf.VOCABULARY.index, pieces)) and lm.eos == ids[-1:]
-    with torch.inference_mode():
-        found, expected = lm.model(torch.tensor([ids], device=lm.device)).logits, reference(torch.tensor([ids])).logits
-    torch.testing.assert_close(found.cpu(), expected)
+        models.load_language_model("tiny-llama", spec)
+    lm = load(spec)
+    assert (lm.facts["source"], lm.facts["revision"]) == ("someone/tiny", "abc")
+    assert (lm.context, lm.eos) == (llama.context, llama.eos)
+    assert_alike(respond(lm, 3), respond(llama, 3))
 
 
-@pytest.mark.parametrize("end, line", [
-    (9999, f"its end token 9999 is none of the file's {len(tiny_gguf.VOCABULARY)} tokens"),
-    (len(tiny_gguf.VOCABULARY), "is none of the file's"), (None, "the file names no end token"),
-])  # fmt: skip
-def test_an_impossible_end_token_is_one_line_before_any_tensor_is_read(spec, monkeypatch, end, line):
-    model = spec(tiny_gguf.weights_of(tiny_gguf.network()), end=end)
-    monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
-    with pytest.raises(UserError, match=f"{line}[^\n]*$"):
-        preflight.load_outline("tiny", model, str(model.place), whole=False, gguf_file="tiny.gguf")
-    with pytest.raises(UserError, match=f"{line}[^\n]*$"):
-        models.load_language_model("tiny", model)
+def test_an_impossible_end_token_is_one_line(spec):
+    with pytest.raises(UserError, match="^model 'tiny-llama' .*: its end token 820 is none of the file's 820 tokens$"):
+        load(spec, eos_token_id=820)

@@ -4,11 +4,12 @@ import shutil
 from importlib import import_module
 
 import pytest
-from small_project import ROWS, Project, build, write
+from small_project import Project, build, write
 
 import workflow
 from lib import parameter_schemas, params
 from lib import paths as places
+from lib.files import read_yaml
 from workflow import check, rules
 
 MODULES = [import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)]
@@ -27,7 +28,8 @@ def inside(project, monkeypatch) -> Project:
     for module in (places, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(parameter_schemas, "MODELS", project.root / "artifacts" / ".models")
-    monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(**row) for row in ROWS))
+    rows = read_yaml(project.root / "workflow/notebooks.yaml")
+    monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(name, **row) for name, row in rows.items()))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)
     monkeypatch.setattr(check, "with_small", lambda run, names: run)
@@ -43,7 +45,8 @@ def finished(tmp_path_factory) -> Project:
     kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python"}
     write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
     own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
-    code, project.text = project.run(shell=True, cwd=elsewhere, **own)
+    (elsewhere / "my questions").mkdir()
+    code, project.text = project.run("--data-dir", "my questions", shell=True, cwd=elsewhere, **own)
     assert code == 0, project.text
     return project
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lib import params
-from lib.generate import models, preflight
+from lib.generate import models
 from lib.paths import ROOT, UserError
 from workflow import check, run
 from workflow.pipeline import Run
@@ -46,12 +46,14 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
     assert "wrong  dataset easy: can't be looked at (ZeroDivisionError: nothing to)" in capsys.readouterr().out
 
 
-def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
+@pytest.mark.parametrize("name, classes", [
+    ("tokenizer_config.json", {"AutoTokenizer": [None, "theirs.Theirs"]}),
+    ("config.json", {"AutoConfig": "theirs.Theirs"}), ("config.json", {"AutoModelForCausalLM": "theirs.Theirs"}),
+])  # fmt: skip
+def test_the_code_beside_a_model_does_not_run(tmp_path, name, classes):
     folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
     (folder / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Theirs: ...\n")
-    told = json.loads((folder / "tokenizer_config.json").read_text())
-    told |= {"auto_map": {"AutoTokenizer": [None, "theirs.Theirs"]}, "tokenizer_class": "Theirs"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    with pytest.raises(UserError):
-        preflight.load_outline("tiny-llama", params.load_model_config("tiny-llama"), str(folder), whole=True)
+    told = json.loads((folder / name).read_text()) | {"auto_map": classes}
+    (folder / name).write_text(json.dumps(told))
+    models.load_language_model("tiny", params.Model(label="Tiny", source=str(folder)))
     assert not (tmp_path / "ran").exists()

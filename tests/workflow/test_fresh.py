@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,16 +13,17 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from small_project import PAIR, write, write_notebook
+from small_project import PAIR, write
 
 from lib import params
+from lib.files import read_yaml
 from lib.paths import UserError
 from workflow import fingerprint, fresh, keys
 from workflow.fingerprint import import_closure
-from workflow.pipeline import Run
+from workflow.pipeline import Job, Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
-NUMBERS = ["01", "02", "08", "report"]
+REMADE = read_yaml(Path(__file__).with_name("remade.yaml"))
 
 
 def run_of(name="demo", **values) -> Run:
@@ -36,48 +38,44 @@ def walk(run: Run, remake=()) -> list[fresh.Verdict]:
     return verdicts
 
 
-def finish(run: Run, verdicts, ran=None) -> None:
-    """Stand in for the execution of what is to be made: what a job leaves hangs on the run's seed alone. `ran`: a list
-    for the numbers of the notebooks that ran."""
+def make(verdicts: list[fresh.Verdict]) -> Iterator[Job]:
+    """Stand in for the execution of what is to be made, and tell which jobs ran."""
     for job in (verdict.job for verdict in verdicts if verdict.needs_run):
         if fresh.decide_at_start(job):
             continue
         found = keys.key_parts(job)
-        for path in files_of_job(job):
-            (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-            (fresh.ROOT / path).write_text(text_of(run, path))
-        keys.write_record(job, found, [path for path in files_of_job(job) if not path.endswith(".ipynb")])
-        if ran is not None:
-            ran.append(job.notebook.number)
+        for path in files_of(job):
+            fingerprint.write_json(fresh.ROOT / path, content_of(job))
+        keys.write_record(job, found, [path for path in files_of(job) if not path.endswith(".ipynb")])
+        yield job
 
 
-def files_of_job(job) -> list[str]:
+def files_of(job: Job) -> list[str]:
     found = job.outputs + [f"{job.run.folder}/{name}/a.json" for name in job.notebook.folders]
     found += [f"{job.run.figures}/tab_x.tex"] if job.notebook.exports else []
     return [*found, job.executed]
 
 
-def files_of(run: Run) -> list[str]:
-    return [path for job in run.jobs for path in files_of_job(job)]
+def content_of(job: Job) -> str:
+    """What each file of a job holds."""
+    return f"{job.name} of {job.run.name}, seed {job.run.values['seed']}, {job.run.forced}"
 
 
-def text_of(run: Run, path: str) -> str:
-    text = f"{path} of {run.name} with seed {run.values['seed']}"
-    return json.dumps({"cells": [], "made by": text}) if path.endswith(("json", "ipynb")) else text
-
-
-def complete(run: Run, remake=()) -> None:
-    finish(run, walk(run, remake))
+def complete(run: Run) -> None:
+    list(make(walk(run)))
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
     return {verdict.job.notebook.number: verdict.state for verdict in walk(run, remake)}
 
 
-def numbers(run: Run, remake=()) -> str:
+def numbers(run: Run) -> str:
     """Numbers of the notebooks that are to be made, some only if what they read changes."""
-    made = ("fresh", "kept", "restored")
-    return " ".join(number for number, state in states(run, remake).items() if state not in made)
+    return " ".join(verdict.job.notebook.number for verdict in walk(run) if verdict.needs_run)
+
+
+def rows(job: Job) -> str:
+    return keys.key_of_rows(job, keys.key_parts(job))
 
 
 @pytest.fixture
@@ -88,23 +86,7 @@ def made(inside):
     return inside
 
 
-@pytest.mark.parametrize("path, old, new, remade", [
-    ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
-    ("lib/alpha.py", "seed):\n", 'seed):\n    """What it does."""\n', ""),
-    ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08 report"),
-    ("lib/beta.py", '" ".join', '"-".join', "01 02 08 report"),  # imported by alpha only
-    ("lib/gamma.html.jinja", "<p>", "<b>", "02 08 report"),  # the template of a module
-    ("lib/delta.py", "", "more = 1", "02 08 report"),  # imported by a script that a module names
-    ("lib/paper/show.py", "join", "upper", "02 08 report"),  # 01 shows by it, and writes nothing of it
-    ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08 report"),
-    ("lib/paper/booktabs.py", "def escape", "def escaped", "08 report"),  # export.py imports it, and no notebook
-    ("workflow/report.html.jinja", "<main>", "<main lang>", "report"),  # the report alone is made anew
-    ("artifacts/paper.yaml", "twice", "often", "report"),
-    ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08 report"),
-    ("questions.jsonl", "{}", "{} ", "01 02 08 report"),
-    ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08 report"),
-    ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08 report"),  # 01 prints no label
-])  # fmt: skip
+@pytest.mark.parametrize("path, old, new, remade", REMADE["small"])
 def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
     made.replace(path, old, new)
     assert numbers(run_of()) == remade
@@ -125,11 +107,8 @@ def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, mon
     monkeypatch.setenv("DATA_FOLDER", "/somewhere")
     inside.replace(weights, "source: someone/t\nrevision: abc", "source: weights/tiny")
     assert numbers(run_of()) == ""
-    for path, old, new in (
-        (questions, one, other),
-        (questions, "files:", "revision: x\nfiles:"),
-        (weights, one, other),
-    ):
+    changed = (questions, one, other), (questions, "files:", "revision: x\nfiles:"), (weights, one, other)
+    for path, old, new in changed:
         inside.replace(path, old, new)
         assert numbers(run_of()) == "01 02 08 report"
         complete(run_of())
@@ -145,119 +124,98 @@ class Killed(BaseException):
 @contextmanager
 def killed(monkeypatch, at: int):
     """The step on the disk of this number and all that follow are not done; what is being written is half there."""
-    done = 0
+    done, plain = 0, Path.write_text
 
-    def step(real, half=None):
+    def step(real):
         def do(*words, **more):
             nonlocal done
             done += 1
-            if done == at and half:
-                half(*words, **more)
+            if done == at and real is plain:
+                real(words[0], words[1][: len(words[1]) // 2])
             if done >= at:
                 raise Killed
             return real(*words, **more)
 
         return do
 
-    plain = Path.write_text
-    with monkeypatch.context() as patch:
+    with suppress(Killed), monkeypatch.context() as patch:
         for name in ("link", "replace", "rename", "unlink", "rmdir"):  # what mkdir does, the next start does not see
             patch.setattr(os, name, step(getattr(os, name)))
-        half = lambda path, text, **more: plain(path, text[: len(text) // 2], **more)  # noqa: E731
-        patch.setattr(Path, "write_text", step(plain, half))
-        with suppress(Killed):
-            yield
+        patch.setattr(Path, "write_text", step(plain))
+        yield
 
 
+JOBS, NEVER = 4, 10**9
 DAMAGED = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
     "another run's": lambda path: path.write_text(path.read_text().replace("demo", "mine")),
+    "another job's": lambda path: path.write_text((fresh.ROOT / run_of().jobs[1].record).read_text()),
     "deleted": lambda path: path.unlink(),
     "endless": lambda path: path.write_text("[" * 5000),
     "of no parts": lambda path: path.write_text('{"key": 1, "parts": [], "outputs": null}'),
 }
+SEEDS = st.integers(0, 2)
+STEPS = st.one_of(st.just(NEVER), st.integers(1, 12), st.integers(1, 80))
 EVENTS = st.one_of(
-    st.tuples(st.just("turn"), st.integers(0, 2)),
-    st.tuples(st.just("start"), st.integers(0, 3)),  # after so many jobs
-    st.tuples(st.just("kill"), st.integers(1, 80)),  # at this step on the disk
-    st.tuples(st.just("force"), st.one_of(st.none(), st.integers(1, 12))),  # and perhaps killed then
-    st.tuples(st.sampled_from(sorted(DAMAGED)), st.integers(0, 40)),
+    st.tuples(SEEDS, st.integers(0, JOBS), STEPS, st.sampled_from(["", "", "01"])),  # of Life.start
+    st.tuples(st.sampled_from(sorted(DAMAGED)), SEEDS, st.integers(0, 40)),  # of Life.damage
 )
 
 
 class Life:
-    """A run that is started again and again, beside what must be there: by number and seed, what was finished and has
-    been neither damaged nor rejected since. `unsure`: what a kill may have left finished or rejected."""
+    """A run that is started again and again, beside what must lie together somewhere: the files of each result that was
+    finished and has not been damaged since, by their text; and those that were damaged, as they were then."""
 
     def __init__(self, root: Path, monkeypatch):
-        self.root, self.monkeypatch, self.run = root, monkeypatch, run_of()
-        self.there: set[tuple[str, int]] = set()
-        self.unsure: set[tuple[str, int]] = set()
+        self.root, self.monkeypatch = root, monkeypatch
+        self.whole: dict[str, dict[str, str]] = {}
+        self.damaged: list[dict[str, str]] = []
 
-    def names(self, notebooks) -> set[tuple[str, int]]:
-        return {(number, self.run.values["seed"]) for number in notebooks}
+    def look(self, *paths: str, folder: str | Path = "") -> dict[str, str]:
+        """The texts of those of these files that are there, or in a folder of stale."""
+        there = {path: self.root / folder / path for path in paths}
+        return {path: place.read_text() for path, place in there.items() if place.exists()}
 
-    def turn(self, seed: int) -> None:
-        self.run = run_of(seed=seed)
-
-    def start(self, jobs: int = 9, at: int = 10**9) -> None:
+    def start(self, seed: int, jobs: int = JOBS, at: int = NEVER, remake: str = "") -> list[Job]:
         """A start that makes so many jobs, or is killed at a step: of what was there it makes nothing again."""
-        ran: list[str] = []
+        ran, verdicts = [], []
         with killed(self.monkeypatch, at):
-            finish(self.run, walk(self.run)[:jobs], ran)
-        assert self.names(ran).isdisjoint(self.there), "made twice"
-        self.there |= self.names(ran)
-        missing = [number for number in NUMBERS if not self.names([number]) <= self.there]
-        if at < 10**9:  # the one that was being made may be finished
-            self.unsure |= self.names(missing[:1])
-        elif jobs > len(NUMBERS):
-            assert self.names(missing) <= self.unsure, "not made"
-            self.there |= self.names(missing)
-            for path in files_of(self.run):
-                assert (self.root / path).read_text() == text_of(self.run, path)
-        self.unsure -= self.there
+            verdicts = walk(run_of(seed=seed), remake.split())
+            for job in make(verdicts[:jobs]):
+                ran.append(job)
+        assert self.whole.keys().isdisjoint(map(content_of, ran)), "made twice"
+        if jobs == JOBS and at == NEVER:
+            ran = [verdict.job for verdict in verdicts]
+            assert all(self.look(path) == {path: f'"{content_of(job)}"\n'} for job in ran for path in files_of(job))
+        self.whole |= {content_of(job): self.look(job.record, *files_of(job)) for job in ran}
+        folders = ["", *self.root.glob("artifacts/demo/stale/*")]
+        for files in [*self.whole.values(), *self.damaged]:
+            assert any(self.look(*files, folder=folder) == files for folder in folders), "lost"
+        return ran
 
-    def force(self, at: int | None) -> None:
-        """After a finished run a start with `--force 01`, which may be killed before or after it is written down."""
-        self.start()
-        with killed(self.monkeypatch, at or 10**9):
-            assert states(self.run, ["01"])["01"] == "forced"
-        rejected = {("01", seed) for seed in range(3)} & self.there
-        self.there -= rejected
-        self.unsure |= rejected if at else set()
-
-    def damage(self, kind: str, number: int) -> None:
+    def damage(self, kind: str, seed: int, number: int) -> None:
         """After a finished run one of its files; an executed notebook may be saved by its reader, but not be gone."""
-        self.start()
-        files = [(job, path) for job in self.run.jobs for path in (job.record, *files_of_job(job))]
+        files = [(job, path) for job in self.start(seed) for path in (job.record, *files_of(job))]
         job, path = files[number % len(files)]
         if kind == "deleted" or not path.endswith(".ipynb"):
             DAMAGED[kind](self.root / path)
-            self.there -= self.names([job.notebook.number])
+            del self.whole[content_of(job)]
+            self.damaged += [self.look(path, job.record, *job.outputs)] if kind != "deleted" else []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=16)
 @given(events=st.lists(EVENTS, min_size=3, max_size=9))
-@example(events=[("start", 9), ("turn", 1), ("force", None)])
-@example(
-    events=[("start", 9), ("turn", 1), ("start", 9), ("turn", 0), ("kill", 9), ("kill", 9), ("turn", 1), ("kill", 30)]
-)
+@example(events=[(0,), (1,), (1, 0, NEVER, "01")])
+@example(events=[(0,), (1,), (0, JOBS, 9), (0, JOBS, 9), (1, JOBS, 30)])
+@example(events=[("truncated", 0, 1), ("endless", 0, 1), ("of no parts", 0, 0), ("another job's", 0, 0)])
 def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(inside, monkeypatch, events):
     """Runs that are stopped or killed at any step on the disk, other parameters and back again, forced and damaged
-    results: those that are whole come back, and in the end each file is what its parameters say."""
+    results: nothing is lost, those that are whole come back, and in the end each file is what its parameters say."""
     for name in ("artifacts/demo", "figures/demo"):
         shutil.rmtree(inside.root / name, ignore_errors=True)
     life = Life(inside.root, monkeypatch)
-    for event, number in events:
-        if event in DAMAGED:
-            life.damage(event, number)
-        elif event == "kill":
-            life.start(at=number)
-        else:
-            getattr(life, event)(number)
-    for seed in range(3):
-        life.turn(seed)
-        life.start()
+    for event in [*events, (0,), (1,), (2,)]:
+        life.damage(*event) if isinstance(event[0], str) else life.start(*event)
 
 
 def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
@@ -267,25 +225,18 @@ def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
         keys.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
 
 
-def test_the_record_of_another_job_or_of_other_files_counts_as_absent_and_moves_nothing(made):
-    run = run_of(models=["tiny", "other"])
-    complete(run)
-    first, second, third, *_ = run.jobs
-    shutil.copy(made.root / second.record, made.root / first.record)
-    theirs = (made.root / second.outputs[0]).stat()
-    complete(run)
-    assert (made.root / second.outputs[0]).stat() == theirs
-    record = json.loads((made.root / third.record).read_text())
+def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
+    job = run_of().jobs[1]
+    record = json.loads(made.read(job.record))
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
-        forged = {**record, "outputs": {**record["outputs"], foreign: "0"}}
-        forged["digest"] = keys.digest({name: value for name, value in forged.items() if name != "digest"})
-        (made.root / third.record).write_text(json.dumps(forged))
-        assert keys.read_record(made.root / third.record, third) is None
+        forged = {"job": job.record, "outputs": record["outputs"] | {foreign: "0"}}
+        write(made.root / job.record, json.dumps(forged | {"digest": keys.digest(forged)}))
+        assert keys.read_record(made.root / job.record, job) is None
 
 
 def test_what_was_edited_where_it_lay_does_not_come_back(made):
     """Nor a notebook that its reader saved: moved aside, that is no longer what the run executed."""
-    record = json.loads((made.root / run_of().jobs[0].record).read_text())
+    record = json.loads(made.read(run_of().jobs[0].record))
     stale = made.root / f"artifacts/demo/stale/{record['key']}"
     (made.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
     assert numbers(run_of()) == ""
@@ -297,18 +248,6 @@ def test_what_was_edited_where_it_lay_does_not_come_back(made):
     fresh.decide_at_start(run_of(seed=1).jobs[0])
     (stale / f"artifacts/demo/generations/{PAIR}.parquet").write_text("damaged")
     assert numbers(run_of()) == "01 02 08 report"
-
-
-def test_nothing_that_was_edited_or_has_no_readable_record_is_lost(made):
-    """Edited twice under one key, and then of a record that is none: all three are still somewhere in stale/."""
-    job, at = run_of().jobs[0], made.root / f"artifacts/demo/generations/{PAIR}.parquet"
-    for text in ("one", "two", "three"):
-        at.write_text(text)
-        if text == "three":
-            (made.root / job.record).write_text("{}")
-        complete(run_of())
-    kept = made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/generations/{PAIR}.parquet")
-    assert {"one", "two", "three"} <= {path.read_text(errors="replace") for path in kept}
 
 
 def test_seconds_and_memory_say_nothing_that_matters(inside):
@@ -325,41 +264,30 @@ def test_seconds_and_memory_say_nothing_that_matters(inside):
 def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_stopped(made):
     """By a plain start as by the same command: what it has made is kept, and so are the rows of what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
-
-    def rows(verdict) -> str:
-        return keys.key_of_rows(verdict.job, keys.key_parts(verdict.job))
-
     complete(run)
-    before = rows(walk(run)[1])
+    before = rows(run.jobs[1])
     first, second, *others = walk(run, remake)
     assert [first.state, second.state, *{one.state for one in others}] == ["forced", "forced", "waits"]
-    assert rows(second) != before
-    finish(run, [first])
+    assert rows(second.job) != before
+    list(make([first]))
     fresh.decide_at_start(second.job)
     for words in ([], remake, []):
         one, again, *others = walk(run, words)
         assert [one.state, again.state, *{one.state for one in others}] == ["fresh", "new", "waits"]
-        assert rows(again) == rows(second)
+        assert rows(again.job) == rows(second.job)
     complete(run)
     assert numbers(run) == "" and states(run, remake)["01"] == "forced", "and now it is asked for once more"
 
 
 def test_code_changes_keep(made):
     """Finished outputs of heavy notebooks, and the shards of those that have not finished."""
-    keep = {"on_code_change": "keep"}
-
-    def shards(**values) -> str:
-        job = run_of(**values).jobs[0]
-        return keys.key_of_rows(job, keys.key_parts(job))
-
-    before = shards(), shards(**keep)
+    keep, before = run_of(on_code_change="keep"), rows(run_of().jobs[0])
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
-    assert before[0] != shards() and before[1] == shards(**keep) == ""
-    first, *others = walk(run_of(**keep))
-    assert (first.state, first.why) == ("kept", "code lib/alpha.py")
-    assert {verdict.state for verdict in others} == {"fresh"}
+    assert before != rows(run_of().jobs[0]) and rows(keep.jobs[0]) == ""
+    assert states(keep) == {"01": "kept", "02": "fresh", "08": "fresh", "report": "fresh"}
+    assert walk(keep)[0].why == "code lib/alpha.py"
     made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
-    assert numbers(run_of(**keep)) == "02 08 report", "of heavy notebooks only"
+    assert numbers(keep) == "02 08 report", "of heavy notebooks only"
 
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
@@ -375,7 +303,7 @@ def test_replay_reads_shipped_signals_and_runs_no_model(inside):
 
 @pytest.mark.parametrize("line", ["a, b = 1, 2", "a = 1 + n", "import os", "binz = 10"])
 def test_parameters_are_literals_that_a_profile_sets(inside, line):
-    write_notebook(inside.root / "notebooks/02_single_pass.ipynb", line)
+    inside.replace("notebooks/02_single_pass.ipynb", "bins = 10", line)
     with pytest.raises(UserError, match="is not of the form name = literal|did you mean 'bins'"):
         run_of().jobs[1].parameters  # noqa: B018
 

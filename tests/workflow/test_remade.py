@@ -2,17 +2,20 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
 from lib import params
+from lib.files import read_yaml
 from lib.paths import ROOT
 from workflow import keys
-from workflow.fingerprint import code_cells, import_closure, imported_names, parse_source
+from workflow.fingerprint import code_cells
 from workflow.keys import SHOWING
 from workflow.pipeline import Run
 from workflow.rules import NOTEBOOKS
 
+REMADE = read_yaml(Path(__file__).with_name("remade.yaml"))
 HEAVY = [row for row in NOTEBOOKS if row.runs_model]
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
@@ -33,51 +36,15 @@ def before():
     return contents()
 
 
-REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow
-    "": "max_batch_tokens on_code_change cpu max_dropout_tokens rows_per_shard",
-    "01": "n_temperature_nodes save_texts top_logits",
-    "01 02 03 04 04b 05 06 07 08 09": "datasets models",
-    "01 02 03 04 05 06 07": "example",
-    "01 03 04": "limit",
-    "01 03 04 04b 05 06 08 09": "seed",
-    "01 04b": "demonstration engine max_new_tokens",
-    "02 04 04b 05 06 07 08 09": "grader",
-    "02 04 05 06 07 08 09": "bins missing",
-    "02 05 06 07 08 09": "include_thinking logprobs_from",
-    "02 08": "n_bins_ablation bin_models main_figure_dataset main_figure_model",
-    "04": "dropout_prefix dropout_passes dropout_rates dropout_limit dropout_top_k dropout_top_p n_tuning_examples",
-    "04 05 08 09": "phi",
-    "04b": "ablation_limit",
-    "05 06 08 09": "figure_model",
-    "05 08": "figure_dataset",
-    "05 08 09": "resamples options fit_on_tuning_rows",
-    "06": "calibration_sizes draws incorrect_fraction",
-    "07 08 09": "transfer_datasets transfer_models",
-    "08": "title",
-    "09": "precision_confidence target_precisions",
-}
-
-
 def test_what_a_parameter_remakes(before):
     for name in params.Profile.model_fields:
-        (remade,) = [numbers for numbers, names in REMADE.items() if name in names.split()]
+        (remade,) = [numbers for names, numbers in REMADE["parameters"].items() if name in names.split()]
         other = {"model": "tiny-qwen", "dataset": "svamp"}.get(params.kind_of(name), "another")
         value = [other] if isinstance(VALUES[name], list) else other
         assert changed_by(before, contents(**{name: value})) == remade, name
 
 
-@pytest.mark.parametrize("path, old, new, remade", [
-    # another estimator, calibrator, claim or table
-    ("lib/score/estimators.py", "_DECLARED = (", '_DECLARED = (\n    Estimator("mine", "", "", "", "", "", len),', ""),
-    ("lib/calibrate/calibrators.py", "METHODS", "METHODS_AND_MINE", ""),
-    ("lib/paper/verdicts.py", "FINDINGS", "FINDINGS_AND_MINE", ""),
-    # what decides what a model leaves
-    ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
-    ("lib/score/metrics.py", "def ece(", "def ece(*, more=0, ", "04"),
-    ("lib/score/interpretation.py", "def choose_ablation_rows(", "def choose_ablation_rows(more, ", "04b"),
-    ("lib/generate/models.py", "def load_language_model(", "def load_language_model(more, ", "01 03 04 04b"),
-    ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
-])  # fmt: skip
+@pytest.mark.parametrize("path, old, new, remade", REMADE["code"])
 def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(
     before, monkeypatch, path, old, new, remade
 ):
@@ -112,13 +79,10 @@ def misused(cells: list[str], decided_by: tuple[str, ...] = ()) -> list[str]:
 
 @pytest.mark.parametrize("row", HEAVY, ids=lambda row: row.number)
 def test_nothing_that_shows_decides_what_a_heavy_notebook_writes_but_what_its_row_names(row):
-    """So its key may leave out the rooms that show."""
+    """So its key may leave out the rooms that show, which no other room imports."""
     cells = code_cells(row.path)
     assert misused(cells, row.decided_by) == []
     assert bool(misused(cells)) == bool(row.decided_by), "what need not be named"
-    for file in (file for file in import_closure(cells, leave_out=SHOWING) if file.endswith(".py")):
-        used = imported_names(file, parse_source(file, (ROOT / file).read_text()))
-        assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in used), file
 
 
 def test_no_module_reads_docstrings_or_source():

@@ -22,10 +22,3 @@ def test_a_difference_is_named_with_its_cure_before_any_run(inside, capsys, name
         assert run.main(words) == 2
         (line,) = "".join(capsys.readouterr()).splitlines()
         assert line.startswith(f"run_all.sh: {DEMO}/") and f"`git checkout -- {DEMO}` restores" in line
-
-
-def test_what_is_not_shipped_is_neither_replayed_nor_verified(inside, capsys):
-    for words in (["replay"], ["verify"]):
-        assert run.main(words) == 2
-        said = f"{DEMO}/generations/tiny__easy.parquet is not shipped: ./run_all.sh demo computes it"
-        assert capsys.readouterr().err == f"run_all.sh: {said}\n"

@@ -1,0 +1,2 @@
+def paper_facts():
+    return {"twice": []}

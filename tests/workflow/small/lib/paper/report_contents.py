@@ -1,0 +1,1 @@
+NOT_COMPARABLE, EXPECTED_CAPTURE_RATE = "not comparable: ", 0.834

@@ -1,0 +1,2 @@
+def said(text):
+    return " ".join(text)

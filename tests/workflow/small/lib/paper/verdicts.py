@@ -1,0 +1,1 @@
+FINDINGS, QUANTIFIERS, VERDICT_WORDS = {}, {}, dict.fromkeys((None, False), "")

@@ -1,0 +1,5 @@
+import os
+
+
+class RowCache:
+    code = os.environ.get("CALIBRATION_CODE")

@@ -1,0 +1,1 @@
+from lib import delta  # noqa: F401
