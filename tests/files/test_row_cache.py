@@ -148,7 +148,6 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
     """Else a larger run would make rows that it already has. The splits take turns, as far as there are some."""
     examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
     whole = datasets.select_examples(examples, 0, 0, "demo-easy")
-    assert sorted(whole) == sorted(examples)
     for count in (1, 3, 50, 250):
         part = datasets.select_examples(examples, count, 0, "demo-easy")
         assert [example for example in whole if example in part] == part and (whole[: len(part)] == part or count > 200)

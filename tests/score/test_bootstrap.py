@@ -37,9 +37,9 @@ def test_intervals_are_scipys(name):
 
 
 def test_draws_depend_on_the_seed_and_on_nothing_else():
-    """Not on the order of rows, here with calibrated scores before raw ones."""
+    """Not on the order of rows, here with calibrated scores before raw ones, nor on rows that calibrate."""
     rows = frame(SEQ, ANS, ("seq_avg", "isotonic"))
-    mixed = rows.sample(frac=1, random_state=0)
+    mixed = pd.concat([rows.assign(split="calibration", confidence=0.5), rows.sample(frac=1, random_state=0)])
     one, same, other = (results_of(some, resamples=100, seed=seed) for some, seed in ((rows, 1), (mixed, 1), (rows, 2)))
     pd.testing.assert_frame_equal(one, same)
     assert (one.value == other.value).all() and (one.low != other.low).any()
