@@ -1,6 +1,6 @@
 """An accelerator that is none: tensors that say they are on its device and hold their numbers on the CPU.
 
-Where a device would refuse an operation on tensors of two devices, DeviceMismatch is raised; whenever a program would
+Where a device would refuse an operation on tensors of two devices, an error is raised; whenever a program would
 wait for the device (a number read, a copy to the host, a shape that hangs on values), that is counted. PyTorch's own
 kernels do the arithmetic, so results are the CPU's, within rounding.
 """
@@ -15,16 +15,9 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 _setup_privateuseone_for_python_backend("pretended")
 DEVICE = torch.device("pretended", 0)
-MODULE = torch.get_device_module(DEVICE)  # its random stream is the CPU's
-MODULE.get_rng_state, MODULE.set_rng_state = lambda device=None: torch.zeros(0), lambda state, device=None: None
-MODULE.manual_seed_all, MODULE._is_in_bad_fork = lambda seed: None, lambda: False
 # a number is wanted on the host, or how large the result is hangs on values
 WAITS = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2"}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
-
-
-class DeviceMismatch(RuntimeError):
-    pass
 
 
 class Remote(torch.Tensor):
@@ -42,7 +35,7 @@ class Remote(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        raise DeviceMismatch(f"{func} outside of `pretended`")
+        raise RuntimeError(f"{func} outside of `pretended`")
 
 
 def is_list(value):
@@ -83,10 +76,10 @@ class Work(TorchDispatchMode):
 
 
 def refuse(name, *values):
-    """Raises DeviceMismatch where a device would: beside one of its tensors stands one that is more than a number."""
+    """Raises where a device would: beside one of its tensors stands one that is more than a number."""
     near = [value for value in values if isinstance(value, torch.Tensor) and value.dim() and not far(value)]
     if near and name not in ("copy_", "_to_copy"):
-        raise DeviceMismatch(f"{name}: tensors on the CPU and on the device")
+        raise RuntimeError(f"{name}: expected all tensors to be on the same device")
 
 
 class Calls(TorchFunctionMode):
@@ -108,23 +101,15 @@ class Calls(TorchFunctionMode):
 
 
 @contextmanager
-def pretended(monkeypatch, *models):
-    """While it lasts, tensors may be on DEVICE, and these models are. Gives what counts."""
+def pretended(monkeypatch):
+    """While it lasts, tensors may be on DEVICE. Gives what counts."""
     # inference mode knows no subclasses; it differs from this in speed alone
     monkeypatch.setattr(torch.inference_mode, "__enter__", lambda self: None)
     monkeypatch.setattr(torch.inference_mode, "__exit__", lambda self, *problem: None)
     with torch.no_grad(), Work() as work, Calls():
-        for model in models:
-            move(model)
         yield work
 
 
 def move(model):
     """A model's parameters and buffers on the device."""
-    for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None:
-                module._parameters[name] = torch.nn.Parameter(Remote(parameter.data), requires_grad=False)
-        for name, buffer in list(module._buffers.items()):
-            if buffer is not None:
-                module._buffers[name] = Remote(buffer)
+    model.requires_grad_(False)._apply(lambda tensor: Remote(tensor.detach()))

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("field")
+# words that a label, title, question or response may hold, and that are to stay words
+STRINGS = json.loads(Path(__file__).with_name("hostile.json").read_text())
 
 
 def read_cases(name: str, *fields: str) -> list[dict]:

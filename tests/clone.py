@@ -27,35 +27,16 @@ GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org",
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 
 
-def files_of_project() -> list[str]:
-    """What a clone would hold, with today's edits. In what was unpacked from an archive, and in the image, without
-    git: what .gitignore does not name."""
-    if shutil.which("git") and (ROOT / ".git").exists():
-        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        return list(filter(None, subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")))
-    made, names = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines()), []
-    for folder, inside, files in os.walk(ROOT):
-        place = Path(folder).relative_to(ROOT)
-        inside[:] = [name for name in inside if name != ".git" and not made.match_file(f"{place / name}/")]
-        names += [str(place / name) for name in files if not made.match_file(place / name)]
-    return names
-
-
 def copy_of_project(to: Path) -> Path:
-    """A folder of these files."""
-    for name in files_of_project():
-        if (ROOT / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name)
-    return to
+    """A folder of what a clone would hold, with today's edits: without what .gitignore names."""
+    made = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
 
+    def ignored(folder: str, names: list[str]) -> list[str]:
+        paths = [Path(folder, name) for name in names]
+        places = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in paths]
+        return [name for name, place in zip(names, places, strict=True) if name == ".git" or made.match_file(place)]
 
-def repository(to: Path) -> Path:
-    """A copy of the project that is a repository, beside what lies beside the project."""
-    subprocess.run(["git", "init", "-q"], cwd=copy_of_project(to), check=True)
-    if (ROOT.parent / "shared").exists():
-        (to.parent / "shared").symlink_to(ROOT.parent / "shared")
-    return to
+    return Path(shutil.copytree(ROOT, to, ignore=ignored, dirs_exist_ok=True))
 
 
 def edit(path: Path, **values: object) -> None:
@@ -75,24 +56,19 @@ def run(folder: Path, *words: str, **env: str) -> str:
     return said
 
 
-def until(happened: Callable[[], Any], seconds: float = 60) -> Any:
-    """Wait for something, and return it."""
+def until(happened: Callable[[], Any], seconds: float = 60, process: subprocess.Popen | None = None) -> Any:
+    """Wait for something, perhaps while a command runs, and return it."""
     end = time.monotonic() + seconds
     while not (found := happened()):
         assert time.monotonic() < end, "it takes too long"
+        assert process is None or process.poll() is None, process.stdout.read()
         time.sleep(0.05)
     return found
 
 
 def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait for something that a started command does."""
-
-    def seen() -> Any:
-        found = happened()
-        assert found or process.poll() is None, process.stdout.read()
-        return found
-
-    return until(seen, seconds)
+    return until(happened, seconds, process)
 
 
 def kill(process: subprocess.Popen) -> None:
@@ -118,11 +94,11 @@ def counts(said: str) -> tuple[int, int]:
 
 
 def made_once(base: Path, make: Callable[[Path], str]) -> tuple[Path, str]:
-    """A folder that `make` fills, and what was said then: once for all that ask for the same `base`, whatever process
-    they are in, so none may change it."""
-    name = make.__name__.replace("_", " ")
-    folder, told = base / name, base / f"{name}.txt"
-    with open(base / f"{name}.lock", "w") as lock:
+    """A folder that `make` fills, and what was said then: once for all workers of pytest-xdist, each of which has a
+    folder in `base`, so none may change it."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / make.__name__.replace("_", " ")
+    told = folder.with_suffix(".txt")
+    with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
             told.write_text(make(folder))

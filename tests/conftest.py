@@ -17,7 +17,6 @@ from lib import params
 from lib.generate import models
 from lib.paths import ROOT
 
-FUZZ = 60, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
 LONGEST_FIRST = ("test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
                  "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
                  "test_keys", "test_fresh", "test_system", "test_findings", "test_edits", "test_verify")  # fmt: skip
@@ -68,22 +67,16 @@ def slurm(tmp_path_factory):
         yield found
 
 
-def for_all_workers(tmp_path_factory) -> Path:
-    """A folder that is the same for all workers of pytest-xdist."""
-    base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory) -> tuple[Path, str]:
     """A small demo that nobody stops: its folder, and what it said."""
-    return clone.made_once(for_all_workers(tmp_path_factory), clone.left_alone)
+    return clone.made_once(tmp_path_factory.getbasetemp(), clone.left_alone)
 
 
 @pytest.fixture(scope="session")
 def replayed(tmp_path_factory) -> Path:
     """A folder unpacked from the archive, in which the whole demo is replayed."""
-    return clone.made_once(for_all_workers(tmp_path_factory), clone.archive_replayed)[0]
+    return clone.made_once(tmp_path_factory.getbasetemp(), clone.archive_replayed)[0]
 
 
 # ---- slow tests
@@ -96,9 +89,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """How long an example takes is not what is tested; and the same code passes, or fails, whoever runs the tests."""
-    everything, anew = config.getoption("--all"), config.getoption("--anew")
-    settings.register_profile("properties", deadline=None, derandomize=not anew)
-    examples = FUZZ[everything + (everything and anew)]
+    settings.register_profile("properties", deadline=None, derandomize=not config.getoption("--anew"))
+    examples = 2_000 if config.getoption("--all") else 60  # of a test that reads anything at all
     settings.register_profile("fuzz", settings.get_profile("properties"), max_examples=examples)
     settings.load_profile("properties")
 
@@ -107,12 +99,6 @@ def pytest_collection_modifyitems(config, items):
     """The longest files come first, so that no worker ends long before the other; slow tests wait for `--all`."""
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    if config.getoption("--all"):
-        return
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
-    items[:] = [item for item in items if not item.get_closest_marker("slow")]
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if not config.getoption("--all"):
-        terminalreporter.write_line("slow tests were left out: ./run_all.sh test -- --all runs them, too")
+    slow = [] if config.getoption("--all") else [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]

@@ -77,8 +77,7 @@ def walk(profile):
 def planned(words):
     from workflow import cli, run
 
-    os.chdir(ROOT / "notebooks")
-    return run.plan(cli.parse_and_check(words))
+    return run.plan(cli.parse_and_check(list(words)))
 
 
 def play_to_export(job):
@@ -86,9 +85,8 @@ def play_to_export(job):
 
     from workflow.export import export, export_for_report
 
-    source, to = ROOT / job.notebook.path, ROOT / job.executed
-    to.parent.mkdir(parents=True, exist_ok=True)
-    nb = execute_notebook(source, to, job.parameters, kernel_name="python3", progress_bar=False, cwd=source.parent)
+    (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
+    nb = execute_notebook(ROOT / job.notebook.path, ROOT / job.executed, job.parameters, progress_bar=False)
     export(nb, ROOT / job.run.figures)
     export_for_report(nb, ROOT / job.exported)
 
@@ -99,13 +97,6 @@ def play_to_export(job):
 def jobs_of(words):
     """Name, notebook and parameters of each job of a run, upstream first."""
     return [(job.name, job.notebook.path, job.parameters) for job in planned(words).jobs if not job.notebook.module]
-
-
-def keys_of(words):
-    """The parts of each job's key, whose inputs are there now."""
-    from workflow import keys
-
-    return {job.name: sorted(keys.key_parts(job)) for job in planned(words).jobs}
 
 
 def watched(path, values):
@@ -128,12 +119,14 @@ def apart(function, *given):
 def watch(*words):
     for name in LIBRARIES.split():
         import_module(name)
-    os.chdir(ROOT / "notebooks")
-    jobs = apart(jobs_of, list(words))
-    read = {name: apart(watched, path, values) for name, path, values in jobs}
-    held = apart(keys_of, list(words))
-    print(json.dumps({name: {"read": read[name], "key": held[name]} for name in read}))
+    read = {name: apart(watched, path, values) for name, path, values in apart(jobs_of, words)}
+
+    from workflow.keys import key_parts
+
+    keys = {job.name: sorted(key_parts(job)) for job in planned(words).jobs if job.name in read}
+    print(json.dumps({name: {"read": read[name], "key": keys[name]} for name in read}))
 
 
 if __name__ == "__main__":
+    os.chdir(ROOT / "notebooks")
     {"walk": walk, "watch": watch}[sys.argv[1]](*sys.argv[2:])

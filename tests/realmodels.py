@@ -21,18 +21,13 @@ SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "nu
 
 def build(published: Path, to: Path, seed: int = 0) -> Path:
     """The published files of a model beside small random weights (float32 safetensors)."""
-    to.mkdir(parents=True)
-    for path in published.iterdir():
-        shutil.copyfile(path, to / path.name)
     config = json.loads((published / "config.json").read_text()) | SMALL
-    config.pop("max_window_layers", None)
-    (to / "config.json").write_text(json.dumps(config))
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(to), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32)
     for parameter in model.parameters():  # so peaked that some tokens come again and again, as in real text
         if parameter.dim() > 1:
             parameter.data.mul_(8)
-    model.generation_config = model.generation_config.from_pretrained(to)
     model.save_pretrained(to)
-    shutil.copyfile(published / "generation_config.json", to / "generation_config.json")
+    shutil.copytree(published, to, dirs_exist_ok=True)
+    (to / "config.json").write_text(json.dumps(config))
     return to

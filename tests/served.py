@@ -1,158 +1,118 @@
-"""The demo models behind llama.cpp's own server, and a server of tests that answers as badly as it is told to."""
+"""A model that only a server has, and a server of tests that answers as it is told to."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
-import tiny_gguf
-from safetensors.numpy import load_file
-from transformers import AutoConfig
+from lib import params
+from lib.generate.imported_responses import ImportedResponses
+from lib.generate.response_files import read_response_file
+from lib.generate.served import exchange_files
+from lib.parameter_schemas import Model
+from workflow import ask
+from workflow.check import select_examples
+from workflow.pipeline import Run
 
-from lib.paths import ROOT
-
-# ---- llama.cpp
-
-
-def write_gguf(model: str, path: Path) -> Path:
-    """Write a demo model in float32 as llama.cpp reads it."""
-    folder = ROOT / "demo" / "models" / model
-    config, tokenizer = AutoConfig.from_pretrained(folder), json.loads((folder / "tokenizer.json").read_text())
-    special = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
-    ids = tokenizer["model"]["vocab"] | special
-    weights = load_file(folder / "model.safetensors")
-    return tiny_gguf.write(
-        path, {name: weight.astype(np.float32) for name, weight in weights.items()}, end=config.eos_token_id,
-        template=(folder / "chat_template.jinja").read_text(), config=config, tokens=sorted(ids, key=ids.get),
-        special=special, merges=map(" ".join, tokenizer["model"]["merges"]), pre="llama-bpe",
-    )  # fmt: skip
+DATASET = "demo-easy"
+TOPS = {"A": -0.2, "B": -1.8}
 
 
-def serve_gguf(path: str, port: str) -> None:
-    """Serve a file until this process is killed, with a float32 cache and without flash attention."""
-    import xllamacpp
+class Served:
+    """A model of which nothing is known but its folder and what it is `told`, and its questions, `count` of a split."""
 
-    params = xllamacpp.CommonParams()
-    params.model.path, params.hostnames, params.port = path, ["127.0.0.1"], int(port)
-    params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 4096, 4, 1
-    params.cache_type_k = params.cache_type_v = xllamacpp.xllamacpp.ggml_type(0)
-    params.flash_attn_type = xllamacpp.xllamacpp.llama_flash_attn_type(0)
-    server = xllamacpp.Server(params)
-    print(server.listening_address, flush=True)
-    time.sleep(1e6)
+    def __init__(self, folder, count=10, **told):
+        self.spec = Model(**{"label": "S", "responses": f"{folder}/", "system_prompt": False} | told)
+        demo = params.load_profile("demo").model_dump()
+        self.run = Run("demo", demo | {"limit": count, "example": "", "models": ["served"], "datasets": [DATASET]})
+        self.run.specs["served"], self.asked = self.spec, select_examples(self.run, DATASET)
+
+    def command(self, verb, **options):
+        """`./run_all.sh requests` or `ask` for this model alone."""
+        ask.main(self.run, SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options}))
+
+    def send(self, answer, concurrent=4):
+        """`ask` a server that answers in this way; return what it was asked."""
+        with serving(answer) as server:
+            self.command("ask", url=server.url, concurrent=concurrent)
+        return server.asked
+
+    def respond(self, text):
+        """Write the file of responses, all alike."""
+        self.answers().write_text("".join(batch_line(name, completion(text)) for name in self.names()))
+
+    def names(self):
+        return [one.example_id for one in self.asked]
+
+    def answers(self, form=""):
+        return exchange_files(self.spec, DATASET, form)[1]
+
+    def kept(self):
+        return read_response_file(self.answers(), DATASET)
+
+    def imported(self):
+        return ImportedResponses.read(self.spec, DATASET, self.asked)
+
+
+def batch_line(name, body, status=200):
+    """What a batch service writes of an answer."""
+    return json.dumps({"custom_id": name, "response": {"status_code": status, "body": body}, "error": None}) + "\n"
+
+
+def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
+    """What a server answers: a token per word, each beside the most probable ones."""
+    first, *others = text.split(" ")
+    listed = [{"token": token, "logprob": logprob} for token, logprob in tops.items()]
+    content = [
+        {"token": piece, "logprob": -0.2, "bytes": list(piece.encode()), "top_logprobs": listed}
+        for piece in (first, *(f" {word}" for word in others))
+    ]
+    choice = {
+        "message": {"content": text},
+        "finish_reason": "stop" if others else "length",
+        "logprobs": {"content": content},
+    }
+    return {"choices": [choice], "usage": {"prompt_tokens": prompt} | usage}
+
+
+def right(request, text="#### 7"):
+    """What a server answers whose tokens are words, with one more where it closes the assistant's own message."""
+    body, goes_on = request.body, {"continue_final_message": True, "add_generation_prompt": False}
+    words = [word for message in body["messages"] for word in message["content"].split()]
+    closed = body["messages"][-1]["role"] == "assistant" and not goes_on.items() <= body.items()
+    return completion("A" if body["max_tokens"] == 1 else text, prompt=len(words) + closed)
 
 
 @contextmanager
-def llama_cpp(model: str, folder: Path):
-    """Serve a demo model, and yield the URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = write_gguf(model, folder / f"{model}.gguf")
-    command, env = [sys.executable, __file__, str(path), str(port)], os.environ | {"PYTHONPATH": str(ROOT)}
-    said = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=ROOT, env=env, **said) as server:
-        try:
-            assert server.stdout.readline(), "llama.cpp's server did not start"
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.kill()
+def serving(answer):
+    """A server that answers with `answer(request)`: an object, or (status, headers, bytes or None to say nothing).
 
-
-# ---- the server of tests
-
-
-def completion(body: dict, text: str = "#### 7", **changed) -> dict:
-    """What a right server answers: a token per word, or `A` with the 20 most probable ones."""
-    words = ["A"] if body["max_tokens"] == 1 else text.split(" ")
-    pieces = [words[0], *(f" {word}" for word in words[1:])]
-    tops = [{"token": token, "logprob": logprob} for token, logprob in (("A", -0.2), ("B", -1.8))]
-    content = [
-        {"token": piece, "logprob": -0.2, "bytes": list(piece.encode()), "top_logprobs": tops} for piece in pieces
-    ]
-    prompt = sum(len(message["content"].split()) for message in body.get("messages", ()))
-    choice = {"index": 0, "message": {"role": "assistant", "content": "".join(pieces)}, "finish_reason": "stop",
-              "logprobs": {"content": content}}  # fmt: skip
-    return {"choices": [choice | changed], "usage": {"prompt_tokens": prompt}}
-
-
-def like_vllm(server, number, body):
-    """What vLLM answers for a model that thinks: its tokens are words, and its template joins the messages."""
-    path = server.paths[number - 1]
-    if path == "/tokenize":
-        return {"tokens": " ".join(message["content"] for message in body["messages"]).split()}
-    if path == "/detokenize":
-        return {"prompt": " ".join(body["tokens"]) + " "}
-    if path == "/v1/completions":
-        arrays = {
-            "tokens": [" A"],
-            "token_logprobs": [-0.2],
-            "top_logprobs": [{" A": -0.2, "B": -1.8}],
-            "text_offset": [],
-        }
-        choice = {"text": " A", "logprobs": arrays, "finish_reason": "length"}
-        return {"choices": [choice], "usage": {"prompt_tokens": len(body["prompt"].split())}}
-    return completion(body, "Seven. </think> #### 7") if path == "/v1/chat/completions" else (404, {}, b"{}")
-
-
-class FaultyServer(ThreadingHTTPServer):
-    """Answers with `answer(server, number of the request, body)`: bytes, a JSON object, or (status, headers, bytes).
-
-    `asked` has the body of each request, `headers` theirs, and `paths` where it was sent.
+    A request has its path, its body, and the key that it came with; `asked` has them all.
     """
 
-    daemon_threads = True
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            request = SimpleNamespace(path=self.path, body=body, key=self.headers["authorization"])
+            server.asked.append(request)
+            told = answer(request)
+            status, headers, data = told if isinstance(told, tuple) else (200, {}, json.dumps(told).encode())
+            if data is not None:
+                self.send_response(status)
+                for name, value in {"content-length": str(len(data)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
 
-    def __init__(self, answer):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answer, self.asked, self.headers, self.paths, self.guard = answer, [], [], [], threading.Lock()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        def log_message(self, *_):
+            """Requests are none of what a test says."""
 
-    def handle_error(self, request, client_address):
-        """A client that went away is none of the test's business."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        with self.server.guard:
-            self.server.asked.append(body)
-            self.server.headers.append(dict(self.headers))
-            self.server.paths.append(self.path)
-            number = len(self.server.asked)
-        told = self.server.answer(self.server, number, body)
-        status, headers, data = told if isinstance(told, tuple) else (200, {}, told)
-        if data is None:
-            return self.connection.close()
-        data = data if isinstance(data, bytes) else json.dumps(data).encode()
-        self.send_response(status)
-        for name, value in {"content-type": "application/json", "content-length": len(data), **headers}.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
-
-
-@contextmanager
-def faulty(answer):
-    """Run a server of tests."""
-    server = FaultyServer(answer)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-if __name__ == "__main__":
-    serve_gguf(*sys.argv[1:])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked, server.url = [], f"http://127.0.0.1:{server.server_address[1]}"
+        server.handle_error = lambda *_: None  # of a client that went away
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()

@@ -16,8 +16,6 @@ from lib.score.interpretation import interpret_responses
 from lib.store import PAIR
 from lib.tasks import answers
 
-TOP, NODES = 16, 33
-
 
 def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabulary=300):
     """`rows` calibration and as many evaluation rows; answers of 1 to 3 tokens, right ones a little surer. The last
@@ -28,7 +26,7 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
         parsed = i % rows != rows - 1
         logits = rng.normal(size=(m, vocabulary)).astype("float32")
         logits[:, 0] = 8 + 2 * right + rng.normal(size=m)
-        values, ids, curve = (x.numpy() for x in teacher_forcing.compress_logits(torch.from_numpy(logits), TOP, NODES))
+        values, ids, curve = (x.numpy() for x in teacher_forcing.compress_logits(torch.from_numpy(logits), 16, 33))
         answer = log_softmax(logits.astype(float), axis=1)[:, 0]
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         found.append(
@@ -52,8 +50,7 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
             }
         )
     fixed = {"reference": "7", "last_number_start": 10, "thinking_end": 0, "eos": 0}
-    frame = pd.DataFrame(found).assign(model=model, dataset=dataset, finish_reason="stop", **fixed)
-    return frame
+    return pd.DataFrame(found).assign(model=model, dataset=dataset, finish_reason="stop", **fixed)
 
 
 def run(models=("m", "n"), datasets=("d", "e"), **more):
@@ -126,13 +123,13 @@ def write_responses(generations, path, tokenizer=None):
     path.parent.mkdir(exist_ok=True, parents=True)
     with path.open("w", encoding="utf-8") as file:
         for row in generations.itertuples():
-            tokens = {"token_ids": row.token_ids.tolist()}
-            if tokenizer is not None:
-                texts = answers.token_texts(tokenizer, row.token_ids)
-                pairs = zip(texts, row.token_logprobs.tolist(), strict=True)
-                tokens = {"logprobs": [{"token": text, "logprob": value} for text, value in pairs]}
             line = {"example_id": row.example_id, "dataset": row.dataset, "finish_reason": row.finish_reason}
-            print(json.dumps(line | tokens, ensure_ascii=False), file=file)
+            if tokenizer is None:
+                line["token_ids"] = row.token_ids.tolist()
+            else:
+                pairs = zip(answers.token_texts(tokenizer, row.token_ids), row.token_logprobs.tolist(), strict=True)
+                line["logprobs"] = [{"token": text, "logprob": value} for text, value in pairs]
+            print(json.dumps(line, ensure_ascii=False), file=file)
     return path
 
 

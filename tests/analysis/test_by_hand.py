@@ -1,8 +1,6 @@
 """Numbers by hand (by_hand.yaml); and what tables and claims rest on beyond errors: positions, passes, costs."""
 
-from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,14 +14,14 @@ from synthetic import keyed
 from lib import store
 from lib.analysis import multi_pass_statistics, token_statistics
 from lib.calibrate import experiments
-from lib.paper import booktabs, figures
+from lib.paper import booktabs, cells, figures
 from lib.params import EvaluationChoices
 from lib.score import confidence, estimators, evaluation, metrics, selective
 from lib.tasks import answers, numbers
 
-MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, figures, confidence, estimators, metrics,
-           evaluation, selective, answers, numbers)  # fmt: skip
-LIB = SimpleNamespace(**{module.__name__.rpartition(".")[2]: module for module in MODULES})
+MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, confidence, estimators,
+           metrics, evaluation, selective, answers, numbers)  # fmt: skip
+LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
 
 class Loader(yaml.SafeLoader):
@@ -37,8 +35,7 @@ CASES = yaml.load(Path(__file__).with_name("by_hand.yaml").read_text("utf-8"), L
 
 def frame_of(columns):
     rows = max((len(values) for values in columns.values() if isinstance(values, list)), default=1)
-    told = {name: values if isinstance(values, list) else [values] * rows for name, values in columns.items()}
-    return keyed(rows, **told)
+    return keyed(rows, **pd.DataFrame(columns, range(rows)))
 
 
 MAKE = {
@@ -64,11 +61,13 @@ def same(found, expected):
 
 @pytest.mark.parametrize("call, given, gives", [(call, *case) for call, cases in CASES.items() for case in cases])
 def test_by_hand(call, given, gives):
+    module, name = call.split(".")
+    function, given = LIB[module][name], [*map(made, given)]
     if isinstance(gives, dict) and "refused" in gives:
         with pytest.raises(ValueError, match=gives["refused"]):
-            attrgetter(call)(LIB)(*map(made, given))
+            function(*given)
         return
-    found = attrgetter(call)(LIB)(*map(made, given))
+    found = function(*given)
     for name, expected in gives.items() if isinstance(gives, dict) else [(None, gives)]:
         assert same(found if name is None else found[name], expected), (name, found)
 
@@ -76,13 +75,11 @@ def test_by_hand(call, given, gives):
 def test_the_quadratic_term_by_maximum_likelihood():
     rng = np.random.default_rng(3)
     c, y = rng.uniform(0.05, 0.95, 80).round(2), rng.random(80) < 0.6
-    x = np.log(c / (1 - c))
-
-    def loss(weights, powers):
-        z = sum(weight * x**power for power, weight in zip(powers, weights, strict=True))
-        return np.logaddexp(0, np.where(y, -z, z)).sum()
-
+    x, sign = np.log(c / (1 - c)), np.where(y, -1, 1)
+    losses = [
+        minimize(lambda weights: np.logaddexp(0, sign * np.polyval(weights, x)).sum(), np.zeros(terms), tol=1e-12).fun
+        for terms in (2, 3)
+    ]
     curvature = experiments.test_curvature
-    least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
-    assert curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
+    assert curvature(c, y) == pytest.approx(chi2.sf(2 * (losses[0] - losses[1]), 1), rel=1e-4)
     assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))

@@ -15,9 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from clone import ENV, SMALL, copy_of_project, edit, run  # noqa: E402
+from clone import ENV, SMALL, copy_of_project, edit, run, tables  # noqa: E402
 
 KEPT = Path(__file__).with_name("goldens")
 RUNS = {"published": ["published"], "replay": ["replay"], "replay-small": ["replay", "small"]}  # run: its command
@@ -37,15 +37,20 @@ OWN = re.compile(
 )
 NAMES = ("table", "choice", "key", "name", "model", "dataset")  # by which an entry of a list is called
 MOST = 25  # lines of a difference that are shown of each text
+# How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum,
+# of which the records alone hold so many.
+NEAR = {"demo": 2e-3, "notebooks": 2e-3}
+NEAR_RECORD = 1e-5
+
 
 Texts = dict[str, str]
 
 # ---- what is there
 
 
-def tables(folder: Path, name: str) -> Texts:
+def documents(folder: Path, name: str) -> Texts:
     """Everything that a LaTeX document would input: tables, macros, and the document that sets them all."""
-    return {path.name: path.read_text("utf-8") for path in sorted((folder / "figures" / name).glob("*.tex"))}
+    return {path: text.decode() for path, text in tables(folder, name).items()}
 
 
 def report(folder: Path, name: str) -> Texts:
@@ -56,27 +61,16 @@ def report(folder: Path, name: str) -> Texts:
 
 
 def outputs(path: Path) -> list[dict]:
-    """What an executed notebook shows, in the order of its cells; what was printed in pieces, as one."""
-    found: list[dict] = []
-    for cell in json.loads(path.read_text("utf-8"))["cells"]:
-        for output in cell.get("outputs", []):
-            output["text"] = "".join(output.get("text", ""))
-            if found and output["output_type"] == "stream" and output.get("name") == found[-1].get("name"):
-                found[-1]["text"] += output["text"]
-            else:
-                found.append(output)
-    return found
+    """What an executed notebook shows, in the order of its cells."""
+    return [output for cell in json.loads(path.read_text("utf-8"))["cells"] for output in cell.get("outputs", [])]
 
 
 def records(folder: Path, name: str) -> Texts:
     """What the executed notebooks hand to the report: numbers beside the paper's, verdicts with their counts."""
-    found = {}
-    for path in sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb")):
-        for output in outputs(path):
-            kind = output.get("metadata", {}).get("paper", "")
-            if kind.startswith("rep_") and "application/json" in output["data"]:
-                found[kind] = "\n".join(flat(output["data"]["application/json"]))
-    return found
+    paths = sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb"))
+    found = [one for path in paths for one in outputs(path) if one.get("metadata", {}).get("paper", "")[:4] == "rep_"]
+    data = {one["metadata"]["paper"]: one["data"].get("application/json") for one in found}
+    return {kind: "\n".join(flat(record)) for kind, record in data.items() if record is not None}
 
 
 def without_clock(text: str) -> str:
@@ -86,11 +80,16 @@ def without_clock(text: str) -> str:
 
 def shown(path: Path) -> str:
     """All that a reader of an executed notebook sees, but the pictures: text, and tables without their tags."""
-    lines: list[str] = []
-    for output in outputs(path):
-        data = {kind: "".join(text) for kind, text in output.get("data", {}).items() if kind.startswith("text/")}
-        printed = "\n".join(map(without_clock, output["text"].splitlines()))
-        text = printed or without_clock(data.get("text/html") or data.get("text/plain", ""))
+    texts = []
+    for stream, some in groupby(outputs(path), lambda output: output.get("name")):  # printed in pieces
+        if stream:
+            printed = "".join("".join(output["text"]) for output in some)
+            texts.append("\n".join(map(without_clock, printed.splitlines())))
+        else:
+            found = [output.get("data", {}) for output in some]
+            texts += [without_clock("".join(data.get("text/html") or data.get("text/plain", ""))) for data in found]
+    lines = []
+    for text in texts:
         text = re.sub(r"<(td|th)\b[^>]*>", " ", re.sub(STYLE, "", text))
         lines += [line.strip() for line in html.unescape(re.sub(r"<[^>]+>", "", text)).splitlines()]
     return "\n".join(filter(None, lines))
@@ -136,30 +135,23 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
 
 def alike(before: str, after: str, near: float) -> bool:
     """Whether two lines have the same words, and numbers that are as near as the kernels of two processors are."""
-    if before == after or not near:
-        return before == after
     one, other = (NUMBER.findall(line) for line in (before, after))
-    if NUMBER.sub("#", before) != NUMBER.sub("#", after) or len(one) != len(other):
-        return False
+    if not near or NUMBER.sub("#", before) != NUMBER.sub("#", after):
+        return before == after
     return bool(np.allclose([float(x) for x in one], [float(x) for x in other], rtol=near, atol=near))
 
 
-def differences(kept: Texts, found: Texts, near: Mapping[str, float] = MappingProxyType({})) -> list[str]:
-    """What changed, for a person to read; nothing where all is the same, or as near as a text may be."""
-    lines = []
-    for name in sorted(kept.keys() | found.keys()):
-        if name not in kept or name not in found:
-            lines.append(f"{name}: {'is gone' if name in kept else 'is new'}")
-            continue
-        before, after = kept[name].splitlines(), found[name].splitlines()
-        if len(before) == len(after):
-            pairs = [pair for pair in zip(before, after, strict=True) if not alike(*pair, near.get(name, 0))]
-            changed = [line for one, other in pairs for line in (f"-{one}", f"+{other}")]
-        else:
-            changed = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if line[:2] != "@@"][2:]
-        if changed:
-            shown_ = [line[:240] for line in changed[:MOST]]
-            lines += [f"{name}: {len(changed)} lines differ", *shown_, *["..."][: len(changed) > MOST]]
+def differences(name: str, found: Texts) -> list[str]:
+    """What changed of a golden, for a person to read; nothing where all is the same, or as near as a text may be."""
+    kept, lines = read(name), []
+    for part in sorted(kept.keys() | found.keys()):
+        near = NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0)
+        before, after = (texts.get(part, "").splitlines() for texts in (kept, found))
+        after[: len(before)] = [
+            one if alike(one, other, near) else other for one, other in zip(before, after, strict=False)
+        ]
+        if changed := list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]:
+            lines += [f"{part}: {len(changed)} lines differ", *(line[:240] for line in changed[:MOST])]
     return lines
 
 
@@ -169,18 +161,12 @@ def same(changed: list[str], maker: str) -> None:
     assert not changed, "\n".join([head, *changed])
 
 
-# ---- kept
+def check(name: str, found: Texts) -> None:
+    same(differences(name, found), f"goldens.py {name}")
 
 
 def read(name: str) -> Texts:
     return json.loads(lzma.decompress((KEPT / f"{name}.json.xz").read_bytes()))
-
-
-def renew(name: str, texts: Texts) -> None:
-    """Keep these, and say what changed."""
-    path = KEPT / f"{name}.json.xz"
-    print(f"--- {name}", *differences(read(name) if path.exists() else {}, texts) or ["the same"], sep="\n")
-    path.write_bytes(lzma.compress(json.dumps(texts, ensure_ascii=False).encode(), preset=9))
 
 
 # ---- made
@@ -188,28 +174,22 @@ def renew(name: str, texts: Texts) -> None:
 
 def of_run(folder: Path, name: str) -> Texts:
     """What a run whose numbers hang on no processor leaves: everything, byte for byte."""
-    return tables(folder, name) | records(folder, name) | report(folder, name)
+    return documents(folder, name) | records(folder, name) | report(folder, name)
 
 
 def small_demo(folder: Path) -> Texts:
-    return tables(folder, "demo") | frames(folder, "demo")
-
-
-def played(folder: Path, name: str, *options: str) -> Path:
-    """A notebook of a project, executed by papermill as a reader would."""
-    to, command = folder / "played.ipynb", [sys.executable, "-m", "papermill", "--cwd", "notebooks"]
-    command += [*options, "-k", "python3", "--no-progress-bar", f"notebooks/{name}.ipynb", str(to)]
-    done = subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return to
+    return documents(folder, "demo") | frames(folder, "demo")
 
 
 def notebooks(folder: Path) -> Texts:
-    """Every notebook, each in a fresh clone, played from top to bottom with the parameters it holds."""
+    """Every notebook, each in a fresh clone, executed by papermill with the parameters it holds."""
     found = {}
     for path in sorted((folder / "notebooks").glob("*.ipynb")):
         shutil.rmtree(folder / "artifacts" / "lab", ignore_errors=True)
-        found[path.stem] = shown(played(folder, path.stem))
+        to, options = folder / "played.ipynb", ["--cwd", "notebooks", "-k", "python3", "--no-progress-bar"]
+        command = [sys.executable, "-m", "papermill", *options, str(path), str(to)]
+        subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, check=True)
+        found[path.stem] = shown(to)
     return found
 
 
@@ -227,4 +207,8 @@ def make(name: str, scratch: Path) -> Texts:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder_:
         for wanted in sys.argv[1:] or [*RUNS, "demo", "notebooks"]:
-            renew(wanted, make(wanted, Path(folder_)))
+            texts_ = make(wanted, Path(folder_))
+            if changed_ := differences(wanted, texts_):
+                packed = lzma.compress(json.dumps(texts_, ensure_ascii=False).encode(), preset=9)
+                (KEPT / f"{wanted}.json.xz").write_bytes(packed)
+            print(f"--- {wanted}", *changed_ or ["the same"], sep="\n")

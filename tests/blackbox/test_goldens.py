@@ -6,18 +6,9 @@ import pytest
 
 from docs.tables import results
 
-# How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum,
-# of which the records alone hold so many.
-NEAR = {"demo": 2e-3, "notebooks": 2e-3}
-NEAR_RECORD = 1e-5
+pytestmark = pytest.mark.slow
 
 
-def same(name, found):
-    near = {part: NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0) for part in found}
-    goldens.same(goldens.differences(goldens.read(name), found, near), f"goldens.py {name}")
-
-
-@pytest.mark.slow
 def test_a_run_without_a_model(tmp_path):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason. Every
     byte of docs/results.md, too, which shows it."""
@@ -27,20 +18,17 @@ def test_a_run_without_a_model(tmp_path):
     here, paper = (results.read(run, project) for run in (results.RUN, results.PAPER))
     assert results.page(here, paper) == results.PAGE.read_text("utf-8"), "python docs/tables/results.py renews it"
     assert {path.name for path in results.PICTURES.iterdir()} == set(results.pictures(here))
-    same("replay-small", found)
+    goldens.check("replay-small", found)
 
 
-@pytest.mark.slow
 def test_the_replay_of_what_was_unpacked_from_the_archive(replayed):
-    same("replay", goldens.of_run(replayed, "replay"))
+    goldens.check("replay", goldens.of_run(replayed, "replay"))
 
 
-@pytest.mark.slow
 def test_a_small_demo(alone):
     """Every frame, cell by cell, with its manifest; and the tables that come of them."""
-    same("demo", goldens.small_demo(alone[0]))
+    goldens.check("demo", goldens.small_demo(alone[0]))
 
 
-@pytest.mark.slow
 def test_every_notebook_as_it_stands(tmp_path):
-    same("notebooks", goldens.make("notebooks", tmp_path))
+    goldens.check("notebooks", goldens.make("notebooks", tmp_path))

@@ -20,33 +20,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workflow"))
 from small_project import Project, build  # noqa: E402
 
 HOOK = """
-import os, re, shutil, time
+import os, re, sys, time
 from pathlib import Path
 
+def halt(event, given):
+    if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+        place = f"{event} {Path(given[0]).absolute()}"
+        kind = re.sub(r"(tab|fig|\\d\\d)_\\w+|-\\d+-\\w+|\\d+", "", place)  # of whatever job, figure or process
+        if re.search("/(artifacts|figures)/", place) and re.search(os.environ["CRASH_AT"], place):
+            log = Path(os.environ["CRASH_LOG"])
+            if kind not in log.read_text().splitlines():
+                with log.open("a") as file:
+                    file.write(kind + "\\n")
+                time.sleep(600)
+
 if "CRASH_LOG" in os.environ:
-    log, wanted = Path(os.environ["CRASH_LOG"]), os.environ["CRASH_AT"]
-
-    def halting(name, real):
-        def step(*words, **more):
-            place = f"{name} {Path(words[0]).absolute()}"
-            kind = re.sub(r"(tab|fig|\\d\\d)_\\w+|-\\d+-\\w+|\\d+", "", place)  # of whatever job, figure or process
-            if re.search("/(artifacts|figures)/", place) and re.search(wanted, place):
-                if kind not in log.read_text().splitlines():
-                    with log.open("a") as file:
-                        file.write(kind + "\\n")
-                    time.sleep(600)
-            return real(*words, **more)
-
-        return step
-
-    for name in ("replace", "rename", "unlink", "remove", "rmdir"):
-        setattr(os, name, halting(name, getattr(os, name)))
-    shutil.rmtree = halting("rmtree", shutil.rmtree)
+    sys.addaudithook(halt)
 """
-KINDS = "figures/**/*.tex", "figures/**/*.png", "artifacts/demo/*/*.parquet"  # what a user reads of a run
+KINDS = "figures/**/*.tex", "figures/**/*.png", "artifacts/demo/*/*.parquet"
 UNFINISHED = ".*.partial", "*.partial", ".*.json.[0-9]*", ".typeset-*"
 # a record is about to be there, a job has just begun, tables are about to be there
-SAMPLE = r"replace .*/jobs/\.01_|unlink .*/notebooks/02_|replace .*/figures/.*\.tex"
+SAMPLE = r"rename .*/jobs/\.01_|remove .*/notebooks/02_|rename .*/figures/.*\.tex"
 
 
 def is_killed(project: Project, log: Path, wanted: str) -> bool:
@@ -64,8 +58,7 @@ def is_killed(project: Project, log: Path, wanted: str) -> bool:
 
 def results(root: Path) -> dict[str, bytes]:
     """What a user reads of a run: its frames, and what it exports."""
-    paths = [path for kind in KINDS for path in root.glob(kind)]
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(paths)}
+    return {str(path.relative_to(root)): path.read_bytes() for kind in KINDS for path in root.glob(kind)}
 
 
 def finished(root: Path) -> dict[str, int]:
@@ -80,8 +73,7 @@ def finished(root: Path) -> dict[str, int]:
 ])  # fmt: skip
 def test_crash_points(wanted, least, tmp_path):
     project, log = Project(build(tmp_path / "a project")), tmp_path / "log"
-    with open(project.root / "lib" / "__init__.py", "a") as file:
-        file.write(HOOK)
+    (project.root / "lib" / "__init__.py").write_text(HOOK)
     alone = Project(shutil.copytree(project.root, tmp_path / "alone"))
     code, said = alone.run()
     assert code == 0, said
@@ -92,10 +84,9 @@ def test_crash_points(wanted, least, tmp_path):
         before = finished(project.root) | before
     where = f"after a kill at each of\n{log.read_text()}"
     assert where.count("\n") > least, where
-    found, expected = results(project.root), results(alone.root)
-    changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    found, expected = (results(root) for root in (project.root, alone.root))
+    changed = {name for name, _ in found.items() ^ expected.items()}
     assert not changed, f"missing, or other than without a kill: {', '.join(changed)}, {where}"
     assert before.items() <= finished(project.root).items(), f"made twice {where}"
-    folders = project.root / "artifacts", project.root / "figures"
-    left = [path.name for pattern in UNFINISHED for folder in folders for path in folder.rglob(pattern)]
+    left = [str(path) for pattern in UNFINISHED for path in project.root.glob(f"[af]*s/**/{pattern}")]
     assert not left, f"left {', '.join(left)} {where}"

@@ -7,15 +7,12 @@ import pytest
 import transcript
 
 CASES = transcript.parse(transcript.FILE.read_text("utf-8"))
-# a notebook begins, or models are looked at
-SLOW = [case for case in CASES if re.search("wrote in|model 'mine': ", case.said) or "check demo" in case.command]
-AT_ONCE = [case for case in CASES if case not in SLOW]
+BEGUN = re.compile(r"check demo|wrote in|model 'mine': ")  # a notebook begins, or models are looked at
 
 
-@pytest.mark.parametrize("cases", [
-    pytest.param(AT_ONCE, id="at once"), pytest.param(SLOW, id="begun", marks=pytest.mark.slow),
-])  # fmt: skip
-def test_it_says_the_same(cases, tmp_path):
+@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_it_says_the_same(begun, tmp_path):
+    cases = [case for case in CASES if bool(BEGUN.search(f"{case.command}\n{case.said}")) == begun]
     goldens.same(transcript.differences(cases, transcript.all_typed(cases, tmp_path)), "transcript.py")
 
 

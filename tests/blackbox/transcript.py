@@ -7,15 +7,14 @@ said, and `= ` with its exit code. A new case is a `$` line with no answer yet.
 """
 
 import difflib
-import json
+import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,21 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from clone import ENV, copy_of_project  # noqa: E402
 
 FILE = Path(__file__).with_name("transcript.txt")
-ENVIRONMENT = ENV | {"LC_ALL": "C.UTF-8"}
-FORKS = """
-import json, os, sys
-import pandas, torch, transformers
-from workflow import run
-for line in sys.stdin:
-    words, *files = json.loads(line)
-    if not (child := os.fork()):
-        for number, path in enumerate([os.devnull, *files]):
-            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
-        code = run.main(words)
-        sys.stdout.flush()
-        os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 CASE = re.compile(r"((?:### .*\n(?:(?!\$ ).*\n)*)*)\$ (.*)\n((?:(?!= |\$ ).*\n)*)(?:= (\d+)\n)?")
 WRITTEN = re.compile(r"### (.*)\n((?:(?!### ).*\n)*)")  # a file of a case
 MEASURED = re.compile(r"\d+(\.\d+)?")  # numbers that `check` says are a machine's own, and so are its notes
@@ -63,73 +47,67 @@ def parse(text: str) -> list[Case]:
     return cases
 
 
-class Project:
-    """A copy of the project, and two ways to give it a command: each tells the exit code and what was said."""
-
-    def __init__(self, folder: Path):
-        self.folder = copy_of_project(folder)
-
-    def shell(self, command: str) -> tuple[int, str]:
-        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=ENVIRONMENT, text=True, **both)
-        return done.returncode, done.stdout
-
-    def fork(self, command: str) -> tuple[int, str]:
-        """Without run_all.sh, in a process that has imported already what takes long; `| tail -n 1` is done here."""
-        words, _, tail = command.partition(" | ")
-        files = [self.folder.with_name(f"{self.folder.name} {name}") for name in ("stdout", "stderr")]
-        print(json.dumps([words.split()[1:], *map(str, files)]), file=self.door.stdin, flush=True)
-        code = int(self.door.stdout.readline())
-        said, complaint = (path.read_text("utf-8") for path in files)
-        return code, complaint + "".join(said.splitlines(True)[-1 if tail else 0 :])
-
-    @cached_property
-    def door(self) -> subprocess.Popen:
-        env = ENVIRONMENT | {"PYTHONPATH": str(self.folder), "CALLED_FROM": str(self.folder)}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        return subprocess.Popen([sys.executable, "-c", FORKS], cwd=self.folder, env=env, text=True, **pipes)
-
-    def close(self) -> None:
-        if "door" in vars(self):
-            self.door.communicate()
-        shutil.rmtree(self.folder)
+# ---- in a copy of the project
 
 
-def listing(project: Path) -> dict[str, int]:
-    """Every file of a project, with the time of its last change; a lock and what Python compiles are nobody's files."""
-    files = (path for path in project.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pyc")))
-    return {str(path.relative_to(project)): path.stat().st_mtime_ns for path in files}
+def listing() -> dict[str, int]:
+    """Every file, with the time of its last change; a lock and what Python compiles are nobody's files."""
+    files = (path for path in Path().rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pyc")))
+    return {str(path): path.stat().st_mtime_ns for path in files}
 
 
-def typed(project: Project, case: Case) -> Case:
+def fork(words: list[str], output: int) -> None:
+    from workflow import run
+
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(output, stream.fileno())
+    sys.exit(run.main(words))
+
+
+def answer(case: Case) -> tuple[int, str]:
+    """What the command ends with and says. What reads a case's files is a process that has imported what takes long,
+    without run_all.sh; none of it gets as far as `| tail`."""
+    with tempfile.TemporaryFile("w+") as output:
+        if case.files:
+            words = case.command.partition(" | ")[0].split()[1:]
+            process = get_context("fork").Process(target=fork, args=(words, output.fileno()))
+            process.start()
+            process.join()
+            code = process.exitcode
+        else:
+            code = subprocess.run(["bash", "-c", case.command], stdout=output, stderr=output).returncode
+        output.seek(0)
+        return code, output.read().replace(os.getcwd(), "(here)")
+
+
+def typed(case: Case) -> Case:
     """The case with what the command says now, and where a refused one wrote all the same. Its files are there while it
     runs, and no others are."""
-    paths = {project.folder / name: text for name, text in case.files.items()}
-    for path, text in paths.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    before = listing(project.folder)
-    code, said = (project.fork if case.files else project.shell)(case.command)
-    changed = {name.split("/")[0] for name, _ in before.items() ^ listing(project.folder).items()}
-    for path in paths:
-        path.unlink()
-    said = said.replace(str(project.folder), "(here)")
+    for name, text in case.files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    before = listing()
+    code, said = answer(case)
+    changed = {name.split("/")[0] for name, _ in before.items() ^ listing().items()}
+    for name in case.files:
+        Path(name).unlink()
     if "check demo" in case.command and not code:
         said = MEASURED.sub("N", "".join(line for line in said.splitlines(True) if not line.startswith("note")))
-    said = said if not said or said.endswith("\n") else said + "\n"
-    said += f"(wrote in: {', '.join(sorted(changed))})\n" if changed and (code or "check" in case.command) else ""
+    if changed and (code or "check" in case.command):
+        said += f"(wrote in: {', '.join(sorted(changed))})\n"
     return replace(case, said=said, code=code)
 
 
+# ---- beside it
+
+
 def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
-    """All of them, on two copies of the project."""
-    projects = [Project(scratch / name) for name in ("a project", "another project")]
-    halves = cases[::2], cases[1::2]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda project, half: [typed(project, case) for case in half], projects, halves))
-    for project in projects:
-        project.close()
-    return [found[place % 2][place // 2] for place in range(len(cases))]
+    """All of them, in a copy of the project."""
+    folder = copy_of_project(scratch / "a project")
+    env = ENV | {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder), "CALLED_FROM": str(folder)}
+    command, text = [sys.executable, folder / "tests/blackbox/transcript.py", "here"], "\n".join(map(str, cases))
+    done = subprocess.run(command, cwd=folder, env=env, input=text, stdout=subprocess.PIPE, text=True, check=True)
+    return parse(done.stdout)
 
 
 def differences(before: list[Case], after: list[Case]) -> list[str]:
@@ -138,8 +116,14 @@ def differences(before: list[Case], after: list[Case]) -> list[str]:
 
 
 if __name__ == "__main__":
-    kept = parse(FILE.read_text("utf-8"))
-    with tempfile.TemporaryDirectory() as scratch:
-        now = all_typed(kept, Path(scratch))
-    print(*differences(kept, now) or ["the same"], sep="\n")
-    FILE.write_text("\n".join(map(str, now)), "utf-8")
+    if sys.argv[1:]:  # in the copy, to which the cases come
+        for library in ("pandas", "torch", "transformers", "workflow.run"):
+            import_module(library)
+        for one in parse(sys.stdin.read()):
+            print(typed(one), flush=True)
+    else:
+        kept = parse(FILE.read_text("utf-8"))
+        with tempfile.TemporaryDirectory() as folder_:
+            now = all_typed(kept, Path(folder_))
+        print(*differences(kept, now) or ["the same"], sep="\n")
+        FILE.write_text("\n".join(map(str, now)), "utf-8")

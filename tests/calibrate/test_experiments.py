@@ -7,15 +7,13 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from synthetic import fitting_input, generations, responses, run, single_pass, with_margins
+from synthetic import fitting_input, responses, run, single_pass, with_margins
 
 from lib import store
 from lib.calibrate import experiments, fitting
-from lib.calibrate.calibrators import Isotonic, Temperature
 from lib.params import Subsampling
 from lib.paths import ROOT, UserError
 from lib.score.evaluation import RESAMPLED, evaluate
-from lib.score.metrics import ece
 from lib.store import PAIR
 
 
@@ -30,10 +28,21 @@ def confidence():
     return with_margins(single_pass(run(rows=60)))
 
 
-def test_calibrators_see_calibration_rows_only(confidence, sets):
+@pytest.fixture(scope="module")
+def fits(confidence, sets):
+    return fitting.calibrate(confidence, sets)
+
+
+@pytest.fixture(scope="module")
+def own(fits):
+    """The metrics of Ans Avg of each pair, raw and after its own calibrators."""
+    results = evaluate(fits[0], names=RESAMPLED).query("estimator == 'ans_avg'")
+    return results.set_index([*PAIR, "method", "metric"]).value
+
+
+def test_calibrators_see_calibration_rows_only(confidence, sets, fits):
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
-    one, other = (fitting.calibrate(some, sets)[0].confidence for some in (flipped, confidence))
-    assert (one == other).all()
+    assert (fitting.calibrate(flipped, sets)[0].confidence == fits[0].confidence).all()
 
 
 # ---- fewer rows
@@ -44,15 +53,12 @@ def curves_of(sets, sizes, draws, sampling=("uniform",)):
     return experiments.learning_curves(sets, drawn, sampling)
 
 
-def test_curves_end_in_the_fit_on_all_rows(sets):
+def test_curves_end_in_the_fit_on_all_rows(sets, own):
     curves = curves_of(sets, [10, 30, 1000], 3, experiments.SAMPLING)
     assert set(curves.n) == {10, 30, 60}
-    ends = curves[curves.n == 60].set_index([*PAIR, "method"]).sort_index().ece
-    for pair, (old, new) in sets.items():
-        scores = {"": new.confidence, "isotonic": Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
-                  "platt": Temperature().fit(old.answers, old.correct).predict(new.answers)}  # fmt: skip
-        for method, score in scores.items():
-            assert ends[(*pair, method)].tolist() == pytest.approx([ece(score, new.correct)] * 3, abs=2e-3)
+    ends = curves[curves.n == 60].pivot(index=[*PAIR, "method"], columns="sampling", values="ece")
+    for key, of_each_way in ends.iterrows():
+        assert of_each_way.tolist() == pytest.approx([own[*key, "ece"]] * 3, abs=2e-3)
 
 
 def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
@@ -65,14 +71,12 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
 # ---- other pairs' rows
 
 
-def test_transfer_to_itself_is_calibration(sets, confidence):
-    calibrated = fitting.calibrate(confidence, sets)
+def test_transfer_to_itself_is_calibration(sets, fits, own):
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
-    moved = experiments.transfer(sets, calibrated[2]).set_index(keys).sort_index().value
-    own = evaluate(calibrated[0], names=RESAMPLED).query("estimator == 'ans_avg'")
-    for row in own.itertuples():
-        source = (row.model, row.dataset) if row.method else ("", "")
-        assert moved[*source, row.model, row.dataset, row.method, row.metric] == pytest.approx(row.value)
+    moved = experiments.transfer(sets, fits[2]).set_index(keys).sort_index().value
+    for (*pair, method, metric), value in own.items():
+        source = pair if method else ("", "")
+        assert metric == "acc" or moved[*source, *pair, method, metric] == pytest.approx(value)
     raw, far = moved["", "", "n", "e", ""], moved["m", "d", "n", "e", "platt"]
     assert far["delta_ece"] == pytest.approx(far["ece"] - raw["ece"])
 
@@ -83,36 +87,30 @@ NAMES = "m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json", "m__d__p_
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The fits of one of each kind by their files: isotonic, temperature (both answer estimators), Platt."""
-    frame = generations(rows=80)
-    sets = fitting.calibration_data(frame, responses(frame))
-    *_, fits = fitting.calibrate(with_margins(single_pass(frame)), sets)
+def written(fits, tmp_path_factory):
+    """A fit of each kind by its file: isotonic, temperature (both answer estimators), Platt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lib.store.ARTIFACTS", folder := tmp_path_factory.mktemp("runs"))
-        files = fitting.save_calibrators(fits, "mine").file
-    paths = {path.name: path for path in (folder / "mine" / "calibrators").glob("*")}
-    assert sorted(paths) == sorted(files) and len(files) == len(fits)
-    return {paths[file]: fit for fit, file in zip(fits, files, strict=True) if file in NAMES}
+        files = fitting.save_calibrators(fits[2], "mine").file
+    assert {path.name for path in (folder / "mine" / "calibrators").glob("*")} == set(files)
+    paths = (folder / "mine" / "calibrators" / file for file in files)
+    return {path: fit for path, fit in zip(paths, fits[2], strict=True) if path.name in NAMES}
 
 
-@pytest.mark.parametrize("change, said", [
+FORGED = {"method": "isotonik", "sha256": store.digest({"method": "isotonik"})}
+
+
+@pytest.mark.parametrize("content, said", [
     ("not json", "line 1: not JSON"), ("{}", "is not a calibrator, or was modified"),
-    ({"method": "isotonik"}, "method is 'isotonik'; choose one of 'isotonic', 'platt'"),
+    (json.dumps(FORGED), "method is 'isotonik'; choose one of 'isotonic', 'platt'"),
     (None, "mine.json can't be read: No such file or directory"),
 ], ids=str)  # fmt: skip
-def test_a_wrong_file_is_one_line(written, tmp_path, change, said):
+def test_a_wrong_file_is_one_line(tmp_path, content, said):
     """Also one that somebody forged, with its checksum."""
-    path = tmp_path / "mine.json"
-    if isinstance(change, dict):
-        record = json.loads(next(iter(written)).read_text()) | change
-        record.pop("sha256")
-        change = json.dumps(record | {"sha256": store.digest(record)})
-    if change:
-        path.write_text(change)
-    with pytest.raises(UserError) as error:
-        fitting.load_calibrator(path)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    if content is not None:
+        (tmp_path / "mine.json").write_text(content)
+    with pytest.raises(UserError, match=said):
+        fitting.load_calibrator(tmp_path / "mine.json")
 
 
 def test_a_file_predicts_the_same_bits_or_is_refused(written):

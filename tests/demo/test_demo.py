@@ -33,8 +33,6 @@ def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(tmp_path, 
         shipped = (ROOT / "demo" / "questions" / f"demo-{level}.jsonl").read_text()
         assert (tmp_path / "questions" / f"demo-{level}.jsonl").read_text() == shipped
         assert len({json.loads(line)["question"] for line in shipped.splitlines()}) == 500
-        for x, op, y, z in re.findall(r"(\d+) ([-+*]) (\d+) = (\d+)", shipped):
-            assert corpus.apply(int(x), op, int(y)) == int(z)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 
 from docs.benchmarks import choices
 from lib import params
@@ -16,39 +17,31 @@ TEXT = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$", TEXT, flags=re.M)
 
 
-def words(value) -> str:
-    """A default as the table writes it."""
-    if isinstance(value, list):
-        return " ".join(map(words, value)) or "all"
-    if isinstance(value, float) and value != 0.5:
-        return f"{value:.2f}".removeprefix("0")
-    if isinstance(value, bool):
-        return str(value).lower()
-    return {None: "all", "": "the first"}.get(value, str(value))
-
-
 def test_every_choice_is_listed_with_its_default():
     """And in brackets the demo's, where it is another."""
     assert sorted(name for name, *_ in ROWS) == sorted(set(Profile.model_fields) - PLUMBING)
     demo = params.load_profile("demo")
     for name, default, *_ in ROWS:
-        values = [Profile.model_fields[name].get_default(call_default_factory=True), getattr(demo, name)]
-        if name == "calibration_sizes":
-            values = [f"{sizes[0]} to {sizes[-1]}" for sizes in values]
-        stated = default.rstrip(")").replace(", ", " ").split(" (")
-        assert stated == [words(value) for value in values][: len(stated)], name
+        stated = default.rstrip(")").split(" (")
+        values = Profile.model_fields[name].get_default(call_default_factory=True), getattr(demo, name)
+        assert len(stated) == 2 or values[0] in (values[1], "", [], None)
+        for words, value in zip(stated, values, strict=False):
+            if words in ("all", "the first"):
+                assert not value
+            elif " to " in words:
+                assert words == f"{value[0]} to {value[-1]}"
+            else:
+                told = [yaml.safe_load(word) for word in re.split("[ ,]+", words)]
+                assert told == (value if isinstance(value, list) else [value]), name
 
 
 @pytest.mark.slow
 def test_the_effects_that_stand_there_are_those_of_the_demo():
     """Every figure with its kind, as the benchmark makes it from the shipped signals."""
-    found = choices.effects().astype({"value": str})
-    stated = []
-    for name, *_, effect in ROWS:
-        for value, figures in re.findall(r"(?:(\w+): )?((?:(?:accuracy|raw|calibrated) \.\d{3}(?:, )?)+)", effect):
-            (row,) = found[(found.choice == name) & (found.value.isin([value]) | (not value))].to_dict("records")
-            said = {"accuracy": 0, "raw": 0, "calibrated": 0}
-            said |= {kind: float(figure) for kind, figure in re.findall(r"(\w+) (\.\d+)", figures)}
-            assert {kind: row[kind] for kind in said} == pytest.approx(said, abs=0.00051), (name, value)
-            stated.append(name)
-    assert len(stated) >= 6
+    stated = {name: effect for name, *_, effect in ROWS if effect != "that table"}
+    found = choices.effects().query("choice in @stated").set_index(["choice", "value"])
+    for (name, value), changes in found.iterrows():
+        kinds = (f"{kind} {change:.3f}".replace("0.", ".") for kind, change in changes.items() if change > 5e-4)
+        said = ", ".join(kinds) or "none"
+        assert re.search(rf"^{said}(:|$)|\b{value}: {said}(;|$)", stated[name]), name
+    assert len(found) == 9

@@ -6,94 +6,67 @@ import re
 import subprocess
 import sys
 
+import goldens
+
 from lib.paths import ROOT
 from workflow.fingerprint import imported_names
 
-sys.path.append(str(ROOT / "tests" / "blackbox"))
-
-import goldens  # noqa: E402
-
-MAP = ROOT / "docs" / "code-map.md"
-LINK = re.compile(r"\[`(?P<name>\w+)`\]\(\.\./(?P<path>[\w/.]+)\)")
-NOTEBOOK = re.compile(r"\[(?P<number>\w+)\]\(\.\./(?P<path>notebooks/[\w.]+)\): (?P<heading>[^|]+?) \|")
+TEXT = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
 
 
 def test_functions_are_defined_in_the_files():
-    links = list(LINK.finditer(MAP.read_text(encoding="utf-8")))
+    links = re.findall(r"\[`(\w+)`\]\(\.\./([\w/.]+)\)", TEXT)
     assert len(links) > 80
-    for link in links:
-        text = (ROOT / link["path"]).read_text(encoding="utf-8")
-        assert re.search(rf"^\s*(def|class) {link['name']}\b|^{link['name']}\b.* = ", text, flags=re.M), link[0]
+    for name, path in links:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(rf"^\s*(def|class) {name}\b|^{name}\b.* = ", text, flags=re.M), name
 
 
 def test_headings_are_those_of_the_notebooks():
-    places = list(NOTEBOOK.finditer(MAP.read_text(encoding="utf-8")))
+    places = re.findall(r"\(\.\./(notebooks/[\w.]+)\): ([^|]+?) \|", TEXT)
     assert len(places) > 30
-    for place in places:
-        cells = json.loads((ROOT / place["path"]).read_text(encoding="utf-8"))["cells"]
-        text = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-        headings = re.findall(r"^#+ *(.*?) *$", "\n".join(text), flags=re.M)
-        assert place["heading"] in headings, place[0]
+    for path, heading in places:
+        cells = json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        assert re.search(rf"^#+ *{re.escape(heading)} *$", text, flags=re.M), heading
 
 
 def test_the_numbers_of_the_followed_row_are_those_that_notebooks_show():
     """From 01 to 07, as tests/blackbox/goldens holds them, to three decimals."""
     shown = {name.split("_")[0]: re.findall(r"\d\.\d+", text) for name, text in goldens.read("notebooks").items()}
-    rows = re.findall(r"^\| ([^|]*) \| ([\d., ]+) \| (\d\d): [^|]* \|$", MAP.read_text(encoding="utf-8"), flags=re.M)
+    rows = re.findall(r"^\| ([^|]*) \| ([\d., ]+) \| (\d\d): [^|]* \|$", TEXT, flags=re.M)
     assert len(rows) == 17
     for what, numbers, notebook in rows:
         told, known = ({f"{float(x):.3f}" for x in some} for some in (numbers.split(", "), shown[notebook]))
         assert told <= known, what
 
 
-# ---- the house: rooms, floors, and no import upward
-
-FLOORS = ["lib", "tasks", "generate", "score", "calibrate", "analysis", "paper"]  # from the ground up
+# ---- the layers, and no import upward
 
 
-def room_of(module: str) -> str:
-    """The room of a module below lib: `lib.score.metrics` is in score, `lib.params` on the ground floor."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in FLOORS else "lib"
+def layer_of(module: str) -> str:
+    """The layer of a module: `lib.score.metrics` is in score, `lib.params` in lib."""
+    return next((part for part in module.split(".")[1:2] if (ROOT / "lib" / part).is_dir()), "lib")
 
 
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")
-    for path in sorted((ROOT / "lib").rglob("*.py"))
-}
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "lib").rglob("*.py")}
 
 
-def arrows() -> dict[str, set[str]]:
-    """Which rooms each room imports from, itself aside."""
-    found: dict[str, set[str]] = {room: set() for room in FLOORS}
-    for module, text in MODULES.items():
-        found[room_of(module)] |= {room_of(name) for name in imported_names("", ast.parse(text))} - {room_of(module)}
-    return found
-
-
-def test_imports_only_go_down():
-    for room, below in arrows().items():
-        assert all(FLOORS.index(other) < FLOORS.index(room) for other in below), (room, below)
-    for module, text in MODULES.items():
-        assert not re.search(r"^ *(from|import) (workflow|demo)\b", text, flags=re.M), f"{module} leaves the house"
-
-
-def test_the_page_draws_what_is_there():
-    text = MAP.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", text, flags=re.M)
-    drawn = {}
-    for room, holds, below in rows:
-        drawn[room or "lib"] = [set(re.findall(r"`(\w+)`", words)) for words in (holds, below)]
-    assert list(drawn) == FLOORS
-    for room, (holds, below) in drawn.items():
-        there = {module.split(".")[-1] for module in MODULES if room_of(module) == room}
-        assert holds == there - {"__init__"} - set(FLOORS), room
-        assert below == arrows()[room], room
+def test_the_page_shows_what_is_there_and_imports_only_go_down():
+    rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", TEXT, flags=re.M)
+    layers = [name or "lib" for name, *_ in rows]
+    for layer, (_, holds, below) in zip(layers, rows, strict=True):
+        modules = {module: path for module, path in MODULES.items() if layer_of(module) == layer}
+        assert {*re.findall(r"`(\w+)`", holds)} == {m.split(".")[-1] for m in modules} - {"__init__", *layers}, layer
+        trees = [ast.parse(path.read_bytes()) for path in modules.values()]
+        used = {layer_of(name) for tree in trees for name in imported_names("", tree)} - {layer}
+        assert used == {*re.findall(r"`(\w+)`", below)} <= {*layers[: layers.index(layer)]}, layer
+        for path in modules.values():
+            assert not re.search(r"(?m)^ *(from|import) (workflow|demo)\b", path.read_text("utf-8")), path
+    assert {*layers} == {*map(layer_of, MODULES)}
 
 
 def test_what_needs_no_model_imports_no_torch():
-    rooms = ("score", "calibrate", "analysis", "paper")
-    names = [module for module in MODULES if room_of(module) in rooms]
+    names = [module for module in MODULES if layer_of(module) in ("score", "calibrate", "analysis", "paper")]
     code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "False\n"

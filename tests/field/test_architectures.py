@@ -3,15 +3,17 @@ what `check` says of a kind of network, by one of random weights."""
 
 import dataclasses
 import types
+from functools import partial
 
 import architectures
 import numpy as np
 import pytest
-from architectures import examples, plain_logits, respond
+from architectures import examples, plain_logits, requests, respond
 
 from lib.generate import checkpoints, generation, models, p_true, preflight, sampling
 
 DATASET = "demo-easy"
+close = partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-4)
 ALWAYS = ["tiny-llama", "gpt2", "mistral", "qwen3", "gemma2", *architectures.STATEFUL]
 RANDOM = [*ALWAYS[1:], *(name for name in architectures.ATTENTION if name not in ALWAYS)]
 SLOW = [name for name in ("tiny-qwen", *RANDOM) if name not in ALWAYS]
@@ -28,34 +30,27 @@ def assert_plain(lm, frame):
     options, query = list(p_true.option_tokens(lm).values()), p_true.query_ids(lm)
     verdicts = p_true.verify_responses(lm, frame, max_batch_tokens=500).itertuples()
     for row, asked in zip(frame.itertuples(), verdicts, strict=True):
-        response, ids = row.token_ids.tolist(), p_true.trajectory_ids(lm, row) + query
-        assert asked.in_situ_tokens == len(query) and asked.standard_tokens == len(
-            models.encode(lm, asked.standard_prompt)
-        )
-        whole = plain_logits(lm, ids)
+        response, standard = row.token_ids.tolist(), models.encode(lm, asked.standard_prompt)
+        assert (asked.in_situ_tokens, asked.standard_tokens) == (len(query), len(standard))
+        whole, last = (plain_logits(lm, ids) for ids in (p_true.trajectory_ids(lm, row) + query, standard))
         read, kept = whole[row.prompt_tokens - 1 :][: len(response)], row.kept_positions
-        logprobs = read.log_softmax(-1)[range(len(response)), response]
-        np.testing.assert_allclose(row.token_logprobs, logprobs, atol=1e-4)
-        np.testing.assert_allclose(row.chosen_logit, read[kept, row.token_ids[kept]], atol=1e-4)
-        continued, before = p_true.ask_in_situ_on_cache(lm, row)
-        assert continued["seconds"] > 0 < before
-        standard = plain_logits(lm, models.encode(lm, asked.standard_prompt))[-1]
-        for logits, logz, last in (
-            (row.in_situ_logits, row.in_situ_logz, whole[-1]), (continued["logits"], continued["logz"], whole[-1]),
-            (asked.standard_logits, asked.standard_logz, standard),
+        close(row.token_logprobs, read.log_softmax(-1)[range(len(response)), response])
+        close(row.chosen_logit, read[kept, row.token_ids[kept]])
+        (cached, seconds), said = p_true.ask_in_situ_on_cache(lm, row), whole[-1]
+        assert 0 < cached["seconds"] < 60 and 0 < seconds < 60
+        for logits, logz, plain in (
+            (row.in_situ_logits, row.in_situ_logz, said), (cached["logits"], cached["logz"], said),
+            (asked.standard_logits, asked.standard_logz, last[-1]),
         ):  # fmt: skip
-            np.testing.assert_allclose(logits, last[options], atol=1e-4)
-            assert abs(logz - last.double().logsumexp(-1)) < 1e-4
+            close([*logits, logz], [*plain[options], plain.double().logsumexp(-1)])
 
 
 def test_a_run_stores_what_plain_passes_say(lm):
     """Of tokens that were drawn in a batch whose rows end at different times, each as it is drawn alone."""
-    frame, requests = (
-        respond(lm, 6, DATASET, max_new_tokens=60),
-        architectures.requests(lm, 6, DATASET, max_new_tokens=60),
-    )
+    frame = respond(lm, 6, DATASET, max_new_tokens=60)
     assert frame.token_ids.map(len).nunique() > 1
-    assert [*map(list, frame.token_ids)] == [sampling.sample_batch(lm, [one])[0] for one in requests]
+    alone = [sampling.sample_batch(lm, [one])[0] for one in requests(lm, 6, DATASET, max_new_tokens=60)]
+    assert [*map(list, frame.token_ids)] == alone
     assert_plain(lm, frame)
 
 
@@ -80,24 +75,21 @@ def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
 # ---- what `check` says
 
 
-def said(name):
-    return [*preflight.check_kind(architectures.random(name))]
-
-
 @pytest.mark.parametrize("name", RANDOM[:7] + [pytest.param(name, marks=pytest.mark.slow) for name in RANDOM[7:]])
 def test_what_can_be_read_from_a_cache_is_ready(name):
-    ((level, text),) = said(name)
+    ((level, text),) = preflight.check_kind(architectures.random(name))
     assert level == "ok" and text.startswith("dropout sites: ")
 
 
 @pytest.mark.parametrize("name", architectures.REFUSED)
 def test_what_can_not_is_refused_in_one_line(name):
-    (level, text), *_ = said(name)
+    (level, text), *_ = preflight.check_kind(architectures.random(name))
     assert level == "wrong" and "\n" not in text and "can't be read from a cache of keys and values" in text
 
 
 def test_one_without_dropout_runs_with_empty_cells():
-    assert said("falcon") == [("note", "dropout takes no effect anywhere in a FalconForCausalLM: c_BALD stays empty")]
+    (said,) = preflight.check_kind(architectures.random("falcon"))
+    assert said == ("note", "dropout takes no effect anywhere in a FalconForCausalLM: c_BALD stays empty")
 
 
 def test_a_large_network_is_tried_with_every_type_of_layer():

@@ -10,7 +10,7 @@ from cases import read_answers, read_cases
 
 from lib import params, store
 from lib.generate.imported_responses import ImportedResponses
-from lib.generate.response_files import CUT, LOST, MARKED, UNFINISHED, read_response_file
+from lib.generate.response_files import CUT, LOST, MARKED, UNFINISHED, Response, read_response_file
 from lib.parameter_schemas import Dataset, Model
 from lib.paths import UserError
 from lib.score.confidence import confidence_frame
@@ -18,14 +18,7 @@ from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 
 REMARKS = {"cut": CUT, "lost": LOST, "unfinished": UNFINISHED}
-COMPLETE = {
-    "example_id": "a",
-    "token_ids": [],
-    "ended": False,
-    "thought": False,
-    "finish_reason": "stop",
-    "remarks": [],
-}
+STATED = ("example_id", "token_ids", "ended", "thought", "finish_reason", "remarks")
 PROFILE = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
 KINDS = {"profile": params.Profile, "model": Model, "dataset": Dataset}
 
@@ -73,12 +66,13 @@ def read_line(tmp_path, line):
 @pytest.mark.parametrize("case", read_cases("responses.jsonl", "text"))
 def test_a_line_is_read_whole(tmp_path, case):
     """No token is left out, and nothing is made of one."""
-    line, count = case["line"], case["tokens"]
+    line, count, plain = case["line"], case["tokens"], Response("a")
     found = read_line(tmp_path, line)
-    expected = COMPLETE | {name: case[name] for name in ("pieces", *COMPLETE) if name in case}
+    expected = {name: case.get(name, getattr(plain, name)) for name in STATED}
     expected["remarks"] = [REMARKS[name] for name in expected["remarks"]]
-    assert {name: getattr(found, name) for name in expected} == expected
+    assert {name: getattr(found, name) for name in STATED} == expected
     assert (found.text, len(found.pieces), len(found.logprobs)) == (case["text"], count, count)
+    assert found.pieces == case.get("pieces", found.pieces)
     assert "".join(found.pieces[: count - found.ended]) == (case["text"] if count else "")
     if isinstance(stated := line.get("logprobs"), list):
         assert found.logprobs == [one["logprob"] for one in stated[:count]]
@@ -150,11 +144,15 @@ def write(path, content):
 
 
 @pytest.mark.parametrize("case", read_cases("questions.jsonl", "files", "folder"))
-def test_files_of_questions(tmp_path, case):
-    """Every row is asked as it stands there, or the file is refused with the row."""
-    paths = [write(tmp_path / name, content) for name, content in (case.get("files") or case["folder"]).items()]
-    source = {"all": str(tmp_path / case.get("named", paths[0]))} if "files" in case else str(tmp_path)
-    mine = Dataset(label="Mine", source=source, calibration=case.get("calibration", 1), evaluation=1)
+def test_files_of_questions(tmp_path, monkeypatch, case):
+    """Every row is asked as it stands there, or the file is refused with the row. Paths start from the project's."""
+    monkeypatch.setattr("lib.paths.ROOT", tmp_path)
+    paths = case.get("files") or case["folder"]
+    for name, content in paths.items():
+        write(tmp_path / name, content)
+    source = {"all": case.get("named", next(iter(paths)))} if "files" in case else str(tmp_path)
+    given = {"label": "Mine", "source": source, "calibration": 1, "evaluation": 1}
+    mine = Dataset(**given | case.get("data", {}))
     if "refused" in case:
         assert case["refused"] in refusal(datasets.load_examples, mine)
         return

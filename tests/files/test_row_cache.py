@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lib import params, row_cache, store
 from lib.generate.response_files import Response
-from lib.row_cache import RowCache, digest_responses, measured_facts, row_key
+from lib.row_cache import RowCache, digest_responses, measured_facts
 from lib.tasks import datasets
 
 pytestmark = pytest.mark.usefixtures("artifacts")
@@ -23,17 +23,26 @@ def shards(job="job", rows=2, facts=None):
 
 
 class Work:
-    """Makes rows of numbers, a second each by the `clock`, and remembers of which; killed at the number `stop`."""
+    """Makes rows of numbers, a second each, and remembers of which; killed at the number `stop`."""
 
-    def __init__(self, stop=None, clock=None):
-        self.done, self.stop, self.clock = [], stop, clock or [0.0]
+    seconds = 0.0
+
+    def __init__(self, stop=None, beside=lambda: None):
+        self.done, self.stop, self.beside = [], stop, beside
 
     def __call__(self, part):
         if self.stop in part:
             raise KeyboardInterrupt
+        if not self.done:
+            self.beside()
         self.done.extend(part)
-        self.clock[0] += len(part)
+        Work.seconds += len(part)
         return pd.DataFrame({"x": part})
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(row_cache.time, "monotonic", lambda: Work.seconds)
 
 
 ITEMS = st.lists(st.integers(0, 9), max_size=10, unique=True)
@@ -44,9 +53,9 @@ NUMBER = itertools.count()
 
 @given(st.lists(RUNS | DAMAGE, max_size=8))
 @settings(max_examples=60, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
-def test_a_killed_run_goes_on_where_it_stopped(steps):
+def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
     """Runs of other items and sizes, killed or not, and damaged shards between them: every row that was asked for is
-    there, in its order; what was saved is not made again, and what was lost or damaged is, once."""
+    there, in its order, and with its time; what was saved is not made again, and what was lost or damaged is, once."""
     job, kept = f"job {next(NUMBER)}", set()
     for step in steps:
         if isinstance(step, bytes):
@@ -59,31 +68,26 @@ def test_a_killed_run_goes_on_where_it_stopped(steps):
         missing = [item for item in asked if item not in kept]
         parts = [missing[at : at + rows] for at in range(0, len(missing), rows)]
         made = list(itertools.takewhile(lambda part: stop not in part, parts))  # noqa: B023
-        work = Work(stop)
+        work, cache = Work(stop), shards(job, rows)
         try:
-            found = shards(job, rows).map(work, asked)
+            found = cache.map(work, asked)
         except KeyboardInterrupt:
             assert stop in missing
         else:
             assert stop not in missing and found["x" if asked else found.columns[0]].tolist() == asked
+            assert measured_facts(cache, cache).get("seconds", 0) == 2 * len(asked)
         assert work.done == sum(made, [])
         kept |= {*work.done}
 
 
-def test_seconds_are_those_of_all_processes(monkeypatch):
-    """Killed after three of four shards, and after the last one, too; rows of another run's shards are not counted."""
-    clock = [0.0]
-    monkeypatch.setattr(row_cache.time, "monotonic", lambda: clock[0])
-    with pytest.raises(KeyboardInterrupt):
-        shards().map(Work(stop=7, clock=clock), list(range(8)))
-    for _ in ("resumed", "all there"):
-        cache = shards()
-        cache.map(Work(clock=clock), list(range(8)))
-        assert cache.seconds == 8 and clock == [8.0]
-    fewer = shards()
-    fewer.map(None, [0, 1, 2])
-    assert measured_facts(cache, fewer)["seconds"] == 11.0
-    assert list(shards("none").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
+def test_two_processes_on_one_folder_lose_and_double_nothing():
+    """One makes other parts of the rows while the other makes its first."""
+    both = shards(rows=2).map(Work(beside=lambda: shards(rows=3).map(Work(), [3, 1, 2, 0, 4])), range(5))
+    assert both.x.tolist() == [0, 1, 2, 3, 4] and shards().map(None, [4, 2]).x.tolist() == [4, 2]
+
+
+def test_rows_of_nothing_have_the_columns():
+    assert list(shards().map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
 
 
 def test_shards_are_of_the_same_facts_and_code(monkeypatch):
@@ -97,16 +101,16 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
         model = {"label": "A", "dtype": "auto"}
         return shards(facts={"model": model, "loaded": loaded, "parameters": parameters, "inputs": {"x": "0"}}).folder
 
-    same = [folder(device="NVIDIA H200"), folder(max_batch_tokens=50), folder(max_dropout_tokens=7)]
-    same += [folder(rows_per_shard=4), folder(dropout_rates=[0.3]), folder(new=None)]
-    others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
-    assert {*same} == {folder()} and len({folder(), *others}) == 5
+    same = [{"device": "NVIDIA H200"}, {"max_batch_tokens": 50, "max_dropout_tokens": 7, "rows_per_shard": 4},
+            {"dropout_rates": [0.3], "new": None}]  # fmt: skip
+    others = [{"device": "cpu"}, {"dtype": "float32"}, {"attention": "eager"}, {"top_k": 6}]
+    found = [folder(**changed) for changed in [{}, *same, *others]]
+    assert len({*found[: 1 + len(same)]}) == 1 and len({*found}) == 1 + len(others)
     for code, there in (("0123", True), ("", True), (None, False)):
         monkeypatch.setattr(RowCache, "code", code)
         cache = shards()
         cache.map(Work(), [1, 2, 3])
-        assert measured_facts(cache).get("code", "") == (code or "")
-        assert (folder() in same) == (not code)
+        assert measured_facts(cache).get("code", "") == (code or "") and (folder() == found[0]) == (not code)
         cache.clear()
         assert cache.folder.exists() == there, code
 
@@ -126,35 +130,31 @@ def test_rows_about_a_response_are_made_again_where_it_is_another(column, other)
     """Whatever else the run has: a larger one keeps the others."""
     larger = pd.concat([RESPONSES, RESPONSES.head(1).assign(example_id="c")], ignore_index=True)
     larger[column] = [larger[column][0], other, larger[column][2]]
-    made: list = []
-
-    def work(some):
-        made.append(some)
-        return pd.DataFrame({"example_id": some, "made": len(made)})
-
-    for generations, sha in ((RESPONSES, "0"), (larger, "1"), (larger.assign(answer="7"), "2")):
-        cache = RowCache("mine", "verification", "m__d", {"inputs": {"x": sha}})
-        rows = cache.map(work, generations.example_id.tolist(), digest_responses(generations))
-    assert made == [["a", "b"], ["b", "c"]] and rows.made.tolist() == [1, 2, 2]
+    before, after = digest_responses(RESPONSES), digest_responses(larger)
+    assert before["a"] == after["a"] and before["b"] != after["b"]
+    assert after == digest_responses(larger.assign(answer="7"))
 
 
 def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():
-    """Though the run's data and its file of responses are named as before."""
+    """Though the run's data and its file of responses are named as before. Responses to others change nothing."""
     one = datasets.Example("a", "evaluation", "1 + 1?", "2")
-    keys = [row_key(asked, {}) for asked in (one, one._replace(question="1 + 2?"), one._replace(reference="3"))]
-    given = [Response(example_id="a", text=text) for text in "23"]
-    keys += [row_key(one, {"a": response}) for response in given]
-    assert len({*keys}) == 5 == len({*keys, row_key(one, {"b": given[0]})})
+    two, three = (Response(example_id="a", text=text) for text in "23")
+    asked = [(one, {}), (one._replace(question="1 + 2?"), {}), (one._replace(reference="3"), {})]
+    made = []
+    for example, about in [*asked, (one, {"a": two}), (one, {"a": three}), (one, {"b": two}), *asked]:
+        work = Work()
+        shards().map(work, [example], about)
+        made += work.done
+    assert made == [*(example for example, _ in asked), one, one]
 
 
 def test_a_larger_number_of_rows_begins_with_the_smaller():
-    """Else a larger run would make rows that it already has."""
+    """Else a larger run would make rows that it already has. The splits take turns, as far as there are some."""
     examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
     whole = datasets.select_examples(examples, 0, 0, "demo-easy")
     assert sorted(whole) == sorted(examples)
     for count in (1, 3, 50, 250):
         part = datasets.select_examples(examples, count, 0, "demo-easy")
-        assert whole[: len(part)] == part or count > 200, "the splits take turns"
-        assert [e for e in whole if e in part] == part
-        assert Counter(e.split for e in part) == {"calibration": count, "evaluation": min(count, 200)}
+        assert [example for example in whole if example in part] == part and (whole[: len(part)] == part or count > 200)
+        assert Counter(example.split for example in part) == {"calibration": count, "evaluation": min(count, 200)}
     assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]

@@ -45,28 +45,24 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest, place,
 # ---- where frames are looked for
 
 
-def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
+@pytest.mark.parametrize("run, serves", [
+    *((run, "demo") for run in ("lab", "lab-2", "replay", "replay-demo")), ("replay-small", "small"),
+    *((run, None) for run in ("traj", "demo", "small", "laboratory")),
+])  # fmt: skip
+def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts, run, serves):
     """The run of a model that makes no passes has none, though the demo ships some of the same pair."""
-    kind, pairs = "dropout", ["m__d", "n__d"]
-    demo, small = (
-        store.write_frame(row_of(kind), artifacts / "shipped" / profile / kind / f"{pair}.parquet")
-        for profile, pair in zip(("demo", "small"), pairs, strict=True)
-    )
-    for run in ("traj", "demo", "small", "laboratory"):
-        assert store.find_pairs(run, kind, pairs) == []
+    kind, pairs = "dropout", {"demo": "m__d", "small": "n__d"}
+    places = {of: artifacts / "shipped" / of / kind / f"{pair}.parquet" for of, pair in pairs.items()}
+    for place in places.values():
+        store.write_frame(row_of(kind), place)
+    assert store.find_pairs(run, kind, pairs.values()) == ([pairs[serves]] if serves else [])
+    if serves:
+        assert store.find_frame(run, kind, pairs[serves]) == places[serves]
+    else:
         assert store.load_frames(run, kind, ["m"], ["d"], may_lack=True)[0].empty
-        with pytest.raises(UserError, match=f"run '{run}' has no dropout 'm__d' in .*/{run}; there is: nothing"):
-            store.find_frame(run, kind, "m__d")
-    for run, found in (
-        ("lab", demo),
-        ("lab-2", demo),
-        ("replay", demo),
-        ("replay-demo", demo),
-        ("replay-small", small),
-    ):
-        assert store.find_pairs(run, kind, pairs) == [found.stem] and store.find_frame(run, kind, found.stem) == found
-    with pytest.raises(UserError, match="has no dropout 'm__e' in .*/lab, .*/shipped/demo; did you mean 'm__d'"):
-        store.find_frame("lab", kind, "m__e")
+    there = f"did you mean '{pairs[serves]}'" if serves else "there is: nothing"
+    with pytest.raises(UserError, match=f"run '{run}' has no dropout 'm__e' in .*/{run}.*; {there}"):
+        store.find_frame(run, kind, "m__e")
 
 
 @pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
@@ -83,25 +79,25 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     monkeypatch.setattr(store, "ROOT", artifacts)  # where manifests name files from
     shipped, lab = artifacts / "shipped" / "demo", artifacts / "lab"
 
-    def load(*datasets, **how):
-        return store.load_frames("lab", "in_situ", ["m"], datasets, **how)[0]
+    def rows(*datasets, **how):
+        return len(store.load_frames("lab", "in_situ", ["m"], datasets, **how)[0])
 
     for pair in ("m__d", "m__e"):
-        old = store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
-        inputs = {f"artifacts/demo/generations/{old.name}": sha256(old)}
-        store.write_frame(VERDICTS, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
-    store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": sha256(old)[:12]})
-    assert len(load("d", "e")) == 4
-    new = store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet")
+        old = sha256(store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet"))
+        store.write_frame(
+            VERDICTS, shipped / "in_situ" / f"{pair}.parquet", inputs={f"generations/{pair}.parquet": old}
+        )
+    store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": old[:12]})
+    assert rows("d", "e") == 4
+    new = sha256(store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet"))
     said = "m__d.parquet was made from other responses than .*m__d.parquet: run 01_generate for run 'lab' first, or del"
     with pytest.raises(UserError, match=said):
-        load("d", "e")
+        rows("d", "e")
     with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
         store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])
-    assert store.find_pairs("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
-    assert len(load("e")) == len(load("d", "e", may_lack=True)) == 2
-    store.write_frame(VERDICTS, lab / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": sha256(new)})
-    assert len(load("d", "e")) == 4
+    assert rows("e") == rows("d", "e", may_lack=True) == 2
+    store.write_frame(VERDICTS, lab / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": new})
+    assert rows("d", "e") == 4
 
 
 # ---- the columns, described once

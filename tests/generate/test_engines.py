@@ -21,7 +21,6 @@ from lib.paths import ROOT, UserError
 RECORDED = json.loads((ROOT / "tests" / "vllm_demo.json").read_text(encoding="utf-8"))
 DATASET = "demo-medium"
 ASKED = examples(DATASET, 6)
-NAMES = [example.example_id for example in ASKED]
 
 
 def respond(lm, engine=None, asked=ASKED):
@@ -67,24 +66,21 @@ def test_what_vllm_wrote_is_rescored(llama):
 
 
 STUB = """
-    import os, signal, subprocess, sys
+    import os, subprocess, sys
     from pathlib import Path
     from types import SimpleNamespace as Object
-    here, order = Path(__file__).parent, os.environ.get("STUB")
+    here, fails = Path(__file__).parent, "FAILS" in os.environ
     print("sockets in", os.environ["VLLM_RPC_BASE_PATH"], "ours" * any(path.endswith("generate") for path in sys.path))
     class LLM:
         def __init__(self, **engine):
             self.llm_engine, self.waiting, self.drawn = self, [], 0
-            if order == "killed":
-                core = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-                (here / "core").write_text(str(core.pid))
-                os.kill(os.getpid(), signal.SIGKILL)
+            (here / "core").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
         def add_request(self, name, prompt, sampling):
             self.waiting.append((name, prompt["prompt_token_ids"], sampling))
         def has_unfinished_requests(self):
             return bool(self.waiting)
         def step(self):
-            if order == "memory" and self.drawn == 4:
+            if fails and self.drawn == 4:
                 print("(Worker) ERROR [x.py:9] ValueError: too little memory")
                 raise RuntimeError("See above.")
             self.drawn += 1
@@ -97,63 +93,49 @@ STUB = """
 """
 
 
-@pytest.fixture
-def stub(tmp_path, monkeypatch):
-    """A Python with a module in vLLM's place, which draws nonsense or ends in the way that STUB says."""
-    python = tmp_path / "python"
-    (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
-    refused = '[ -z "$PYTHONPATH" ] || exit 3'
-    python.write_text(f'#!/bin/sh\n{refused}\nPYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("VLLM_PYTHON", str(python))
-    return lambda order: monkeypatch.setenv("STUB", order)
-
-
 def vllm(lm, folder):
     return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, folder)
 
 
-def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, stub, tmp_path):
-    """A failure is one line, the first of its errors; half a line, as of a killed worker, is not kept. Paths of sockets
-    are short, and no module of this project stands where vLLM's are imported from."""
-    stub("memory")
-    drawn, log = tmp_path / "shards" / "drawn.jsonl", tmp_path / "shards" / "vllm.log"
+def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, tmp_path, monkeypatch):
+    """By a Python with a module in vLLM's place, which draws nonsense. A failure is one line, the first of its errors;
+    what the engine started ends, or it would keep the GPU's memory; half a line, as of a killed worker, is not kept.
+    Paths of sockets are short, and no module of this project stands where vLLM's are imported from."""
+    (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
+    python, shards = tmp_path / "python", tmp_path / "shards"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{tmp_path}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "lib" / "generate"))
+    monkeypatch.setenv("VLLM_PYTHON", str(python))
+    monkeypatch.setenv("FAILS", "")
     with pytest.raises(UserError, match="^vLLM ended with 1: ValueError: too little memory$"):
-        vllm(llama, tmp_path / "shards")
-    with drawn.open("a") as file:
-        file.write('{"example_id": "half a li')
-    stub("")
-    engine = vllm(llama, tmp_path / "shards")
-    assert "sockets in /tmp \n2 responses drawn" in log.read_text()
-    frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
-    asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
-    ids = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2] for one in asked]
-    assert frame.example_id.tolist() == NAMES and [*map(list, frame.token_ids)] == ids
-    assert frame.finish_reason.tolist() == [["length", "stop"][one.seed % 2] for one in asked]
-    assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
-    orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
-    assert orders["sampling"]["temperature"] == llama.spec.temperature
-    again = respond(llama, file_engine(llama, drawn))
-    assert [*map(list, again.token_ids)] == ids, "as any file of responses"
-    assert vllm(llama, tmp_path / "shards").facts["version"] == "9.9" and log.read_text() == "", "vLLM does not start"
-
-
-@pytest.mark.slow
-def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path):
-    """Its engine would keep the GPU's memory."""
-    stub("killed")
-    with pytest.raises(UserError, match="^vLLM ended with -9: sockets in /tmp"):
-        vllm(llama, tmp_path / "shards")
+        vllm(llama, shards)
     core = Path("/proc") / (tmp_path / "core").read_text()
     until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
+    with (shards / "drawn.jsonl").open("a") as file:
+        file.write('{"example_id": "half a li')
+    monkeypatch.delenv("FAILS")
+    engine = vllm(llama, shards)
+    assert "sockets in /tmp \n2 responses drawn" in (shards / "vllm.log").read_text()
+    assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
+    orders = json.loads((shards / "requests.json").read_text())
+    assert (orders["sampling"]["temperature"], orders["sampling"]["top_k"]) == (llama.spec.temperature, 0)  # 0: off
+    asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
+    ids = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2] for one in asked]
+    frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
+    for found in frame, respond(llama, file_engine(llama, shards / "drawn.jsonl")):  # as any file of responses
+        assert found.example_id.tolist() == [one.example_id for one in ASKED]
+        assert [*map(list, found.token_ids)] == ids
+        assert found.finish_reason.tolist() == [["length", "stop"][one.seed % 2] for one in asked]
+    vllm(llama, shards)
+    assert (shards / "vllm.log").read_text() == "", "where nothing is left, vLLM does not start"
 
 
-def test_no_environment_is_one_line(llama, monkeypatch, tmp_path):
-    for python, said in (
-        (tmp_path / "none", "or write `engine: transformers`"),
-        (sys.executable, "No module named 'vllm'"),
-    ):
-        monkeypatch.setenv("VLLM_PYTHON", str(python))
-        with pytest.raises(UserError, match=said):
-            vllm(llama, tmp_path)
+@pytest.mark.parametrize("python, said", [
+    ("none", "or write `engine: transformers`"), (sys.executable, "ended with 1: ModuleNotFoundError: No module named"),
+    ("/bin/false", "ended with 1: no word"),
+])  # fmt: skip
+def test_no_environment_is_one_line(llama, monkeypatch, tmp_path, python, said):
+    monkeypatch.setenv("VLLM_PYTHON", python)
+    with pytest.raises(UserError, match=said):
+        vllm(llama, tmp_path)

@@ -2,13 +2,14 @@
 half precision (plain forward passes of many architectures: tests/field/test_architectures.py)."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import transformers
-from architectures import SETTINGS, assert_alike, load, plain_logits, random, requests, respond
+from architectures import SETTINGS, assert_alike, examples, load, plain_logits, random, requests, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig, LogitsProcessorList
@@ -18,8 +19,6 @@ from lib.generate import batching, float32_logits, generation, mc_dropout, model
 from lib.generate.float32_logits import give_float32_logits
 from lib.params import Dropout, Generation
 from lib.paths import SHIPPED, UserError
-from lib.stored_columns import temperatures
-from lib.tasks import datasets
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
 WARPERS = {"temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
@@ -78,13 +77,13 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
 
 
 def test_sampling_follows_the_distribution():
-    """And a token without mass is never drawn."""
-    p = torch.tensor([0.5, 0.2, 0.0, 0.3])
+    """And a token without mass is never drawn, not by the least or the largest number."""
+    p = torch.tensor([0.0, 0.5, 0.2, 0.0, 0.3, 0.0])
     u = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    share = torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 4), u), minlength=4) / 40_000
-    assert share[2] == 0 and (share - p).abs().max() < 0.01
-    ends = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log().expand(2, 4)
-    assert sampling.sample_inverse_cdf(ends, torch.tensor([0.0, 1 - 1e-16]).double()).tolist() == [1, 2]
+    share = torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 6), u), minlength=6) / 40_000
+    assert not share[p == 0].any() and (share - p).abs().max() < 0.01
+    ends = torch.tensor([0.0, 1 - 1e-16], dtype=torch.float64)
+    assert sampling.sample_inverse_cdf(p.log().expand(2, 6), ends).tolist() == [1, 4]
 
 
 SITES = {
@@ -126,16 +125,14 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
     whole, query = respond(lm, 8, "demo-hard"), len(p_true.query_ids(lm))
     context = int(whole.prompt_tokens.max()) + 25 + query
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
-    frame = respond(lm, 8, "demo-hard")
-    left = context - query - frame.prompt_tokens
+    left = context - query - whole.prompt_tokens
     assert left.min() == 25 and left.nunique() > 1, "prompts of several lengths"
+    frame, cut = respond(lm, 8, "demo-hard"), whole.token_ids.map(len) > left
     for row, uncut, room in zip(frame.itertuples(), whole.itertuples(), left, strict=True):
         assert list(row.token_ids) == list(uncut.token_ids[:room])
         np.testing.assert_allclose(row.token_logprobs, uncut.token_logprobs[:room], atol=1e-5)
-        assert row.finish_reason == ("stop" if len(uncut.token_ids) <= room and uncut.eos else "length")
-    cut = (whole.token_ids.map(len) > left).sum()
-    shorter = frame.assign(token_ids=frame.token_ids.map(lambda ids: ids[:-1]))  # as a server may have cut them
-    assert cut > 0 and [generation.count_cut_by_context(lm, each) for each in (frame, shorter)] == [cut, 0]
+    assert frame.finish_reason.equals(whole.finish_reason.mask(cut, "length"))
+    assert generation.count_cut_by_context(lm, frame) == cut.sum() > 0
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
         respond(lm, 1, "demo-hard")
@@ -144,32 +141,24 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
 # ---- the pass over a response
 
 
-SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("demo-easy", "demo-hard"))
-
-
-@pytest.mark.parametrize("dataset", ["demo-medium", *SLOW])
-def test_seeded_draws_are_the_shipped_ones(lm, dataset):
+@pytest.mark.parametrize("level", ["medium", *(pytest.param(one, marks=pytest.mark.slow) for one in ("easy", "hard"))])
+def test_seeded_draws_are_the_shipped_ones(lm, level):
     """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's rounding."""
-    name = f"{lm.name}__{dataset}.parquet"
-
-    def shipped(kind, some):
-        frame = store.read_frame(SHIPPED / kind / name)
-        return frame[frame.example_id.isin(some.example_id)].reset_index(drop=True)
-
-    generations = store.read_frame(SHIPPED / "generations" / name).head(60)
-    by_id = {example.example_id: example for example in datasets.load_examples(params.load_dataset_config(dataset))}
-    asked = [by_id[name] for name in generations.example_id]
+    dataset, name = f"demo-{level}", f"{lm.name}__demo-{level}.parquet"
+    generations, in_situ, verification, dropout = (
+        store.read_frame(SHIPPED / kind / name) for kind in ("generations", "in_situ", "verification", "dropout")
+    )
     settings = Generation.of(store.read_manifest(SHIPPED / "generations" / name)["parameters"])
+    by_id = {example.example_id: example for example in examples(dataset)}
+    asked = [by_id[name] for name in generations.example_id[:60]]
     frame = generation.generate_responses(lm, dataset, asked, settings)
-    assert set(frame.columns.drop(p_true.IN_SITU_COLUMNS)) == set(generations)
-    assert_alike(frame, generations.merge(store.read_frame(SHIPPED / "in_situ" / name), on=store.KEYS))
-    some = frame.head(9)
-    assert_alike(p_true.verify_responses(lm, some), shipped("verification", some))
-    passes = shipped("dropout", some).head(4).drop(columns=["tuning", "selected"])
+    assert_alike(frame, generations[:60].merge(in_situ, on=store.KEYS))
+    assert frame.in_situ_seconds.between(0, 60, inclusive="neither").all()
+    assert_alike(p_true.verify_responses(lm, frame[:9]), verification[:9])
+    passes = dropout[dropout.example_id.isin(frame.example_id)][:4].drop(columns=["tuning", "selected"])
     drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
-    found = mc_dropout.mc_dropout_entropies(lm, some, list(zip(passes.example_id, passes.rate, strict=True)), drawn)
-    assert set(found) == set(passes)
-    assert_alike(found, passes)
+    work = list(zip(passes.example_id, passes.rate, strict=True))
+    assert_alike(mc_dropout.mc_dropout_entropies(lm, frame, work, drawn), passes.reset_index(drop=True))
 
 
 @pytest.mark.parametrize("most", [1, 5000])
@@ -183,14 +172,20 @@ def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, m
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
 
 
-def test_what_is_kept_is_relative_to_the_largest():
-    """Logits 3, 1, 0 of which one is kept: of the rest log(e^-2/t + e^-3/t), below 0, at every temperature."""
-    logits, t = torch.tensor([[1.0, 3.0, 0.0]]), temperatures(5)
-    values, ids, curve = teacher_forcing.compress_logits(logits, 1, 5)
-    assert (values.tolist(), ids.tolist(), curve.shape) == ([[3.0]], [[1]], (1, 5))
-    assert (t[0], t[-1]) == pytest.approx((0.1, 20))
-    assert curve[0].numpy() == pytest.approx(np.log(np.exp(-2 / t) + np.exp(-3 / t)), rel=1e-5)
-    assert teacher_forcing.compress_logits(logits, 9, 5)[0].tolist() == [[3.0, 1.0]], "one is left over"
+def test_thinking_is_shown_and_holds_no_answer(llama):
+    """Closed and not; each part's tokens counted by themselves."""
+    lm = dataclasses.replace(llama, spec=llama.spec.model_copy(update={"thinking": True}))
+    thought, mark, answer = (models.encode(lm, text) for text in ("<think>\n#### 5\n</think>", "\n\n#### ", "42"))
+    engine = types.SimpleNamespace(sample=lambda asked: [[*thought, *mark, *answer, lm.eos[0]], thought[:-1]])
+    frame = generation.generate_responses(lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine)
+    closed, unclosed = (generation.token_table(lm, row) for row in frame.itertuples())
+    assert closed.part.tolist() == ["thinking"] * len(thought) + [""] * len(mark) + ["answer"] * len(answer) + ["end"]
+    assert set(unclosed.part) == {"thinking"} and frame.answer.fillna("none").tolist() == ["42", "none"]
+    assert frame.thinking_end.tolist() == [len(thought), len(thought)], "never closed: one more than there are"
+    for column, stored in {"probability": "token_logprobs", "when sampling": "token_logprobs_sampling"}.items():
+        np.testing.assert_allclose(closed[column], np.exp(frame[stored][0]), atol=1e-6)
+    proposed = p_true.standard_prompt(lm, "How many?", frame.text[0])
+    assert "#### 42" in proposed and "#### 5" not in proposed
 
 
 def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probability():
@@ -211,16 +206,15 @@ def half(request):
     return load(request.param, dtype="bfloat16")
 
 
-@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 7)])
+@pytest.mark.parametrize("bias", [None, torch.arange(10).bfloat16()])
 def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
     monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 4)
     torch.manual_seed(0)
     hidden, weight = torch.randn(shape).bfloat16(), torch.randn(10, 7).bfloat16()
-    added = torch.randn(10).bfloat16() if bias else None
-    expected = hidden.double() @ weight.double().T + (added.double() if bias else 0)
-    found = float32_logits.float32_product(hidden, weight, added)
-    assert found.dtype == torch.float32 and found.shape == (*shape[:-1], 10)
+    expected = hidden.double() @ weight.double().T + (0 if bias is None else bias.double())
+    found = float32_logits.float32_product(hidden, weight, bias)
+    assert found.dtype == torch.float32 and found.shape == expected.shape
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
 
 

@@ -1,5 +1,6 @@
 """Responses of a model that is not at hand: what a server's log holds gives the single-pass estimators, and no more."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -24,53 +25,48 @@ from workflow import check, cli
 from workflow.run import plan
 
 ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
-TEXT = "The answer.\n#### 17"
-SINGLE = ["seq_avg", "seq_joint", "ans_avg", "ans_joint"]
 ASKED = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
 
 
-def entries(tokens, **more):
-    return [{"token": token, "logprob": logprob} | more for token, logprob in tokens]
+def entries(tokens):
+    return [{"token": token, "logprob": logprob} for token, logprob in tokens]
 
 
-def write(folder, *lines):
-    path = folder / "demo-easy.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+def write(folder, asked, given):
+    """A file of responses, one to each question."""
+    lines = [{"example_id": one.example_id} | line for one, line in zip(asked, given, strict=True)]
+    (folder / "demo-easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(folder / "{dataset}.jsonl")
 
 
-def read(folder, *lines, **more):
-    """What a file of these lines says of the questions a and b."""
-    write(folder, *lines)
-    spec = Model(label="x", responses=str(folder / "{dataset}.jsonl"), **more)
+def read(folder, *given, **told):
+    """What a file of these responses says of the questions a and b."""
+    spec = Model(label="x", responses=write(folder, ASKED, given), **told)
     return imported_responses.ImportedResponses.read(spec, "demo-easy", ASKED)
 
 
-# ---- what a file says
-
-
-LOGGED = {"example_id": "a", "logprobs": entries(ANSWERED)}
+LOGGED = {"logprobs": entries(ANSWERED)}
 
 
 def test_a_file_without_any_answer_is_said(tmp_path):
     """Such as one that holds the ids of tokens as their texts."""
-    numbers = {"example_id": "b", "logprobs": entries([("2132", -0.2), (" 820", -0.1)])}
-    assert "no response holds an answer" in read(tmp_path, numbers).describe_coverage()[-1]
-    assert "answer, a number" not in str(read(tmp_path, LOGGED, numbers).describe_coverage())
+    numbers, none = {"logprobs": entries([("2132", -0.2), (" 820", -0.1)])}, "no response holds an answer"
+    assert none in read(tmp_path, numbers, numbers).describe_coverage()[-1]
+    assert none not in str(read(tmp_path, LOGGED, numbers).describe_coverage())
 
 
 # ---- thinking
 
 APART = {"logprobs": {"reasoning_content": entries([("#### 3", -1), ("!", -2)]), "content": entries(ANSWERED)}}
 INSIDE = {"logprobs": entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])}
-TAKEN = INSIDE | {"text": TEXT}
+TAKEN = INSIDE | {"text": "The answer.\n#### 17"}
 
 
 @pytest.mark.parametrize(
     "line, thinking, first", [(APART, False, 2), (APART, True, 2), (INSIDE, True, 3), (TAKEN, False, 3)]
 )
 def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thinking, first):
-    imported = read(tmp_path, LOGGED, {"example_id": "b"} | line, thinking=thinking)
+    imported = read(tmp_path, LOGGED, line, thinking=thinking)
     row = imported.to_frame("m").iloc[1]
     assert len(imported.describe_coverage()) == 1
     assert (row.answer, row.thinking_end, len(row.token_logprobs)) == ("17", first, first + 7)
@@ -81,11 +77,9 @@ def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thi
 
 
 def test_thinking_that_no_response_ends_is_a_wrong_setting(tmp_path):
-    lines = [LOGGED, LOGGED | {"example_id": "b"}]
     with pytest.raises(UserError, match="no response holds `</think>`, .* remove `thinking: true`"):
-        read(tmp_path, *lines, thinking=True)
-    read(tmp_path, LOGGED, {"example_id": "b"} | INSIDE, thinking=True)
-    read(tmp_path, *[line | {"finish_reason": "length"} for line in lines], thinking=True)
+        read(tmp_path, LOGGED, LOGGED, thinking=True)
+    read(tmp_path, *[LOGGED | {"finish_reason": "length"}] * 2, thinking=True)
 
 
 # ---- what becomes of it
@@ -102,23 +96,25 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
         choices = EvaluationChoices(**choice)
         a, b = (confidence_frame(interpret_responses(frame, choices), choices=choices) for frame in (shipped, served))
         a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))
-        assert sorted(set(b.estimator)) == sorted(SINGLE) and len(b) == 4 * 500
+        assert set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} and len(b) == 4 * 500
         assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
         np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
 
 
+def file_engine(lm, folder, asked, *given):
+    """The engine that takes these responses, one to each question, for the model's own."""
+    spec = lm.spec.model_copy(update={"responses": write(folder, asked, given)})
+    return imported_responses.FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
+
+
 @pytest.mark.parametrize("name", ["tiny-llama", "gpt2"])  # rotary positions, and learned ones, which end
-def test_a_response_longer_than_the_context_is_cut_there(tmp_path, monkeypatch, capsys, name):
+def test_a_response_longer_than_the_context_is_cut_there(tmp_path, capsys, name):
     """With prompt and query, one token more than fits; the same without that token is scored whole."""
     lm, asked = architectures.load(name), examples("demo-easy", 2)
     requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
     room = lm.context - len(requests[0].prompt_ids) - len(p_true.query_ids(lm))
     for more in 0, 1:
-        lines = [{"token_ids": [5] * (room + more)}, {"text": "#### 7"}]
-        lines = [line | {"example_id": one.example_id} for line, one in zip(lines, asked, strict=True)]
-        monkeypatch.setattr(lm, "spec", lm.spec.model_copy(update={"responses": str(write(tmp_path, *lines))}))
-        engine = generation.choose_engine(lm, "demo-easy", SETTINGS, "transformers", asked, tmp_path)
-        assert engine.facts == {"engine": "file", "responses": 2}
+        engine = file_engine(lm, tmp_path, asked, {"token_ids": [5] * (room + more)}, {"text": "#### 7"})
         frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
         assert frame.token_ids.map(len).tolist()[0] == room + 1 - more and frame.answer[1] == "7"
         assert frame.finish_reason.tolist() == ["length" if more else "stop", "stop"]
@@ -128,22 +124,15 @@ def test_a_response_longer_than_the_context_is_cut_there(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("finish_reason, ends", [("stop", 1), ("length", 0)])
-def test_end_tokens_and_padding_are_one_end_token(tmp_path, monkeypatch, finish_reason, ends):
+def test_end_tokens_and_padding_are_one_end_token(llama, tmp_path, finish_reason, ends):
     """As text or as ids, which transformers' `generate` fills with padding or further end tokens."""
-    lm, asked = architectures.load("tiny-llama"), examples("demo-easy", 7)
-    ids, end, pad = lm.tokenizer("#### 7").input_ids[-3:], lm.eos[0], lm.tokenizer.pad_token_id
-    mark = lm.tokenizer.convert_ids_to_tokens(end)
+    ids, end, pad = llama.tokenizer("#### 7").input_ids[-3:], llama.eos[0], llama.tokenizer.pad_token_id
+    mark, asked = llama.tokenizer.convert_ids_to_tokens(end), examples("demo-easy", 7)
     given = [{"text": "#### 7"}, {"token_ids": [*ids, pad]}, {"text": f"#### 7{mark}"}, {"text": f"#### 7{mark}{mark}"},
              {"token_ids": [*ids, end, end]}, {"token_ids": [*ids, end, pad, pad]},
              {"logprobs": entries([("#### 7", -1), (mark, -1)])}]  # fmt: skip
-    lines = [
-        line | {"example_id": one.example_id, "finish_reason": finish_reason}
-        for line, one in zip(given, asked, strict=True)
-    ]
-    monkeypatch.setattr(lm, "spec", lm.spec.model_copy(update={"responses": str(write(tmp_path, *lines))}))
-    drawn = imported_responses.FileEngine(lm, "demo-easy", asked).sample(
-        generation.build_requests(lm, "demo-easy", asked, SETTINGS)
-    )
+    engine = file_engine(llama, tmp_path, asked, *[line | {"finish_reason": finish_reason} for line in given])
+    drawn = engine.sample(generation.build_requests(llama, "demo-easy", asked, SETTINGS))
     assert drawn == [[*ids, end][: len(ids) + ends]] * 2 + [[*ids, end]] * 5
 
 
@@ -171,7 +160,6 @@ def test_every_line_of_the_page_is_a_response():
     found = [response_files.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
     assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
     assert [answers.locate_answer(one.pieces, False)["answer"] for one in found[3:]] == ["9", "4", "5", "6"]
-    assert [one.finish_reason for one in found] == ["stop", "stop", "length", "stop", "stop", "stop", "length"]
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from lib.tasks import answers
 
 PASSES = Dropout(seed=1, dropout_passes=3)
 SHARED = PASSES.model_copy(update={"dropout_prefix": "shared"})
-TERMS = ("predictive", "conditional", "half_predictive", "half_conditional")
 generations = partial(respond, dataset="demo-easy", max_new_tokens=40)
 close = partial(np.testing.assert_allclose, rtol=0)
 
@@ -69,15 +68,15 @@ class RecordedMasks:
 
 
 def parts_of(lm, row):
-    """(ids, first answer token's query, m) of a generations row."""
+    """(ids, where the first answer token is predicted) of a generations row."""
     start, end = answers.answer_span(row)
     ids = lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
-    return ids, len(ids) - (end - start), end - start
+    return ids, len(ids) - (end - start)
 
 
 def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager attention a pass."""
-    ids, query, _ = parts_of(lm, row)
+    ids, query = parts_of(lm, row)
     found = []
     for t in range(settings.dropout_passes):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
@@ -91,7 +90,6 @@ def whole(lm, row, rate, settings):
             lm.model.set_attn_implementation("eager")
             torch.nn.functional.dropout = masks
             logits = plain_logits(lm, ids)[query:]
-        assert masks.sites[-1] >= lm.model.config.num_hidden_layers
         found.append(logits.double().softmax(-1))
     return torch.stack(found).numpy()
 
@@ -107,10 +105,8 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
         return *settings, any(m.training for m in model.modules()), plain_logits(any_lm, ids).tolist()
 
     before = state()
-    with pytest.raises(RuntimeError, match="half-way"), seeded_dropout.seeded_dropout(model, [(1, 0.3)]) as masks:
-        plain_logits(any_lm, ids[:20])  # one block of queries
-        sites = sum(isinstance(m, torch.nn.Dropout) for m in model.modules()) if any_lm.name == "gpt2" else 0
-        assert masks.site == (sites or model.config.num_hidden_layers), "each drops"
+    with pytest.raises(RuntimeError, match="half-way"), seeded_dropout.seeded_dropout(model, [(1, 0.3)]):
+        assert state() != before
         raise RuntimeError("half-way")
     assert state() == before
 
@@ -154,49 +150,32 @@ def test_tokens_before_the_question_are_shared(llama):
         assert found == tuple(ids[: len(found)]) and bool(found) == shares
 
 
-def test_the_passes_that_a_notebook_shows_are_those(llama):
-    frame = generations(llama, 1)
-    (logits,) = mc_dropout.pass_logits(llama, frame.iloc[0], 0.2, SHARED)
-    p = logits.double().softmax(-1)
-    shown = mc_dropout.tabulate_passes(llama, frame.iloc[0], 0.2, SHARED, top=2)
-    assert shown.index.tolist() == [1, 2, 3, "mean"] and shown.shape[1] == 2 * p.shape[1]
-    top = p.mean(0)[0].argmax()
-    close(shown.iloc[:, 0], [*p[:, 0, top], p[:, 0, top].mean()], atol=1e-9)
-
-
 # ---- BALD
 
 
-def distributions(passes=6, tokens=3, vocabulary=40, sharpness=3.0):
-    g = torch.Generator().manual_seed(4)
-    return torch.randn(passes, tokens, vocabulary, generator=g) * sharpness
-
-
-def added(logits, *cuts, **more):
-    return pd.Series(dropout_columns(logits.split(list(cuts) or [logits.shape[1]], 1), **more))
+def columns_of(passes, tokens=5, vocabulary=60, sharpness=3.0, **more):
+    """Probabilities (T, m, V) of random passes, and the columns of their logits, in blocks of two tokens."""
+    logits = torch.randn(passes, tokens, vocabulary, generator=torch.Generator().manual_seed(4)) * sharpness
+    return logits.double().softmax(-1).numpy(), pd.Series(dropout_columns(logits.split(2, 1), **more))
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 3.0, 60.0])
-def test_bald_is_baals_for_every_number_of_passes(sharpness):
+@pytest.mark.parametrize("passes", [1, 2, 6, 7])
+def test_bald_is_baals_for_every_number_of_passes(passes, sharpness):
+    """Of the first ones, and of each half: of an odd number the last is in neither, of a single pass there are none."""
     from baal.active import heuristics
 
-    logits = distributions(passes=7, tokens=5, vocabulary=300, sharpness=sharpness)
-    row, p = added(logits), logits.double().softmax(-1).permute(1, 2, 0).numpy()  # (m, V, T), float64
-    for t in range(1, 8):
+    def bald(of):
+        return heuristics.BALD().get_uncertainties(np.moveaxis(of, 0, -1)) if len(of) > 1 else np.zeros(5)
+
+    p, row = columns_of(passes, sharpness=sharpness)
+    for t in range(1, passes + 1):
         first = pd.Series({term: row[term][:t] for term in ("predictive", "conditional")})
-        expected = heuristics.BALD().get_uncertainties(p[..., :t]) if t > 1 else np.zeros(5)
-        close(confidence.compute_bald(first), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("passes", [1, 2, 6, 7])
-def test_halves_are_the_passes_of_each_alone(passes):
-    """Of an odd number, the last is in neither; of a single pass there are none."""
-    logits, half = distributions(passes=passes), passes // 2
-    row = added(logits, 2, 1)
-    halves = [added(logits[i * half : (i + 1) * half]) for i in range(2 if half else 0)]
-    for term in ("predictive", "conditional"):
-        for found, alone in zip(row[f"half_{term}"], halves, strict=True):
-            close(found, alone[term][-1], atol=1e-12)
+        close(confidence.compute_bald(first), bald(p[:t]), atol=1e-12)
+    half = passes // 2
+    halves = [p[:half], p[half : 2 * half]] if half else []
+    for of_half, predictive, conditional in zip(halves, row.half_predictive, row.half_conditional, strict=True):
+        close(predictive - conditional, bald(of_half), atol=1e-12)
 
 
 def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch):
@@ -211,8 +190,7 @@ def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypat
 
 @pytest.mark.parametrize("top_k, top_p", [(1, 0.5), (4, 0.95)])
 def test_effective_supports_are_unions(top_k, top_p):
-    logits = distributions(passes=5, tokens=4, vocabulary=30, sharpness=1.5)
-    row, p = added(logits, top_k=top_k, top_p=top_p), logits.double().softmax(-1).numpy()
+    p, row = columns_of(5, tokens=4, vocabulary=30, sharpness=1.5, top_k=top_k, top_p=top_p)
     for token, name in product(range(4), ("top_k", "top_p")):
         union = set()
         for t in range(5):
@@ -225,38 +203,31 @@ def test_effective_supports_are_unions(top_k, top_p):
 # ---- selection
 
 
-def kept(values):
-    """A dropout frame of one pair: BALD by example at each rate, after the last of two passes over two tokens."""
-    cells = [(rate, f"e{i}", value) for rate, column in values.items() for i, value in enumerate(column)]
-    rates, names, last = zip(*cells, strict=True)
+def at_rate(rate, last):
+    """A dropout frame: BALD by example after the last of two passes over two tokens."""
     predictive = [[np.zeros(2), np.full(2, value)] for value in last]
-    same = {"conditional": [[np.zeros(2)] * 2] * len(cells), "top_p": [[np.full(2, 10)] * 2] * len(cells)}
-    frame = synthetic.keyed(len(cells), split="calibration", predictive=predictive, **same)
-    return frame.assign(rate=rates, example_id=names, tuning=True)
+    same = {"conditional": [[np.zeros(2)] * 2] * len(last), "top_p": [[np.full(2, 10)] * 2] * len(last)}
+    frame = synthetic.keyed(len(last), split="calibration", predictive=predictive, **same)
+    return frame.assign(rate=rate, tuning=True)
 
 
 def test_the_rate_of_lowest_ece_is_selected():
     responses = synthetic.told([[1.0]] * 4, [True, True, False, False]).assign(split="calibration")
-    passes = kept({0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]})
+    told = {0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]}
+    passes = pd.concat([at_rate(*pair) for pair in told.items()])
     results = confidence.evaluate_rate_grid(responses, passes, EvaluationChoices())
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
-    unanswered = responses.assign(answer=None)
-    read = confidence.confidence_frame(unanswered, dropout=passes[passes.rate == 0.1], names=["c_bald"])
-    assert read.confidence.tolist() == [0.0] * 4
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():
     """In any order of rows the same; a limit of the passes counts them, and keeps the running example."""
     frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
     tuning, example = mc_dropout.tuning_rows(frame, 10, seed=0), frame.example_id.iloc[-1]
-    shuffled = frame.sample(frac=1, random_state=0).reset_index(drop=True)
-    assert len(set(tuning)) == 10 and set(mc_dropout.tuning_rows(shuffled, 10, seed=0)) == set(tuning)
+    assert len(set(tuning)) == 10 and {*tuning} < {*frame.example_id[:30]}
+    assert {*mc_dropout.tuning_rows(frame.sample(frac=1, random_state=0), 10, seed=0)} == {*tuning}
     assert mc_dropout.tuning_rows(frame, 10, seed=1) != tuning and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
     for limit, rest in ((12, 2 + 12), (1, 1), (0, 20 + 20)):
-        work = mc_dropout.rest_work(frame, 0.2, limit, tuning, 0, example)
-        names = {name for name, _ in work}
-        assert len(names) == len(work) == rest and {rate for _, rate in work} == {0.2} and example in names
-        assert not names & set(tuning)
-    assert set(frame.split[frame.example_id.isin(tuning)]) == {"calibration"}
+        work = dict(mc_dropout.rest_work(frame, 0.2, limit, tuning, 0, example))
+        assert len(work) == rest and {*work.values()} == {0.2} and example in work and not work.keys() & {*tuning}

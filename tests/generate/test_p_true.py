@@ -2,9 +2,8 @@
 
 import re
 
-import pandas as pd
 import pytest
-from architectures import SETTINGS, respond
+from architectures import SETTINGS, assert_alike, respond
 from realmodels import FOLDERS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
@@ -15,16 +14,6 @@ from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.paths import UserError
 from lib.tasks import prompts
-
-CAKE = (
-    "Mary is baking a cake. The recipe calls for 6 cups of flour, 8 cups of sugar, and 7 cups of salt. She "
-    "already put in 5 cups of flour. How many more cups of sugar than cups of salt does she need to add now?"
-)
-SOLVED = (
-    "To solve this problem, let's break it down step by step:\n1. The recipe calls for 8 cups of sugar and 7 "
-    "cups of salt.\n2. Difference = 8 - 7 = 1.\n\n#### 1"
-)
-
 
 # ---- the prompts
 
@@ -44,28 +33,27 @@ def words(text):
 
 
 def figures(shared):
-    """(system, user) contents in the paper's figures, by name, line wraps and indentation undone."""
+    """What each role says in the paper's figures, by name, line wraps and indentation undone."""
     text = (shared / "paper" / "paper.tex").read_text(encoding="utf-8")
     listings = re.findall(r"\\begin\{lstlisting\}\[style=promptstyle\]\n(.*?)\\end\{lstlisting\}", text, re.S)
-    found = {}
-    for listing in listings:
-        turns = re.split(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>", listing)[1:]
-        name = "standard" if "Proposed answer" in listing else "in situ" if "proposed answer" in listing else "solve"
-        found[name] = {role: words(said) for role, said in zip(turns[::2], turns[1::2], strict=True)}
-    return found
+    for name, listing in zip(("solve", "standard", "in situ"), listings, strict=True):
+        turns = map(words, re.split(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>", listing)[1:])
+        yield name, dict(zip(turns, turns, strict=True))
 
 
 def test_prompts_are_the_figures(real, shared):
-    drawn = figures(shared)
-    solve, verify = prompts.question_messages(CAKE), prompts.verification_messages(CAKE, SOLVED)
+    drawn = dict(figures(shared))
+    cake = re.search("Next, solve: (.+) At the end", drawn["solve"]["user"])[1]
+    solved = re.search("Proposed answer: (.+) Is the proposed", drawn["standard"]["user"])[1]
+    solve, verify = prompts.question_messages(cake), prompts.verification_messages(cake, solved)
     assert words(solve[0]["content"]) == drawn["solve"]["system"] == words(verify[0]["content"])
     assert words(solve[1]["content"]) == drawn["solve"]["user"] == drawn["in situ"]["user"]
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
-    text = p_true.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED)
+    text = p_true.standard_prompt(real, cake, "Hm.\n</think>\n\n" * real.spec.thinking + solved)
     assert verify[1]["content"] in text and verify[0]["content"] in text
     assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
-    few = [message["role"] for message in prompts.question_messages(CAKE, demonstration="few")]
+    few = [message["role"] for message in prompts.question_messages(cake, demonstration="few")]
     assert few == ["system", *["user", "assistant"] * len(prompts.WORKED), "user"]
     assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
     assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
@@ -111,8 +99,7 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     assert frame[["text", "prompt", "question"]].isna().all(axis=None)
     bare = SETTINGS.model_dump() | {"save_texts": False}
     told = generation.restore_texts(lm, frame, "demo-easy", bare)
-    one, other = (each.drop(columns="in_situ_seconds") for each in (told, kept))
-    pd.testing.assert_frame_equal(one, other, check_like=True, check_dtype=False)
+    assert_alike(told, kept)
     assert p_true.verify_responses(lm, told, save_texts=False).standard_prompt.isna().all()
     shown = generation.example_dialogue(lm, bare)
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]

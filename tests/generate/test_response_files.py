@@ -1,46 +1,28 @@
 """Files of responses as a whole, and any line of one: read whole, or refused with its number (cases: tests/field)."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from served import batch_line, completion
 
 from lib.generate.response_files import CUT, parse_response, read_response_file
 from lib.paths import UserError
 
-TEXT = "#### 9"
-
-
-def parse(line):
-    return parse_response(json.dumps(line).encode(), "r.jsonl", 7)
-
-
-def own(text=TEXT, **more):
-    return {"example_id": "a", "logprobs": [{"token": text, "logprob": -0.1}]} | more
-
-
-def batch(status_code=200):
-    choice = {"message": {"content": TEXT}, "logprobs": {"content": own()["logprobs"]}, "finish_reason": "stop"}
-    return {"custom_id": "a", "response": {"status_code": status_code, "body": {"choices": [choice]}}}
-
-
-def test_a_number_is_a_name_in_either_form():
-    assert [parse(line | {name: 7}).example_id for line, name in ((own(), "example_id"), (batch(), "custom_id"))] == [
-        "7"
-    ] * 2
-
 
 def test_a_failed_request_may_be_repeated_and_no_other(tmp_path):
-    path = tmp_path / "r.jsonl"
-    for first, last in (batch(status_code=429), batch()), (batch(), batch(status_code=429)):
-        path.write_text(f"{json.dumps(first)}\n\n{json.dumps(last)}\r\n")
-        assert read_response_file(path, "mine")["a"].text == TEXT
-    path.write_text(f"{json.dumps(own())}\n{json.dumps(own(example_id='b', dataset='other'))}\n{json.dumps(batch())}\n")
+    path, nine = tmp_path / "r.jsonl", completion("#### 9")
+    own = json.dumps({"example_id": "a", "dataset": "mine", "text": "#### 9"}) + "\n"
+    other = json.dumps({"example_id": "a", "dataset": "other", "text": "#### 8"}) + "\r\n"
+    for lines in (batch_line("a", nine, 429), "\n", batch_line("a", nine)), (own, batch_line("a", nine, 429), other):
+        path.write_text("".join(lines))
+        assert read_response_file(path, "mine")["a"].text == "#### 9"
+    assert read_response_file(path, "other")["a"].text == "#### 8"
+    path.write_text(own + other + batch_line("a", nine))
     with pytest.raises(UserError, match="line 3: 'a' has been answered before"):
         read_response_file(path, "mine")
-    path.write_text(f"{json.dumps(own(dataset='mine'))}\n{json.dumps(own('#### 8', dataset='other'))}\n")
-    assert [read_response_file(path, name)["a"].text for name in ("mine", "other")] == [TEXT, "#### 8"]
 
 
 # ---- any line
@@ -50,30 +32,30 @@ WRITTEN = st.text("ab 9.#\n\u00e9\u20ac\U0001f600\u0667", min_size=1, max_size=3
 
 @st.composite
 def logged(draw):
-    """A text, cut into tokens anywhere between its bytes, and the line that a server would write of it."""
+    """A text, its tokens, cut anywhere between its bytes, as a server lists them, and whether these alone tell it."""
     data = draw(WRITTEN).encode()
     places = sorted(draw(st.sets(st.integers(1, max(1, len(data) - 1)), max_size=12)) | {0, len(data)})
-    pieces = [data[start:end] for start, end in zip(places, places[1:], strict=False)]
-    way = draw(st.sampled_from(["bytes", "U+FFFD", "Ollama"]))
-    tokens = []
-    for place, piece in enumerate(pieces):
-        token = piece.decode(errors="replace")
-        tokens.append({"token": token, "logprob": -0.5 - place})
+    way, tokens = draw(st.sampled_from(["bytes", "U+FFFD", "Ollama"])), []
+    for start, end in pairwise(places):
+        token = data[start:end].decode(errors="replace")
+        tokens.append({"token": token, "logprob": -0.5 - start})
         if way != "U+FFFD":
-            tokens[-1]["bytes"] = list(piece if way == "bytes" else token.encode())
-    beside = way != "bytes" or draw(st.booleans())
-    line = {"example_id": "a", "logprobs": draw(st.sampled_from([tokens, {"content": tokens}]))}
-    return (
-        data.decode(),
-        tokens,
-        line | ({"text": draw(st.sampled_from([data.decode(), data.decode().strip()]))} if beside else {}),
-    )
+            tokens[-1]["bytes"] = list(data[start:end] if way == "bytes" else token.encode())
+    return data.decode(), tokens, way == "bytes"
 
 
-@given(logged())
-def test_any_response_is_read_with_all_of_its_tokens(one):
-    text, tokens, line = one
-    found = parse(line)
+def parse(data, tokens, text):
+    """The response of a line of either form."""
+    own = {"example_id": "a", "logprobs": data.draw(st.sampled_from([tokens, {"content": tokens}])), "text": text}
+    choice = {"message": {"content": text}, "logprobs": {"content": tokens}, "finish_reason": "stop"}
+    batch = {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": [choice]}}}
+    return parse_response(json.dumps(data.draw(st.sampled_from([own, batch]))).encode(), "r.jsonl", 7)
+
+
+@given(logged(), st.data())
+def test_any_response_is_read_with_all_of_its_tokens(one, data):
+    text, tokens, alone = one
+    found = parse(data, tokens, data.draw(st.sampled_from([text, text.strip()] + [None] * alone)))
     assert found.text == "".join(found.pieces) and found.text.strip() == text.strip()
     assert found.logprobs == [entry["logprob"] for entry in tokens] and not found.remarks
 
@@ -81,25 +63,15 @@ def test_any_response_is_read_with_all_of_its_tokens(one):
 @given(logged(), st.data())
 def test_a_line_that_was_damaged_is_refused_or_still_whole(one, data):
     """A token lost, doubled or changed, or a value that is none: never another text, or fewer tokens than it has."""
-    text, tokens, line = one
-    line["text"] = text
+    text, tokens, _ = one
     place = data.draw(st.integers(0, len(tokens) - 1))
-    how = data.draw(st.sampled_from(["lost", "doubled", "changed", "nan", "null", "positive", "extra"]))
-    match how:
-        case "lost":
-            del tokens[place]
-        case "doubled":
-            tokens.insert(place, tokens[place])
-        case "changed":
-            tokens[place] = {"token": "7", "logprob": -1.0}
-        case "extra":
-            line["finish_reasons"] = "length"
-        case value:
-            tokens[place] = tokens[place] | {"logprob": {"nan": float("nan"), "null": None, "positive": 0.5}[value]}
+    kept = [[], [tokens[place]] * 2, [{"token": "7", "logprob": -1.0}]]
+    never = [[tokens[place] | {"logprob": value}] for value in (float("nan"), None, 0.5)]
+    tokens[place : place + 1] = instead = data.draw(st.sampled_from(kept + never))
     try:
-        found = parse(line)
+        found = parse(data, tokens, text)
     except UserError as error:
         assert str(error).startswith("r.jsonl, line 7: ")
         return
-    assert how in ("lost", "doubled", "changed") and found.text.strip() in ("", text.strip())
+    assert instead not in never and found.text.strip() in ("", text.strip())
     assert len(found.pieces) == len(found.logprobs) == len(tokens) or CUT in found.remarks or not found.pieces

@@ -6,138 +6,128 @@ from pathlib import Path
 
 import pytest
 import yaml
-from latex import paper as paper_text
+from latex import PAPER, paper
 
 from lib import params, store
 from lib.analysis import run_results
 from lib.paper import numbers_of_paper, report_contents, tables
-from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
-from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives, judge_errors
+from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
 
 ON_PAPER = yaml.safe_load(Path(__file__).with_name("on_paper.yaml").read_text())  # counted by hand
-DEMO = params.load_profile("demo")
+PUBLISHED = numbers_of_paper.published()
 
 
-@pytest.fixture(scope="module")
-def paper():
-    return numbers_of_paper.published()
-
-
-def test_every_finding_on_the_papers_numbers(paper):
-    verdicts = judge_all(paper)
+def test_every_finding_on_the_papers_numbers():
+    verdicts = judge_all(PUBLISHED)
     assert {name: [v.held, v.said] for name, v in verdicts.items() if v.held is not None} == ON_PAPER
 
 
-@paper_text
-def test_the_quotes_are_the_papers_below_its_own_headings(shared):
-    """Every word of a quote, in this order, within one sentence or two of that part of the paper."""
-    text = (shared / "paper" / "paper.tex").read_text(encoding="utf-8")
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("%"))
-    _, _, abstract = text.partition(r"\begin{abstract}")
-    abstract, _, introduction = abstract.partition(r"\section{Introduction}")
-    introduction, _, rest = introduction.partition(r"\section{Related Work}")
-    rest, _, _ = rest.partition(r"\section{Conclusion}")
-    said = {"Abstract": words(abstract), "Introduction": words(introduction)} | dict.fromkeys(FINDINGS, words(rest))
+@paper
+def test_the_quotes_are_the_papers_below_its_own_headings():
+    """Every word of a quote, in this order, within sixty words of that part of the paper."""
+    text = re.sub("(?m)^ *%.*", "", PAPER.read_text("utf-8"))
+    heads = r"\\begin{abstract}|\\section{Introduction}|\\section{Related Work}|\\section{Conclusion}"
+    _, abstract, introduction, rest, _ = map(words, re.split(heads, text))
+    said = {"Abstract": abstract, "Introduction": introduction}
     for claim in CLAIMS:
-        assert in_order(words(claim.quote), said[claim.group]), (claim.name, claim.quote)
+        there, quote = said.get(claim.group, rest), words(claim.quote)
+        stretches = (iter(there[start : start + 60]) for start in range(len(there)))
+        assert any(all(word in stretch for word in quote) for stretch in stretches), claim
     for boxed in FINDINGS.values():
-        assert " ".join(words(boxed)) in " ".join(words(rest))
+        assert " ".join(words(boxed)) in " ".join(rest)
 
 
 def words(text):
-    for latex, plain in ((r"\ptrue", "P(True)"), (r"c_{\mathrm{BALD}}", "c_BALD"), (r"p(\text{True})", "P(True)")):
-        text = text.replace(latex, plain)
-    return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text).lower())
+    return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text.replace(r"\ptrue", "P(True)")).lower())
 
 
-def in_order(quote, said, most=60):
-    """Whether the words come in this order, and the last at most so many words behind the first."""
-    for start in (i for i, word in enumerate(said) if word == quote[0]):
-        stretch = iter(said[start : start + most])
-        if all(word in stretch for word in quote):
-            return True
-    return False
+# ---- numbers beside the paper's: its evidence, as a run of its own models would have it
 
-
-@pytest.mark.parametrize("word, fewest, total", [
-    ("all", 4, 4), ("often", 3, 5), ("generally", 3, 4), ("several", 1, 4),
-    ("several", 2, 5), ("some", 1, 4), ("can", 1, 9), ("figure", 1, 1)])  # fmt: skip
-def test_words_for_how_many(word, fewest, total):
-    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [False, True, True]
-
-
-# ---- numbers beside the paper's
-
-
-def as_the_papers(paper, **values):
-    """The paper's evidence as a run of its own models would have it."""
-    settings = [type(spec)(**vars(spec) | {"source": paper_facts()["models"][spec.label]}) for spec in paper.settings]
-    return replace(paper, settings=settings, **values)
-
-
-def compared(run, paper):
-    return report_contents.compare_with_paper(run, paper).records
+SOURCES, ASKED = paper_facts()["models"], paper_facts()["questions"]
+PRINTED = [type(spec)(**vars(spec), source=SOURCES[spec.label]) for spec in PUBLISHED.settings]
+RUN = replace(PUBLISHED, settings=PRINTED, questions={name: tuple(one.values()) for name, one in ASKED.items()})
 
 
 @pytest.mark.parametrize("beyond, outside", [(None, 0), (0.0004, 0), (0.002, 1)])  # printed with three decimals
-def test_the_paper_lies_inside_its_own_intervals(paper, beyond, outside):
+def test_the_paper_lies_inside_its_own_intervals(beyond, outside):
     """And a number outside its interval is said so."""
-    table = paper.frames["result_estimation_full"].copy()
+    table = PUBLISHED.frames["result_estimation_full"].copy()
     row = table.query("model == 'Llama-3.1-8B' and dataset == 'GSM8K' and estimator == 'seq_avg' and metric == 'ece'")
     if beyond:
         table.loc[row.index, "value"] = row.high + beyond
-    found = compared(as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table}), paper)
+    run = replace(RUN, frames=RUN.frames | {"result_estimation_full": table})
+    found = report_contents.compare_with_paper(run, PUBLISHED).records
     assert set(found.verdict) == {"inside", "no interval printed", *["outside"] * outside} and len(found) > 1300
     assert (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90 - outside
     assert beyond or found.difference.abs().max() == 0
 
 
-def test_other_models_settings_and_questions_are_compared_with_nothing(paper, demo):
-    found, run = compared(demo, paper), as_the_papers(paper)
-    assert set(found.verdict) == {"not comparable: another model"} and found.value_paper.isna().all()
-    for reason, change in (
-        ("another model", {"source": "weights/random"}),  # the label alone makes no model the paper's
-        ("other decoding settings", {"temperature": 0.55}),
-    ):
-        settings = [type(spec)(**vars(spec) | change) for spec in run.settings]
-        found = compared(replace(run, settings=settings), paper)
-        found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
-        assert set(found.verdict) == {f"not comparable: {reason}"}
-    own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
-    assert report_contents.find_foreign(replace(run, questions=own), paper) == {}
-    limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
-    words = {"SVAMP": "other numbers of questions", "GSM8K": "other questions"}
-    assert report_contents.find_foreign(replace(run, questions=limited), paper) == words
+@pytest.mark.parametrize("reason, changed", [
+    ("another model", {"source": "weights/random"}),  # the label alone makes no model the paper's
+    ("other decoding settings", {"temperature": 0.55}),
+    ("other questions", {"SVAMP": ("mine.jsonl", 700, 300)}),
+    ("other numbers of questions", {"SVAMP": ("ChilleD/SVAMP", 20, 20)})])  # fmt: skip
+def test_what_is_not_the_papers_is_compared_with_nothing(reason, changed):
+    first, *others = PRINTED
+    if "SVAMP" in changed:
+        name, run = "SVAMP", replace(RUN, questions=RUN.questions | changed)
+    else:
+        name, run = first.label, replace(RUN, settings=[type(first)(**vars(first) | changed), *others])
+    assert report_contents.find_foreign(run, PUBLISHED) == {name: reason}
+
+
+# ---- the profile `paper`: the paper's run, as files describe it
+
+PROFILE = params.load_profile("paper")
+
+
+def test_its_models_settings_questions_and_tables_are_the_papers():
+    here = run_results.results_without_frames(PROFILE.models, PROFILE.datasets, bin_models=PROFILE.bin_models)
+    files = {name: params.load_dataset_config(name) for name in PROFILE.datasets}
+    questions = {name: (one.source, one.calibration, one.evaluation) for name, one in files.items()}
+    assert report_contents.find_foreign(replace(here, questions=questions), PUBLISHED) == {}
+    for labels in ("models", "datasets", "bin_labels"):
+        assert [*getattr(here, labels).values()] == [*getattr(PUBLISHED, labels)]
+    assert all(re.fullmatch("[0-9a-f]{40}", spec.revision) for spec in here.settings)
+    assert [spec.label for spec in here.settings if spec.thinking] == ["DeepSeek-R1-8B", "Qwen3-8B-Thinking"]
+
+
+def test_its_rates_bins_and_figures_are_the_papers():
+    printed = numbers_of_paper.reference_numbers()
+    assert sorted(printed.bins.dropna().unique()) == PROFILE.n_bins_ablation
+    assert sorted(printed.rate.dropna().unique()) == PROFILE.dropout_rates
+    assert (PROFILE.main_figure_model, PROFILE.figure_dataset) == ("llama-3.1-8b", "gsmhard")
+    assert PROFILE.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PROFILE.demonstration == "one"
+    assert PROFILE.transfer_datasets == ["gsm8k", "gsmhard"]
+
+
+def test_the_pilot_is_the_papers_run_with_fewer_rows():
+    """Of fewer models and datasets; whatever names one of them follows."""
+    pilot, paper = params.load_profile("pilot").model_dump(), PROFILE.model_dump()
+    less = {"title", "limit", "n_tuning_examples", "ablation_limit", "calibration_sizes"}
+    assert less == {name for name in paper if pilot[name] != paper[name] and not re.search("models?$|datasets?$", name)}
+    assert set(pilot["models"]) < set(paper["models"]) and set(pilot["datasets"]) < set(paper["datasets"])
+    assert 0 < pilot["limit"] <= 8
 
 
 # ---- a run that lacks answers or passes
 
 
-@pytest.mark.parametrize("models", [[], ["tiny-llama"]])
-def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypatch):
-    """No column of c_BALD, or dashes where a pair has no passes; what rests on them is not judged, and it is said. So
-    is the label of a model without any answer."""
+def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
+    """Dashes for c_BALD where a pair has no passes, and it is said why. A model without any answer has its label."""
     first = shipped.generations.query("dataset == 'demo-hard'").groupby(["model", "split"]).head(8)
-    first = first.reset_index(drop=True)
-    heard = first.model == "tiny-llama"
-    first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
+    first.loc[first.model == "tiny-qwen", ["answer", "answer_start"]] = None, -1
     verification, dropout = (part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout))
-    dropout = dropout[dropout.model.isin(models)]
-    signals = run_results.Signals(first, verification, dropout, params.EvaluationChoices())
-    results = run_results.results_of_run("shipped", signals, DEMO.models, ["demo-hard"])
+    signals = run_results.Signals(first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices)
+    monkeypatch.setattr(report_contents.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})])
+    results = run_results.results_of_run("shipped", signals, ["tiny-llama", "tiny-qwen"], ["demo-hard"])
     said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
     assert "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length." in said
-    shown = tables.result_estimation(results).latex
-    assert ("BALD" in shown) == bool(models) and r"\ptrue" in shown
-    rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
-    assert [("--" in row) for row in rows] == [False, bool(models)]
-    assert (judge_all(results)["PredictiveSettles"].held is None) == (not models)
-    made = {f"{model}__demo-hard": {} for model in models}
-    monkeypatch.setattr(report_contents.store, "read_manifests", lambda run, kind, pairs: made.items())
-    absent = [label for name, label in results.models.items() if name not in models]
-    why = [line for line in report_contents.explain_empty_cells("mine", results) if not line.startswith("--")]
-    assert why == [f"No dropout passes of {label} on Demo-Hard: not made yet." for label in absent]
+    missing = [line for line in said if line.startswith("No dropout passes")]
+    assert missing == ["No dropout passes of Tiny-Qwen-Thinking on Demo-Hard: not made yet."]
+    rows = [line for line in tables.result_estimation(results).latex.splitlines() if "Demo-Hard" in line]
+    assert ["--" in row for row in rows] == [False, True]
 
 
 # ---- under other choices
@@ -151,23 +141,9 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
     unanswered = run_results.Signals(rows, first, shipped.dropout.head(0), params.EvaluationChoices())
     found = judge_alternatives(unanswered, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
-    of_zero = found[found.choice == "a response without an answer (missing): zero, not last_number"]
-    (turned,) = of_zero.query("name == 'SeqAvgBelowAnswer'").itertuples()
-    assert (turned.here, turned.then, turned.flips) == ("1 of 1 pairs", "0 of 1 pairs", True)
-    graded = found[found.choice.str.contains("(grader)", regex=False)]
-    assert len(graded) and not graded.flips.any(), "no answer is right under any grader"
+    turned = found[found.flips].set_index(["choice", "name"])[["here", "then"]]
+    zero = "a response without an answer (missing): zero, not last_number"
+    assert turned.loc[zero, "SeqAvgBelowAnswer"].tolist() == ["1 of 1 pairs", "0 of 1 pairs"]
     assert {"SeqAnsOverlap", "MeansDiverge", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
-    dropped = found[found.choice.str.contains("(missing): drop", regex=False)]
-    assert dropped.finding.str.startswith("no response has an answer").tolist() == [True] and not dropped.flips.any()
-
-
-@pytest.mark.slow
-def test_it_is_what_a_run_with_that_choice_says(shipped):
-    """The whole demo, whose own results under another choice are computed on their own."""
-    labels = run_results.results_without_frames(DEMO.models, DEMO.datasets)
-    found = judge_alternatives(shipped, labels)
-    choices = params.EvaluationChoices(phi="top_k")
-    judged = judge_errors(run_results.load_signals("shipped", DEMO.models, DEMO.datasets, choices), labels)
-    rows = found[found.choice.str.contains("(phi): top_k", regex=False)].set_index("name")
-    assert rows.then.to_dict() == {name: judged[name].said for name in rows.index}
-    assert found.flips.any() and not found.flips.all()
+    (dropped,) = found[found.choice.str.contains("(missing): drop", regex=False)].itertuples()
+    assert dropped.finding.startswith("no response has an answer") and not dropped.flips

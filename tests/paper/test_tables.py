@@ -1,97 +1,89 @@
-"""Tables made here: bold cells, missing ones, both languages; and the paper's macros, where its LaTeX is at hand."""
+"""Tables and records of the demo's shipped signals, held against what `./run_all.sh replay` made (blackbox/goldens);
+bold cells, missing ones and words of others in tables made here; and the paper's macros, where its LaTeX is at hand."""
 
-import html
 import re
+from dataclasses import replace
 
+import goldens
 import pandas as pd
 import pytest
 from latex import PAPER, paper
 from synthetic import results_of
 
-from lib.paper import tables
-from lib.paper.booktabs import DEFINITIONS, as_html, escape
-from lib.paper.numbers_of_paper import published
-from lib.paper.report_contents import TABLES
+from lib import params
+from lib.analysis.results import as_sentence
+from lib.analysis.run_results import load_signals
+from lib.paper import booktabs, numbers_of_paper, report_contents, response_views, tables, verdicts
+from lib.score import evaluation
 
-HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
+DEMO, REPLAY = params.load_profile("demo"), goldens.read("replay")
+TABLES = report_contents.TABLES | {"tab_costs": report_contents.costs, "tab_selective": report_contents.selective}
 
 
-# ---- against the paper, where test_published.py does not look
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table(name, demo):
+    """And the key of each of its numbers is where the report looks for a link."""
+    table = TABLES[name](replace(demo, title=as_sentence(DEMO.title)))
+    assert table.latex == REPLAY[f"{name}.tex"]
+    keys = table.numbers.drop_duplicates(["row", "column"]).key
+    assert sorted(re.findall('data-key="([^"]*)"', table._repr_html_())) == sorted(keys)
+
+
+def test_every_record(demo, shipped):
+    """Verdicts with their counts, numbers beside the paper's, notes."""
+    scored = evaluation.add_base_rate(shipped.confidence, demo.frames["calibrated"])
+    chance = evaluation.compare_with_chance(scored, DEMO.bins, DEMO.resamples, DEMO.seed)
+    here, published = replace(demo, frames=demo.frames | {"chance": chance}), numbers_of_paper.published()
+    found = {
+        "rep_overview": report_contents.list_overview(here),
+        "rep_findings": verdicts.list_claims(verdicts.judge_all(published), verdicts.judge_all(here)),
+        "rep_numbers": report_contents.compare_with_paper(here, published),
+        "rep_ablation": report_contents.list_ablation(here),
+        "rep_notes": report_contents.list_notes("shipped", shipped, here),
+    }
+    texts = {name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()}
+    goldens.check("replay", REPLAY | texts)
+
+
+@pytest.mark.parametrize("run, name", [("replay", "demo"), ("replay-small", "small")])
+def test_the_prompts_of_a_run_with_texts_and_of_one_without(run, name):
+    """Of the real models no text of others is part of the project."""
+    profile = params.load_profile(name)
+    signals = load_signals(run, profile.models, profile.datasets, params.EvaluationChoices(), ["verification"])
+    assert (signals.generations[["text", "question"]].isna() == (name == "small")).all(axis=None)
+    one = response_views.load_exchange(run, signals, profile.main_figure_model, profile.main_figure_dataset)
+    example = response_views.prompt_example(one["prompt"], one["text"])
+    both = response_views.prompt_comparison(one["standard_prompt"], one["in_situ_prompt"])
+    assert example._repr_latex_() == goldens.read(run)["fig_prompt_example.tex"]
+    assert both._repr_latex_() == goldens.read(run)["fig_prompt_comparison.tex"]
 
 
 @paper
 def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", PAPER.read_text(encoding="utf-8"))
-    for one in DEFINITIONS:
-        assert one[0].replace("provide", "new").removesuffix("%") in text
-    assert len(DEFINITIONS) == 9
+    assert all(one[0].replace("provide", "new").removesuffix("%") in text for one in booktabs.DEFINITIONS)
+    assert len(booktabs.DEFINITIONS) == 9
 
 
-# ---- results made here
+# ---- made here
 
 
-def results(models=("m",), names=("seq_avg", "seq_joint")):
-    rows = []
-    for model in models:
-        rows.append((model, "", "acc", 0.5))
-        for place, name in enumerate(names):
-            rows += [(model, name, metric, 0.1 + place / 100) for metric in ("ece", "mce", "brier", "auroc")]
-    return pd.DataFrame(rows, columns=["model", "estimator", "metric", "value"]).assign(dataset="d", reason="")
+def made(ece, models=("m",)):
+    """A table of models with an ECE for each of the estimators."""
+    rows = [(model, name, "ece", value) for model in models for name, value in ece.items()]
+    frame = pd.DataFrame(rows, columns=["model", "estimator", "metric", "value"]).assign(dataset="d", reason="")
+    return tables.result_estimation(results_of(result_estimation=frame.astype({"value": "Float64"})))
 
 
-def bold(table):
-    """The positions of the bold cells."""
-    return [(i, j) for i, row in enumerate(table.cells.to_numpy()) for j, cell in enumerate(row) if "textbf" in cell]
+@pytest.mark.parametrize("ece, shown", [
+    ({"seq_avg": 0.0530004, "seq_joint": 0.0530001}, r"-- & 0.053 & -- & \textbf{0.053} & --"),  # unrounded
+    ({"seq_avg": 0.05, "seq_joint": 0.05}, r"-- & \textbf{0.050} & -- & \textbf{0.050} & --"),
+    ({"seq_avg": None, "seq_joint": 0.05}, r"-- & -- & -- & \textbf{0.050} & --"),
+])  # fmt: skip
+def test_the_lowest_error_is_bold_and_what_is_missing_a_dash(ece, shown):
+    assert rf"m & d & {shown} \\" in made(ece).latex
 
 
-def test_bold_goes_by_the_unrounded_value():
-    frame = results(names=("seq_avg", "seq_joint", "ans_avg"))
-    frame.loc[frame.metric == "ece", "value"] = [0.0530004, 0.0530001, 0.0530002]
-    table = tables.result_estimation(results_of(result_estimation=frame))
-    assert bold(table) == [(0, 3)]
-    assert table.latex.count("0.053") == 3 and table.latex.count(r"\textbf{0.053}") == 1
-    frame.loc[frame.metric == "ece", "value"] = 0.05  # equal to the last bit: all of them
-    assert bold(tables.result_estimation(results_of(result_estimation=frame))) == [(0, 1), (0, 3), (0, 5)]
-
-
-def test_what_is_missing_is_a_dash():
-    frame = results(models=("x", "y"))
-    frame["value"] = frame["value"].astype("Float64")
-    frame.loc[(frame.model == "x") & (frame.metric == "mce"), "value"] = pd.NA
-    some = results_of(result_estimation=frame[~((frame.model == "y") & (frame.metric == "acc"))])
-    latex = tables.result_estimation(some).latex
-    assert "nan" not in latex.lower() and "NA" not in latex
-    assert latex.count("-- &") + latex.count(r"-- \\") == 3
-    assert latex.count(r"\textit{") == 1 and r"\multicolumn{7}{l}{\textit{Demo models.}} \\" in latex
-
-
-# ---- what is printed is what is compared
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_every_number_of_a_table_is_the_one_in_its_cell(name):
-    """Read back from the LaTeX, to its last digit; and its key is where the report looks for a link."""
-    table = TABLES[name](published())
-    shown = table.cells.to_numpy()
-    page = table._repr_html_()
-    for one in table.numbers.itertuples():
-        printed = re.findall(r"[+-]?\d*\.\d+|--", shown[one.row][one.column])
-        assert any(abs(float(text) - one.value) < 0.0051 for text in printed if text != "--"), one
-        assert f'data-key="{one.key}"' in page or one.metric == "b"  # the second parameter of a cell
-    assert table.latex.count("0.") == 0 or len(table.numbers) or name in ("tab_estimators", "tab_inference_settings")
-
-
-# ---- both languages
-
-
-def test_words_of_others_are_escaped_in_both_languages():
-    assert as_html(escape(HOSTILE)) == html.escape(HOSTILE.strip())
-    table = tables.result_estimation(results_of(result_estimation=results(models=("x", HOSTILE))))
-    assert "<c>" not in table._repr_html_() and html.escape(HOSTILE.strip()) in table._repr_html_()
-    assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
-
-
-def test_formulas_are_mathml_without_the_papers_macros():
-    page = as_html(r"\textbf{In-situ $\frac{1}{2}\yans$ \& \textsc{more}}")
-    assert page.startswith("<b>In-situ <math") and page.endswith("</math> &amp; more</b>")
-    assert "<mfrac>" in page and "yans" not in page and "bm" not in page
+def test_names_of_others_stay_words_in_both_languages():
+    table = made({"seq_avg": 0.5}, ["x", "a_b & <c>"])
+    assert "a_b &amp; &lt;c&gt;" in table._repr_html_() and r"a\_b \& \textless{}c\textgreater{}" in table.latex

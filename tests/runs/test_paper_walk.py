@@ -12,6 +12,7 @@ from clone import copy_of_project, edit, played
 from realmodels import FOLDERS, build
 
 from lib import params
+from lib.tasks import answers
 
 pytestmark = pytest.mark.slow
 SMALLER = {"engine": "transformers", "datasets": ["gsmhard"], "main_figure_dataset": "gsmhard",
@@ -27,66 +28,49 @@ def project(tmp_path_factory, shared):
     edit(folder / "params/paper.yaml", **SMALLER)
     for number, (name, published) in enumerate(FOLDERS.items()):
         build(shared / "tokenizers" / published, folder / "weights" / name, seed=number)
-        own = {"source": f"weights/{name}", "revision": None}
-        thinks = params.load_model_config(name).thinking
-        edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 18} if thinks else {}))
+        longer = {"max_new_tokens": 18} if params.load_model_config(name).thinking else {}
+        edit(folder / f"params/models/{name}.yaml", source=f"weights/{name}", revision=None, **longer)
     source = {"all": "data/gsmhard/gsmhardv2.jsonl"}
     edit(folder / "params/datasets/gsmhard.yaml", source=source, revision=None, config=None)
+    assert len(played(folder, "walk", "paper").split("01_generate__")) == 6
     return folder
 
 
-@pytest.fixture(scope="module")
-def made(project):
-    assert len(played(project, "walk", "paper").split("01_generate__")) == 6
-    return project / "artifacts" / "paper"
+def frames(project, kind):
+    return pd.concat([pd.read_parquet(path) for path in sorted((project / "artifacts/paper" / kind).glob("*.parquet"))])
 
 
-def frames(made, kind):
-    return pd.concat([pd.read_parquet(path) for path in sorted((made / kind).glob("*.parquet"))])
-
-
-def test_prompts_are_each_models_own(made):
-    rows = frames(made, "generations")
-    assert len(rows) == 5 * 2 * SMALLER["limit"]
-    for name, part in rows.groupby("model"):
-        prompt, spec = part.prompt.iloc[0], params.load_model_config(name)
-        assert ("You are a helpful, respectful" in prompt) == spec.system_prompt
-        assert "Sarah has 10 marbles" in prompt and "'#### '" in prompt
-        for bos in ("<|begin_of_text|>", "<｜begin▁of▁sentence｜>"):
-            assert prompt.count(bos) == (1 if bos in prompt else 0)
-        assert ("Today Date: 26 Jul 2024" in prompt) == name.startswith("llama")
-        assert prompt.rstrip().endswith("<think>") == (name == "deepseek-r1-8b")
-
-
-def test_no_token_is_doubled_and_spans_are_of_the_generated_ids(made, project):
+def test_prompts_are_each_models_own_and_spans_are_of_the_generated_ids(project):
     from transformers import AutoTokenizer
 
-    from lib.tasks import answers
-
-    for name, part in frames(made, "generations").groupby("model"):
+    rows = frames(project, "generations")
+    assert len(rows) == 5 * 2 * SMALLER["limit"]
+    for name, part in rows.groupby("model"):
         tokenizer = AutoTokenizer.from_pretrained(project / "weights" / name)
         for row in part.itertuples():
+            assert ("You are a helpful, respectful" in row.prompt) == params.load_model_config(name).system_prompt
+            assert "Sarah has 10 marbles" in row.prompt and "'#### '" in row.prompt
+            assert ("Today Date: 26 Jul 2024" in row.prompt) == name.startswith("llama")
+            assert row.prompt.rstrip().endswith("<think>") == (name == "deepseek-r1-8b")
             ids = tokenizer(row.prompt, add_special_tokens=False).input_ids
-            assert len(ids) == row.prompt_tokens and ids[:2].count(tokenizer.bos_token_id) <= 1
+            assert len(ids) == row.prompt_tokens and ids.count(tokenizer.bos_token_id) <= 1
             body = list(row.token_ids)[: len(row.token_ids) - row.eos]
             assert "".join(answers.token_texts(tokenizer, body)) == row.text
             start, end = answers.answer_span(row)
             assert 0 <= start < end <= max(len(row.token_ids), 1)
 
 
-def test_options_and_query_are_of_the_vocabularies(made):
-    verified = frames(made, "verification")
-    for _, part in verified.groupby("model"):
-        (spellings,) = set(map(tuple, part.spellings))
-        assert {"A", " A", "B", " B"} <= set(spellings)
-    assert verified.model.nunique() == 5 and (verified.in_situ_tokens == 35).all()
+def test_options_and_query_are_of_the_vocabularies(project):
+    verified = frames(project, "verification")
+    assert verified.spellings.map({"A", " A", "B", " B"}.issubset).all() and verified.model.nunique() == 5
+    assert (verified.in_situ_tokens == 35).all()
 
 
-def test_nonsense_is_counted_and_shown_and_never_called_a_reproduction(made, project):
+def test_nonsense_is_counted_and_shown_and_never_called_a_reproduction(project):
     """The labels are the paper's, the weights are not."""
     table = (project / "figures/paper/tab_result_estimation.tex").read_text()
     assert all(name in table for name in ("Llama-3.1-8B", "DeepSeek-R1-8B", "Qwen3-8B-Thinking", "GSMHard"))
-    rows = frames(made, "generations")
+    rows = frames(project, "generations")
     assert rows.answer.isna().mean() > 0.5 and (rows.finish_reason == "length").mean() > 0.5
     unclosed = rows[rows.model.isin(["deepseek-r1-8b", "qwen3-8b-thinking"]) & ~rows.text.str.contains("</think>")]
     assert len(unclosed) and unclosed.answer.isna().all(), "thinking that was never closed holds no answer"

@@ -1,9 +1,5 @@
-"""Estimators by hand and by property; the choices of a reading on responses of known tokens; the
-row that notebooks follow; the ablation of the prompt."""
+"""Estimators by property; the choices of a reading on responses of known tokens; the ablation of the prompt."""
 
-import re
-
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +7,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from synthetic import keyed, responses, single_pass
 
-from lib import store
-from lib.paths import ROOT
 from lib.score import estimators, interpretation
 from lib.score.interpretation import answer_coverage
 from lib.store import KEYS
@@ -102,46 +96,35 @@ def test_coverage():
     assert shares == [[2, 0.5, 0.5, 0], [1, 0, 0, 0], [4, 3 / 4, 0, 2 / 4]]
 
 
-@pytest.mark.parametrize("said, eos", [(["<think>", "so 5"], 0), (["<think>", "so 5"], 1)])
-def test_thinking_is_closed_where_its_tag_is(said, eos):
+@pytest.mark.parametrize("eos", [0, 1])
+@pytest.mark.parametrize("more, unclosed", [
+    ([], 1), (["</think>"], 0), (["</think>", "#### 7"], 0), (["</th", "ink>"], 0),
+])  # fmt: skip
+def test_thinking_is_closed_where_its_tag_is(more, unclosed, eos):
     """With an answer after it or nothing, at the end of a response or before its end token."""
-    for more, unclosed in (([], 1), (["</think>"], 0), (["</think>", "#### 7"], 0), (["</th", "ink>"], 0)):
-        pieces = said + more
-        found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
-        assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
+    pieces = ["<think>", "so 5", *more]
+    found = row(probabilities=[0.5] * (len(pieces) + eos), eos=eos) | locate_answer(pieces, thinking=True)
+    assert answer_coverage(table(found)).unclosed.tolist() == [unclosed]
 
 
-# ---- the row that notebooks follow, and the questions that are asked again
-
-
-def test_links_of_a_notebook_lead_to_files():
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        links = re.findall(r"\]\(([^)]+)\)", nbformat.read(path, 4).cells[0].source)
-        assert links and all((path.parent / link).resolve().is_file() for link in links), path
-
-
-def answered(answers, probabilities):
-    """Responses of one token each to questions e0, e1, ... whose answer is 7."""
-    n = len(answers)
-    frame = keyed(n, answer=answers, reference=["7"] * n, finish_reason=["stop"] * n, eos=[0] * n)
-    frame["token_logprobs"] = [np.log([0.5, p]) for p in probabilities]
-    return frame.assign(answer_start=1, answer_end=2, last_number_start=1, last_number_end=2)
+# ---- the questions that are asked again after other prompts
 
 
 def test_arms_by_hand():
-    ours, other = answered(["7", None, None, "8"], [0.9, 0.2, 0.2, 0.9]), answered(["7", "7", None, "7"], [1.0] * 4)
+    said = [("7", 0.9), (None, 0.2), (None, 0.2), ("8", 0.9)], [("7", 1.0), (None, 1.0), ("7", 1.0), ("7", 1.0)]
+    ours, other = (table(*(row(probabilities=[0.1, 0.1, p, 0.1], answer=one) for one, p in arm)) for arm in said)
     both = interpretation.combine_arms(ours, "one", {"none": other})
     found = interpretation.summarize_arms(both).set_index("demonstration")
     assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
-    assert found.loc["one", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx(
-        [0.5, 0.25, (2 * 0.4 + 2 * 0.2) / 4]
-    )
-    assert found.loc["none", ["parsed", "accuracy", "ece"]].tolist() == pytest.approx([0.75, 0.75, 0.25])
+    shares = found[["parsed", "accuracy", "ece"]].to_numpy().ravel()
+    assert shares == pytest.approx([0.5, 0.25, (2 * 0.4 + 2 * 0.2) / 4, 0.75, 0.75, 0.25])
     assert np.isnan(interpretation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
     assert set(interpretation.summarize_arms(both[:0])) == set(found.reset_index())
 
 
-def test_the_same_evaluation_questions_are_asked_again():
-    frame = store.read_frame(store.find_frame("shipped", "generations", "tiny-llama__demo-easy"))
-    rows = interpretation.choose_ablation_rows(frame, 5)
-    assert len(rows) == 5 and set(rows.split) == {"evaluation"}
+def test_every_model_is_asked_the_same_evaluation_questions_again():
+    one = keyed(30).assign(split=["calibration", "evaluation", "evaluation"] * 10)
+    other = one.assign(model="n").sample(frac=1, random_state=0)
+    first, second = (interpretation.choose_ablation_rows(frame, 8).example_id.tolist() for frame in (one, other))
+    assert set(first) == set(second) <= set(one.example_id[one.split == "evaluation"]) and len(set(first)) == 8
+    assert second == [name for name in other.example_id if name in second], "in their own order"

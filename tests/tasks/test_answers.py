@@ -233,4 +233,4 @@ def test_degenerate_loops_take_linear_time(pieces):
         answers.last_number(text)
         answers.runs_on(text)
         numbers.canonical_number(text[slice(*(answers.find_answer(text) or (0, 0)))])
-        assert time.process_time() - began < 5, piece
+        assert time.process_time() - began < 20, piece  # quadratic time takes minutes

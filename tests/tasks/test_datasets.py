@@ -8,7 +8,7 @@ from datasets import Dataset
 
 from lib import parameter_schemas, params
 from lib.paths import UserError
-from lib.tasks import datasets, numbers
+from lib.tasks import datasets, numbers, question_files
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 SVAMP = {"question": ["Body", "Question"], "answer": "Answer", "id": "ID"}
@@ -114,47 +114,22 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     assert refusal(mine) == said + files["split_ids"]["sha256"]
 
 
-# --- local files ------------------------------------------------------------------------------------------
+# --- local files (each case of a file: tests/field/questions.jsonl) ------------------------------------------
 
 
-def test_a_file_of_lines_of_json(tmp_path):
-    rows = [
-        {"question": " A? ", "answer": "12", "split": "train", "id": 7},
-        {"question": "B?", "answer": "x\n#### 1,000", "split": "test"},
-        {"question": "C?", "answer": 2.5, "split": "evaluation", "id": None, "note": "-"},
+def test_a_shuffle_is_that_of_hashes_whatever_the_library(tmp_path):
+    path = lines(tmp_path / "h.jsonl", *({"input": f"{n}?", "target": n - 1.0} for n in range(4)))
+    order = sorted(range(4), key=lambda n: hashlib.sha256(f"3|{n}".encode()).hexdigest())
+    mine = dataset({"all": path}, 3, seed=3, **GSMHARD)
+    assert (found := datasets.load_examples(mine)) == [
+        (f"row-{n}", "evaluation" if n == order[3] else "calibration", f"{n}?", str(n - 1)) for n in order
     ]
-    mine = dataset({"all": (path := lines(tmp_path / "q.jsonl", *rows))}, evaluation=2)
-    first, *_ = examples = datasets.load_examples(mine)
-    assert [first, *examples[1:]] == [
-        ("7", "calibration", "A?", "12"), ("evaluation-1", "evaluation", "B?", "1000"),
-        ("evaluation-2", "evaluation", "C?", "2.5"),
-    ]  # fmt: skip
-    assert datasets.find_example(examples, "evaluation-1") == examples[1]
-    assert datasets.find_example(examples, "of another dataset") == first
+    assert [datasets.find_example(found, name) for name in ("row-2", "other")] == [found[order.index(2)], found[0]]
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
-def test_svamp_split_ids(tmp_path):
-    path, ids = lines(tmp_path / "s.json", svamp_row(1), svamp_row(2)), tmp_path / "ids.json"
-    mine = dataset({"all": path}, split_ids=str(ids), **SVAMP)
-    assert f"no file {ids}" in refusal(mine)
-    lines(ids, {"train": ["chal-2"], "test": ["chal-1"]})
-    assert [example.example_id for example in datasets.load_examples(mine)] == ["chal-2", "chal-1"]
-    assert set(datasets.describe_source(mine)) == {f".../{path.name}", f".../{ids.name}"}
-    for content, message in [
-        ({"train": ["chal-2"], "test": []}, f"{ids}: the id 'chal-1' is only here, or only in the rows of 'Mine'"),
-        ({"train": ["chal-2"], "tst": ["chal-1"]}, "found 1 and 0; the rows' parts are"),
-        (["chal-1"], "ids.json: not of the form"),
-    ]:
-        lines(ids, content)
-        assert message in refusal(mine)
-
-
-def test_a_shuffle_needs_one_part(tmp_path):
-    path = lines(tmp_path / "h.jsonl", *({"input": f"{n}?", "target": n - 1.0} for n in range(4)))
-    order = sorted(range(4), key=lambda n: hashlib.sha256(f"3|{n}".encode()).hexdigest())
-    assert datasets.load_examples(dataset({"all": path}, 3, seed=3, **GSMHARD)) == [
-        (f"row-{n}", "evaluation" if n == order[3] else "calibration", f"{n}?", str(n - 1)) for n in order
-    ]
-    two = dataset({"calibration": path, "evaluation": path}, seed=3, **GSMHARD)
-    assert "again" in refusal(two)
+def test_a_large_table_is_read_whole(tmp_path):
+    """Also where a block that Arrow reads at once ends within quotes."""
+    asked = ["How\nmany,\n" * 25 + f"{n}?" for n in range(10_000)]
+    (tmp_path / "q.csv").write_text("answer,question\n" + "".join(f'1,"{question}"\n' for question in asked))
+    assert [row["question"] for row in question_files.read_records(str(tmp_path / "q.csv"))[1]] == asked

@@ -1,15 +1,13 @@
 """The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
 
-import errno
 import fcntl
 import importlib.metadata
 import os
 import re
 import shutil
 import sys
-import sysconfig
 import time
-import tomllib
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import product
@@ -22,33 +20,37 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from small_project import ROOT, write
 
-from workflow import environment
+from lib import params
+from lib.paths import UserError
+from workflow import environment, machine
+from workflow.pipeline import Run
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-DIRECT = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]
+PINS = environment.read_pins(ROOT, True)
 TEXT = "\n".join((ROOT / name).read_text() for name in environment.LOCKS)
-ENTRIES = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"^#.*\n", "", TEXT, flags=re.M).lstrip("\n"))
-LOCKED = [Requirement(entry.split("\\\n")[0].strip()) for entry in ENTRIES]
-VERSIONS = {canonicalize_name(entry.name): str(entry.specifier).removeprefix("==") for entry in LOCKED}
 
 
-def test_locks_and_environment_yml_have_every_pin_once_with_hashes_and_neither_cuda_nor_a_registry():
-    parts = yaml.safe_load((ROOT / "environment.yml").read_text())
-    assert parts["dependencies"][-1] == {"pip": DIRECT}
-    pins = {canonicalize_name(name): version for name, version in environment.read_pins(ROOT, True).items()}
-    for name in pins.keys() - {"torch"}:
-        assert {str(one.specifier) for one in LOCKED if canonicalize_name(one.name) == name} == {f"=={pins[name]}"}
-    assert not [name for name in VERSIONS if re.match(r"torch$|nvidia|cuda|triton", name)]
-    assert "setuptools" in VERSIONS  # the project itself is installed without isolation
-    assert not re.search(r"https?://|file:|--index|--find-links|--extra", "".join(ENTRIES))
-    assert not [entry for entry in ENTRIES if "--hash=sha256:" not in entry]
-    for python, (system, machine) in product(
-        ("3.11.7", "3.12.1", "3.13.0"), (("linux", "x86_64"), ("darwin", "arm64"))
-    ):
-        here = {"python_full_version": python, "python_version": python[:4], "sys_platform": system}
-        here["platform_machine"] = machine
-        names = [canonicalize_name(one.name) for one in LOCKED if not one.marker or one.marker.evaluate(here)]
+def test_the_locks_hold_every_pin_once_with_hashes_and_what_torch_needs_but_neither_cuda_nor_a_registry():
+    listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"][-1]["pip"]
+    assert dict(pin.split("==") for pin in listed) == PINS
+    entries = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"^#.*\n", "", TEXT, flags=re.M).lstrip("\n"))
+    locked = [Requirement(entry.split("\\\n")[0].strip()) for entry in entries]
+    pairs = {(canonicalize_name(one.name), str(one.specifier).removeprefix("==")) for one in locked}
+    wanted = {canonicalize_name(name): version for name, version in PINS.items() if name != "torch"}
+    assert {pair for pair in pairs if pair[0] in wanted} == set(wanted.items())
+    versions = dict(pairs)
+    assert "setuptools" in versions  # the project itself is installed without isolation
+    assert not [name for name in versions if re.match(r"torch$|nvidia|cuda|triton", name)]
+    assert not re.search(r"https?://|file:|--index|--find-links|--extra", "".join(entries))
+    assert not [entry for entry in entries if "--hash=sha256:" not in entry]
+    for python, machines in product(("3.11.7", "3.12.1", "3.13.0"), ("linux x86_64", "darwin arm64")):
+        here = dict(zip(("sys_platform", "platform_machine"), machines.split(), strict=True))
+        here |= {"python_full_version": python, "python_version": python[:4]}
+        names = [canonicalize_name(one.name) for one in locked if not one.marker or one.marker.evaluate(here)]
         assert len(names) == len(set(names)) > 150, "each package once per machine"
+    for needed in map(Requirement, importlib.metadata.requires("torch")):
+        cuda = re.match(r"nvidia|cuda|triton", needed.name)  # is fetched when all else is there
+        if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
+            assert needed.specifier.contains(versions[canonicalize_name(needed.name)]), needed
 
 
 @pytest.mark.parametrize("index, system, nvidia, reachable, found", [
@@ -58,42 +60,11 @@ def test_locks_and_environment_yml_have_every_pin_once_with_hashes_and_neither_c
 def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, found):
     monkeypatch.setenv("TORCH_INDEX", index)
     monkeypatch.setattr(environment.platform, "system", lambda: system)
-    monkeypatch.setattr(environment, "DRIVER", ("/dev/null" if nvidia else "/dev/nvidiactl-of-nobody",))
+    monkeypatch.setattr(environment, "DRIVER", ["/dev/null"] * nvidia)
     monkeypatch.setattr(environment.shutil, "which", lambda name: None)
-    answer = nullcontext() if reachable else None
-    asked = Mock(side_effect=[answer] if reachable else OSError)
+    asked = Mock(return_value=nullcontext(), side_effect=None if reachable else OSError)
     monkeypatch.setattr(environment.urllib.request, "urlopen", asked)
     assert environment.torch_index() == found
-
-
-@pytest.mark.parametrize("uv, option, test, told, no_index", [
-    (["uv"], "--default-index", False, "1", ["--no-index"]), (["uv"], "--default-index", True, "0", []),
-    ([], "--index-url", True, "0", []), (["fails"], "--index-url", True, "0", []),
-])  # fmt: skip
-def test_what_torch_needs_comes_from_the_lock(monkeypatch, uv, option, test, told, no_index):
-    """But for CUDA's libraries, which are fetched when all else is there; one index alone is asked for it, by uv none
-    where pip asks none; and pip installs where uv fails."""
-    commands: list[list[str]] = []
-
-    def run(command, **_):
-        commands.extend([command] if command[0] != "fails" else [])
-        return command[0] != "fails"
-
-    monkeypatch.setattr(environment, "run", run)
-    monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": told})
-    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
-    monkeypatch.setenv("TORCH_INDEX", "https://one.index")
-    assert environment.install(ROOT, Path("venv"), environment.LOCKS[: 1 + test], "2.13.0")
-    locked, torch = commands
-    assert {command[0] for command in commands} == {"uv" if "default" in option else "venv/bin/python"}
-    assert all([word for word in command if word == "--no-index"] == no_index for command in commands)
-    assert {"--no-deps", "--require-hashes", f"{ROOT}/requirements.lock"} <= set(locked) and "--no-deps" not in torch
-    assert (f"{ROOT}/requirements-test.lock" in locked) == test
-    assert torch[-3:] == [option, "https://one.index", "torch==2.13.0"]
-    for needed in map(Requirement, importlib.metadata.requires("torch")):
-        cuda = re.match(r"nvidia|cuda|triton", needed.name)
-        if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
-            assert needed.specifier.contains(VERSIONS[canonicalize_name(needed.name)]), needed
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
@@ -115,123 +86,129 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
     }  # fmt: skip
 
 
-# ---- .venv -----------------------------------------------------------------------------------------------
+# ---- what is made
 
 
 @pytest.fixture
-def installs(inside, monkeypatch):
-    """The small project, and the environments that were made, by no pip or venv."""
-    notes: list[str] = []
+def project(tmp_path, monkeypatch):
+    """A folder with the project's pins and locks of these alone, and the commands that installed something there: by a
+    pretended pip or uv, which fails at a package `fails`."""
+    made = Namespace(root=tmp_path / "a project", commands=[])
+    made.root.mkdir()
+    shutil.copy(ROOT / "pyproject.toml", made.root)
+    for lock in environment.LOCKS:
+        pins = environment.read_pins(ROOT, lock == environment.LOCKS[1])
+        write(made.root / lock, "".join(f"{name}=={pins[name]}\n" for name in pins.keys() - {"torch"}))
+    really = environment.run
 
     def run(command, quiet=False):
-        if quiet:
-            return True
-        venv = Path(command[-1])
-        site = Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
-        (venv / "bin").mkdir()
-        (venv / "bin/python").symlink_to(sys.executable)
-        (venv / site).mkdir(parents=True)
-        return True
-
-    def install(root, venv, locks, torch):
-        notes.append(venv.name)
-        pretend(venv, environment.read_pins(root, len(locks) == 2))
-        return True
+        if quiet or "venv" in command:  # uv is there, and so is a suitable Python
+            return quiet or really([*command, "--without-pip"])
+        made.commands.append(command)
+        (python,) = [Path(word) for word in command if word.endswith("bin/python")]
+        locks = [Path(word).read_text() for word in command if word.endswith(".lock")]
+        pretend(python.parents[1], *re.findall(r"^([\w.-]+)==([\w.]+)", "\n".join([*command, *locks]), flags=re.M))
+        return "fails" not in f"{command[0]} {locks}"
 
     monkeypatch.setattr(environment, "run", run)
-    monkeypatch.setattr(environment, "install", install)
-    return inside.root, notes
+    monkeypatch.setenv("TORCH_INDEX", "https://one.index")
+    return made
 
 
-def pretend(venv, pins, **others):
+def pretend(venv, *packages):
     """These packages, which seem to be installed."""
-    for name, version in (pins | others).items():
-        (site,) = venv.glob("lib/python3*/site-packages")
+    (site,) = venv.glob("lib/python3*/site-packages")
+    for name, version in packages:
         write(site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {version}\n")
 
 
-def test_a_machine_that_pytorch_has_no_build_for(installs, monkeypatch):
-    monkeypatch.setattr(environment.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
-    with pytest.raises(environment.SetupError, match="no build for Darwin x86_64, only for Linux x86_64, .* WSL"):
-        environment.choose(installs[0], {}, False)
-    assert not (installs[0] / ".venv").exists()
+@pytest.mark.parametrize("uv, test, no_index", [
+    (["uv"], False, ["--no-index"]), (["uv"], True, []), ([], True, []), (["fails"], True, []),
+])  # fmt: skip
+def test_all_comes_from_the_lock_but_torch_which_comes_from_its_index(project, monkeypatch, uv, test, no_index):
+    """By uv none where pip asks none; and pip installs where uv fails."""
+    monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": str(len(no_index))})
+    monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
+    python = environment.choose(project.root, {}, test)
+    locked, torch = project.commands[-2:]
+    assert {locked[0], torch[0]} == {"uv" if uv == ["uv"] else python}
+    assert all([word for word in command if word == "--no-index"] == no_index for command in (locked, torch))
+    assert {"--no-deps", "--require-hashes", f"{project.root}/requirements.lock"} <= {*locked} - {*torch}
+    assert (f"{project.root}/requirements-test.lock" in locked) == test
+    option = "--default-index" if uv == ["uv"] else "--index-url"
+    assert torch[-3:] == [option, "https://one.index", f"torch=={PINS['torch']}"]
 
 
-@pytest.mark.parametrize("locked", [True, False])
-def test_two_first_starts_install_once_and_a_finished_environment_is_used_where_nothing_can_be_written(
-    installs, monkeypatch, locked
-):
-    """The start that waited finds what the other has finished; a file system without locks will do, too."""
-    (root, notes), install = installs, environment.install
-    monkeypatch.setattr(environment, "install", lambda *words: time.sleep(0.5) or install(*words))
-    if not locked:
-        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
-    with ThreadPoolExecutor(1 + locked) as pool:
-        starts = [pool.submit(environment.choose, root, {}, False) for _ in range(2)]
-    assert [start.result() for start in starts] == [f"{root}/.venv/bin/python"] * 2 and len(notes) == 1
+def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothing_can_be_written(project, monkeypatch):
+    """The start that waited finds what the other has finished."""
+    run, python = environment.run, f"{project.root}/.venv/bin/python"
+    monkeypatch.setattr(environment, "run", lambda *words, **more: time.sleep(0.05) or run(*words, **more))
+    with ThreadPoolExecutor(2) as pool:
+        starts = [pool.submit(environment.choose, project.root, {}, False) for _ in range(2)]
+    assert [start.result() for start in starts] == [python] * 2 and len(project.commands) == 2
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=AssertionError))
-    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
+    assert environment.choose(project.root, {}, False) == python
 
 
-def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(installs):
-    root, notes = installs
-    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
-    assert environment.choose(root, {}, True) == environment.choose(root, {}, True) == f"{root}/.venv-test/bin/python"
-    assert notes == [".venv", ".venv-test"]
+def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(project, monkeypatch):
+    """A file system without locks will do."""
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError))
+    root = project.root
+    for test, name in ((False, ".venv"), (True, ".venv-test"), (True, ".venv-test")):
+        assert environment.choose(root, {}, test) == f"{root}/{name}/bin/python"
+    assert len(project.commands) == 4
     shutil.rmtree(root / ".venv-test")
     (root / ".venv" / environment.MADE_BY_US).unlink()
-    pretend(root / ".venv", environment.read_pins(root, True))
+    pretend(root / ".venv", *PINS.items())
     assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by `uv sync --extra test`, say"
 
 
 @pytest.mark.parametrize("damage", [
     lambda venv: write(next(venv.glob("lib/*/*")) / "one-1.0.dist-info/RECORD", "one/__init__.py,sha256=x,0"),
-    lambda venv: write(venv.parent / "requirements.lock", "others"),
+    lambda venv: write(venv.parent / "requirements.lock", "# another\n" + TEXT),
     lambda venv: (venv / "bin/python").unlink(),
     lambda venv: shutil.rmtree(next(venv.glob("lib/*/*/torch-*"))),
     lambda venv: write(venv / environment.MADE_BY_US, "/elsewhere x"),
 ])  # fmt: skip
-def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(installs, damage):
-    root, notes = installs
-    environment.choose(root, {}, False)
-    damage(root / ".venv")
-    assert environment.choose(root, {}, False) == environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
-    assert len(notes) == 2
+def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(project, damage):
+    python = environment.choose(project.root, {}, False)
+    damage(project.root / ".venv")
+    assert {environment.choose(project.root, {}, False) for _ in range(2)} == {python}
+    assert len(project.commands) == 4
 
 
-def test_what_cannot_be_made_again_or_is_of_others_is_kept(installs, monkeypatch, tmp_path):
+def test_what_cannot_be_made_again_or_is_of_others_is_kept(project, monkeypatch, tmp_path):
     """And a link to the environment of another project is replaced."""
-    root, notes = installs
+    root, other = project.root, tmp_path / "other"
     write(root / ".venv/precious", "2 GB")
     with pytest.raises(environment.SetupError, match="^.venv was not created by run_all.sh .*torch .* missing here"):
         environment.choose(root, {}, False)
     (root / ".venv" / environment.MADE_BY_US).touch()
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", "/nowhere")
-        with pytest.raises(environment.SetupError, match="^no Python 3.11"):
+    for module, name, answer, line in (
+        (environment.platform, "machine", "riscv64", "no build for .* riscv64, only for Linux x86_64, .* WSL"),
+        (environment.shutil, "which", None, "^no Python 3.11"),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(environment.SetupError, match=line):
+            patch.setattr(module, name, lambda *words, answer=answer: answer)
             environment.choose(root, {}, False)
-    assert (root / ".venv/precious").exists() and not notes
-    (root / ".venv").rename(tmp_path / "other")
-    (root / ".venv").symlink_to(tmp_path / "other")
-    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
-    assert (tmp_path / "other/precious").exists() and not (root / ".venv").is_symlink()
+    (root / ".venv").rename(other)
+    (root / ".venv").symlink_to(other)
+    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python" and len(project.commands) == 2
+    assert (other / "precious").exists() and not (root / ".venv").is_symlink()
 
 
-@pytest.mark.parametrize("test, own", [(False, ".venv"), (True, ".venv-test")])
-def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs, tmp_path, capsys, test, own):
-    root, notes = installs
+def test_active_environment_is_used_if_it_fits_and_never_installed_into(project, tmp_path, capfd):
+    root, conda = project.root, tmp_path / "conda"
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        assert environment.choose(root, {variable: sys.prefix}, test) == f"{sys.prefix}/bin/python"
-    assert not notes
-    conda = tmp_path / "conda"
+        assert environment.choose(root, {variable: sys.prefix}, True) == f"{sys.prefix}/bin/python"
     write(conda / "bin/python", "")
     (conda / "lib/python3.12/site-packages").mkdir(parents=True)
-    pretend(conda, environment.read_pins(root, test), torch="1.0")
+    pretend(conda, *(PINS | {"torch": "1.0"}).items())
     before = sorted(conda.rglob("*"))
-    assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, test) == f"{root}/{own}/bin/python"
-    assert notes == [own] and sorted(conda.rglob("*")) == before
-    assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capsys.readouterr().err
+    assert not project.commands
+    assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, True) == f"{root}/.venv-test/bin/python"
+    assert sorted(conda.rglob("*")) == before
+    assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capfd.readouterr().err
 
 
 def test_the_image_makes_its_environment_by_a_line_that_the_code_understands(monkeypatch):
@@ -241,3 +218,35 @@ def test_the_image_makes_its_environment_by_a_line_that_the_code_understands(mon
     monkeypatch.chdir(ROOT)
     exec(code)
     assert made == [(re.search(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)[1], environment.LOCKS)]
+
+
+# ---- vLLM, beside it
+
+
+def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_compiler_are_there(project, monkeypatch):
+    def install(number="01", gpus=1):
+        run = Run("demo", params.load_profile("demo").model_dump() | {"engine": "vllm"}, 2, gpus)
+        machine.install_vllm(run, [Namespace(notebook=Namespace(number=number))])
+
+    monkeypatch.setattr(machine, "ROOT", project.root)
+    monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
+    install(gpus=0)
+    monkeypatch.delenv("VLLM_PYTHON")
+    (project.root / "requirements-vllm.lock").write_text("six==1.17.0 --hash=x\nvllm==1.0 --hash=y\n")
+    with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
+        install(gpus=0)
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="install a C compiler"):
+        patch.setattr(machine.shutil, "which", lambda name: None)
+        install()
+    install("08")
+    assert not project.commands
+    for number in ("01", "04b"):
+        install(number)
+    ((*_, lock),) = project.commands
+    assert lock == f"{project.root}/requirements-vllm.lock" and (project.root / ".venv-vllm/bin/python").exists()
+    with open(lock, "a") as file:
+        file.write("fails==1")
+    for _ in range(2):  # what failed is not taken for whole
+        with pytest.raises(UserError, match="the installation failed for the reason above; .* or write `engine: t"):
+            install()
+    assert len(project.commands) == 5, "by uv and by pip, twice"

@@ -1,9 +1,11 @@
 """The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk;
 GGUF files on their way to the jobs."""
 
+import hashlib
+import os
 import socket
 import time
-from fnmatch import fnmatch
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import httpx2
@@ -12,17 +14,73 @@ import pytest
 import tiny_gguf
 import yaml
 from huggingface_hub import errors
-from small_project import PAIR, write
+from huggingface_hub.utils import filter_repo_objects
+from small_project import write
+from test_fresh import run_of
 
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
 from workflow import check, hub, keys
 from workflow.pipeline import Run
-from workflow.run import list_jobs
+from workflow.run import list_jobs, prepare_models
 
-OF_HUB = "label: Tiny\nsource: someone/tiny\n"
 SHA = "0123456789abcdef0123456789abcdef01234567"
+GGUF = {"gguf": "small.gguf", "sha256": hashlib.sha256(b"weights").hexdigest()}
+HERE = GGUF | {"source": "./there"}
+FILES = ("config.json", "model-1.safetensors", "model-2.safetensors")
+UNWANTED = ("consolidated.safetensors", "modeling_tiny.py", "pytorch_model.bin", "training_args.pt", "small.gguf")
+UNREACHABLE = "the hub can't be reached: connect, or name a folder as its `source`"
+REFUSE_UNUSABLE = check.refuse_unusable  # which the small project, whose models are none, leaves out
+
+
+class Hub:
+    """A pretended hub with one repository, the folder `there`; what was fetched of it is linked in another, its cache.
+    `error`: what it answers instead."""
+
+    def __init__(self, root, monkeypatch):
+        self.folder, self.cache = root / "there", root / "cache"
+        self.error, self.newest, self.asked, self.fetched = None, SHA, [], []
+        self.cache.mkdir()
+        for name in FILES + UNWANTED:
+            write(self.folder / name, "weights")
+        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
+
+    def repo_info(self, source, repo_type, revision, timeout):  # without one it might be waited for, for ever
+        self.asked.append(source)
+        if self.error:
+            raise self.error
+        return SimpleNamespace(sha=revision or self.newest)
+
+    def snapshot_download(self, source, revision, local_files_only=False, dry_run=False, **patterns):
+        files = [self.folder / name for name in filter_repo_objects(os.listdir(self.folder), **patterns)]
+        missing = [path for path in files if not (self.cache / path.name).exists()]
+        if dry_run:
+            return [SimpleNamespace(file_size=one.stat().st_size, will_download=one in missing) for one in files]
+        if local_files_only and (missing or not files):
+            raise errors.LocalEntryNotFoundError("not cached")
+        for path in missing:
+            self.fetched.append((source, revision, path.name))
+            (self.cache / path.name).symlink_to(path)
+        return str(self.cache)
+
+
+@pytest.fixture
+def there(inside, monkeypatch) -> Hub:
+    """The hub of the small project, whose model is a repository."""
+    found = Hub(inside.root, monkeypatch)
+    monkeypatch.setattr(httpx2, "head", lambda url, timeout: found.asked.append(url))
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "")
+    describe()
+    return found
+
+
+def describe(**lines):
+    """The model of the small project by these lines of its file."""
+    write(params.PARAMS / "models/tiny.yaml", yaml.safe_dump({"label": "Tiny", "source": "someone/tiny"} | lines))
+    return params.load_model_config("tiny")
 
 
 def http(kind, code):
@@ -30,236 +88,122 @@ def http(kind, code):
     return kind(f"{code} from the hub\nand more", response=response)
 
 
-ANSWERS = [
-    (http(errors.GatedRepoError, 403), "is gated: accept its license"),
-    (http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes the newest"),
-    (httpx2.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),  # of the hub
-    (http(errors.HfHubHTTPError, 500), "can't be downloaded from the hub: 500 from the hub"),
-]
+# ---- what is fetched
 
 
-class Hub:
-    """A pretended hub: answers with a commit, or raises; counts how often it was asked. `files`: names, sizes, and
-    whether they are to be downloaded. What was fetched lies in `folder`."""
-
-    def __init__(self, monkeypatch, error=None, files=(), folder="/cache"):
-        self.error, self.files, self.folder, self.asked, self.fetched, self.newest = error, files, folder, [], [], SHA
-        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
-        monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
-
-    def repo_info(self, source, repo_type, revision=None, timeout=None):
-        self.asked.append(source)
-        if self.error:
-            raise self.error
-        return SimpleNamespace(sha=revision or self.newest)
-
-    def snapshot_download(self, source, *, allow_patterns, local_files_only=False, dry_run=False, revision=None, **_):
-        if local_files_only and (source, allow_patterns, revision) not in self.fetched:
-            raise errors.LocalEntryNotFoundError("not cached")
-        if dry_run:
-            names = [row for row in self.files if any(fnmatch(row[0], pattern) for pattern in allow_patterns)]
-            return [SimpleNamespace(file_size=size, will_download=new) for _, size, new in names]
-        self.fetched.append((source, allow_patterns, revision))
-        return str(self.folder)
-
-
-@pytest.fixture
-def remote(inside):
-    write(inside.root / "params/models/tiny.yaml", OF_HUB)
-    return inside
-
-
-def run_of(**values):
-    return Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "limit": 0, **values}, 2, 0)
-
-
-@pytest.mark.parametrize("error, said", ANSWERS, ids=[type(error).__name__ for error, _ in ANSWERS])
-def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
-    Hub(monkeypatch, error)
-    with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        hub.resolve_revision("model", "someone/tiny", SHA)
-    assert said in str(caught.value) and "someone/tiny" in str(caught.value)
-
-
-@pytest.mark.parametrize("source", ["weights/tiny", "weights/tinny", "a/b/c", "{root}/mine/x", "~/x", "weights/loop"])
-def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monkeypatch, source):
-    asked = Hub(monkeypatch, RuntimeError("asked"))
-    (inside.root / "weights/loop").symlink_to("loop")
-    write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
-    hub.pin_revisions(run_of())
-    hub.fetch(["tiny"])
-    assert not asked.asked and not (inside.root / "artifacts/demo/resolved.yaml").exists()
-    if source != "weights/tiny":
-        with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-            hub.find_config(params.load_model_config("tiny"))
-
-
-def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
-    asked = Hub(monkeypatch)
-    before = keys.key_parts(run_of().jobs[0])["model tiny"]
-    hub.pin_revisions(run_of())
-    assert params.load_model_config("tiny").revision == SHA
-    assert keys.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
-    assert not (remote.root / "artifacts/demo/resolved.yaml").exists(), "check saves nothing, nor a refused run"
-    hub.save_revisions(run_of())
-    hub.pin_revisions(run_of())
-    assert asked.asked == ["someone/tiny"], "the second time it is known"
-    assert (remote.root / "artifacts/demo/resolved.yaml").read_text() == f"someone/tiny: {SHA}\n"
-    asked.newest = SHA[::-1]
-    params.REVISIONS.clear()
-    list_jobs(run_of(bins=10, title=""), [])
-    assert params.load_model_config("tiny").revision == SHA, "--dry-run uses it, too"
-    hub.pin_revisions(run_of(), anew=True)
-    assert params.load_model_config("tiny").revision == SHA, "offline"
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    hub.pin_revisions(run_of(), anew=True)
-    assert params.load_model_config("tiny").revision == asked.newest, "by --force 01"
-
-
-def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch, capsys):
-    """Where the disk has room for them."""
-    asked = Hub(monkeypatch, files=[("a.safetensors", 3_000_000_000, True), ("b.safetensors", 5_000_000_000, False)])
-    with monkeypatch.context() as patch:
-        patch.setattr(hub.shutil, "disk_usage", lambda place: SimpleNamespace(free=1_000_000_000))
-        with pytest.raises(UserError, match="needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"):
-            hub.fetch(["tiny"])
-    assert not asked.fetched
-    hub.fetch(["tiny"])
-    said = "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
-    assert capsys.readouterr().out == said, "but for what is in the cache"
-    ((source, patterns, _),) = asked.fetched
-    assert source == "someone/tiny" and "*.safetensors" in patterns
-    assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))
-
-
-def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
-    Hub(monkeypatch, httpx2.ConnectError("no network"))
-    with pytest.raises(UserError, match="can't be reached"):
+@pytest.mark.parametrize("lines, place, fetched", [
+    ({"revision": SHA}, "", FILES), (GGUF | {"revision": "abc"}, "there", ["small.gguf"]), (HERE, "there", []),
+    (GGUF, "models", []),
+])  # fmt: skip
+def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, place, fetched):
+    """Without a network what was fetched before will do. The jobs find a GGUF file by a link."""
+    if place == "models":
+        there.folder.rename(inside.root / place)
+    spec = describe(**lines)
+    for there.error in (None, httpx2.ConnectError("no network")):
         hub.fetch(["tiny"])
-    for name in ("config.json", "model.safetensors"):
-        write(tmp_path / name, "{}")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path))
-    hub.fetch(["tiny"])
+    assert sorted(there.fetched) == [("someone/tiny", lines.get("revision"), name) for name in fetched]
+    assert not place or (spec.place / "small.gguf").samefile(inside.root / place / "small.gguf")
 
 
-def test_the_hub_of_ones_own_is_asked_whether_it_answers_and_none_by_a_run_that_needs_none(remote, monkeypatch):
-    asked = []
-    monkeypatch.setattr(httpx2, "head", lambda url, timeout: asked.append(url))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    for endpoint in ("", "http://mirror:1"):
-        monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        assert not hub.go_offline_if_silent(run_of())
-    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
-    assert not hub.go_offline_if_silent(run_of())
-    assert asked == ["https://huggingface.co", "http://mirror:1"]
-
-
-# ---- a hub that is silent
-
-
-@pytest.fixture
-def silent(tmp_path):
-    """A hub that accepts every connection and never answers, and no file in the cache: the environment for it."""
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
-        endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        yield {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": ""}
-
-
-FAR = "repository 'someone/tiny' is not on this machine and the hub can't be reached: connect, or name a folder"
-
-
-@pytest.mark.parametrize("words, more", [
-    ("check", "revision: null"), ("", f"revision: {SHA}"), ("verify", f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
+@pytest.mark.parametrize("lines, error, said", [
+    ({}, http(errors.GatedRepoError, 403), "repository 'someone/tiny' is gated: accept its license"),
+    ({"revision": SHA}, http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes"),
+    ({}, httpx2.ConnectError("[Errno -2] Name or service not known"), UNREACHABLE),
+    ({}, http(errors.HfHubHTTPError, 500), "can't be downloaded from the hub: 500 from the hub"),
+    (GGUF, errors.OfflineModeIsEnabled("x"), UNREACHABLE),
+    (GGUF | {"gguf": "smal.gguf"}, None, "has no file 'smal.gguf' on the hub"),
+    (HERE | {"gguf": "smal.gguf"}, RuntimeError("asked"), "in ./there; did you mean 'small.gguf'"),
+    (HERE | {"sha256": "a" * 64}, RuntimeError("asked"), f"expected {'a' * 64}: it is not used"),
 ])  # fmt: skip
-def test_a_silent_hub_is_one_line_within_seconds(project, silent, words, more):
-    """Before any job; and so is a GGUF file, which is looked for on the hub."""
-    write(project.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet", "signals")
-    write(project.root / "params/models/tiny.yaml", f"{OF_HUB}{more}\n")
-    began = time.monotonic()
-    code, text = project.run(*words.split(), **silent)
-    assert code == 2 and time.monotonic() - began < 60, text
-    (line,) = [line for line in text.splitlines() if FAR in line]
-    if words == "check":
-        assert text.startswith("note   hub: it does not answer; models and datasets must be in the local cache")
-    assert words == "check" or text.splitlines()[-1] == line
-    assert not list(project.root.glob("artifacts/demo/*.json"))
+def test_what_cannot_be_had_is_one_helpful_line(there, lines, error, said):
+    spec, there.error = describe(**lines), error
+    with pytest.raises(UserError, match="^[^\n]*$") as caught:
+        hub.fetch(["tiny"])
+    assert said in str(caught.value) and not there.fetched and not (spec.gguf and spec.place.exists())
 
 
-def test_a_hub_that_falls_silent_after_its_first_answer_is_waited_for_a_moment(silent, monkeypatch):
-    monkeypatch.setattr(hub, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", silent["HF_ENDPOINT"])
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    began = time.monotonic()
-    with pytest.raises(UserError, match="the hub can't be reached"):
-        hub.resolve_revision("model", "someone/tiny")
-    assert time.monotonic() - began < 20
-
-
-# ---- GGUF files
-
-
-@pytest.fixture
-def file(inside, monkeypatch):
-    """A GGUF file in models/, which a model of the small project names; no hub is reached."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    place = inside.root / "models" / "small.gguf"
-    place.parent.mkdir()
-    return tiny_gguf.write(place, tiny_gguf.weights_of(tiny_gguf.network()))
-
-
-def describe(file, **changed) -> params.Model:
-    """The model's file, which names a file by what it holds now, with some lines changed."""
-    lines = {"label": "Small", "source": "someone/small-GGUF", "gguf": "small.gguf", "sha256": tiny_gguf.sha256(file)}
-    write(params.PARAMS / "models/small.yaml", yaml.safe_dump(lines | changed))
-    return params.load_model_config("small")
-
-
-def test_a_verified_file_is_linked_for_the_jobs_and_none_of_other_bytes(file):
-    spec = describe(file)
-    for _ in range(2):
-        hub.fetch(["small"])
-    (link,) = spec.place.iterdir()
-    assert link.samefile(file) and spec.place.name == tiny_gguf.sha256(link)
-    write(file, "other bytes")
-    with pytest.raises(UserError, match=f"expected {spec.sha256}: it is not used"):
-        hub.fetch(["small"])
-
-
-@pytest.mark.parametrize("changed, error, line", [
-    ({"revision": "abc"}, None, ""), ({"gguf": "smaller.gguf"}, None, "has no file 'smaller.gguf' on the hub"),
-    ({}, errors.OfflineModeIsEnabled("x"), "can't be reached: connect, or name a folder as its `source`$"),
-    ({"source": "{root}/there"}, RuntimeError("asked"), ""),
-    ({"source": "{root}/there", "gguf": "smal.gguf"}, RuntimeError("asked"), "there; did you mean 'small.gguf'"),
-    ({"source": "{root}/there", "sha256": "a" * 64}, RuntimeError("asked"), f"expected {'a' * 64}"),
-])  # fmt: skip
-def test_it_is_fetched_from_the_hub_or_the_folder_that_has_it(inside, file, monkeypatch, changed, error, line):
-    there = inside.root / "there" / file.name
-    there.parent.mkdir()
-    file.rename(there)
-    asked = Hub(monkeypatch, error, [(file.name, 1000, True)], there.parent)
-    spec = describe(there, **{name: value.format(root=inside.root) for name, value in changed.items()})
-    if line:
-        with pytest.raises(UserError, match=line):
-            hub.fetch(["small"])
-        assert not spec.place.exists()
-    else:
-        hub.fetch(["small"])
-        assert (spec.place / file.name).samefile(there)
-        assert asked.fetched[:1] == ([] if error else [("someone/small-GGUF", ["small.gguf"], "abc")])
+def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys):
+    """For what is not in the cache."""
+    for name, size in zip(FILES, (0, 3_000_000_000, 5_000_000_000), strict=True):
+        os.truncate(there.folder / name, size)
+    (there.cache / FILES[-1]).touch()
+    for free, line in ((1e9, "needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"), (4e9, "")):
+        monkeypatch.setattr(hub.shutil, "disk_usage", lambda place, free=free: SimpleNamespace(free=free))
+        with pytest.raises(UserError, match=line) if line else nullcontext():
+            hub.fetch(["tiny"])
+        assert bool(there.fetched) != bool(line)
+    assert capsys.readouterr().out == "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
 
 
 @pytest.mark.parametrize("told, line", [
     ({"template": None}, "its tokenizer has no chat template"), ({"end": 9999}, "its end token 9999 is none of"),
-    ({"end": None}, "the file names no end token"), (None, "it is looked at once it is fetched, before the first job"),
+    ({"end": None}, "the file names no end token"),
 ])  # fmt: skip
-def test_a_file_at_hand_is_looked_at_before_a_tensor_is_read(file, monkeypatch, told, line):
-    """Its tokenizer, template and end tokens; and by the run as by `check`, before the first job."""
+def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(there, monkeypatch, told, line):
+    """Its tokenizer, template and end tokens, before a tensor is read."""
+    monkeypatch.setattr(check, "refuse_unusable", REFUSE_UNUSABLE)
     monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
-    Hub(monkeypatch, files=[(file.name, 1000, True)])
-    tiny_gguf.write(file, tiny_gguf.weights_of(tiny_gguf.network()), **told or {})
-    describe(file, system_prompt=False)
-    if told is None:
-        file.unlink()
-    values = params.Profile(models=["small"], datasets=["easy"], max_new_tokens=4).model_dump()
-    level, text = next(check.explain_errors(check.about_model(Run("demo", values), "small", {})))
-    assert (level, line in text) == ("wrong" if told else "note", True) and "\n" not in text
+    file = tiny_gguf.write(there.folder / "small.gguf", tiny_gguf.weights_of(tiny_gguf.network()), **told)
+    describe(gguf=file.name, sha256=tiny_gguf.sha256(file), system_prompt=False)
+    run = Run("demo", params.Profile(models=["tiny"], datasets=["easy"]).model_dump() | {"datasets": []})
+    ((level, text),) = check.about_model(run, "tiny", {})
+    assert level == "note" and "it is looked at once it is fetched, before the first job" in text
+    with pytest.raises(UserError, match=f"^model 'tiny': [^\n]*{line}"):
+        prepare_models(run, [], ["tiny"])
+    assert [name for *_, name in there.fetched] == ["small.gguf"]
+
+
+@pytest.mark.parametrize("source, found", [
+    ("weights/tiny", True), ("~/weights/tiny", True), ("weights/tinny", False), ("a/b/c", False), ("~/x", False),
+    ("/mine/x", False), ("weights/loop", False),
+])  # fmt: skip
+def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, there, monkeypatch, source, found):
+    monkeypatch.setenv("HOME", str(inside.root))
+    (inside.root / "weights/loop").symlink_to("loop")
+    spec = describe(source=source)
+    assert not hub.go_offline_if_silent(run_of())
+    hub.pin_revisions(run_of())
+    hub.fetch(["tiny"])
+    assert not there.asked and not params.REVISIONS
+    with nullcontext() if found else pytest.raises(UserError, match="^model folder '.*' does not exist"):
+        assert hub.find_config(spec) == (str(inside.root / "weights/tiny"), {})
+
+
+def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there, monkeypatch):
+    resolved = inside.root / "artifacts/demo/resolved.yaml"
+    before = keys.key_parts(run_of().jobs[0])["model tiny"]
+    assert not hub.go_offline_if_silent(run_of())
+    hub.pin_revisions(run_of())
+    assert params.load_model_config("tiny").revision == SHA
+    assert keys.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
+    assert not resolved.exists(), "check saves nothing, nor a refused run"
+    hub.save_revisions(run_of())
+    hub.pin_revisions(run_of())
+    assert there.asked == ["https://huggingface.co", "someone/tiny"], "the second time it is known"
+    assert resolved.read_text() == f"someone/tiny: {SHA}\n"
+    there.newest = SHA[::-1]
+    params.REVISIONS.clear()
+    list_jobs(run_of(), [])
+    assert params.load_model_config("tiny").revision == SHA, "--dry-run uses it, too"
+    for offline, newest in (("1", SHA), ("", there.newest)):
+        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+        hub.pin_revisions(run_of(), anew=True)  # by --force 01
+        assert params.load_model_config("tiny").revision == newest
+
+
+@pytest.mark.parametrize("words, more", [
+    (["check"], "revision: null"), ([], f"revision: {SHA}"), ([], f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
+])  # fmt: skip
+def test_a_silent_hub_is_one_line_within_seconds(project, words, more):
+    """One that accepts every connection and never answers: before any job, and of a GGUF file, too."""
+    write(project.root / "params/models/tiny.yaml", f"label: Tiny\nsource: someone/tiny\n{more}\n")
+    began, cache = time.monotonic(), str(project.root / "cache")
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        code, text = project.run(*words, HF_ENDPOINT=endpoint, HF_HOME=cache, HF_HUB_OFFLINE="")
+    assert code == 2 and time.monotonic() - began < 60, text
+    (line,) = [line for line in text.splitlines() if f"'someone/tiny' is not on this machine and {UNREACHABLE}" in line]
+    told = "note   hub: it does not answer; models and datasets must be in the local cache"
+    assert text.startswith(told) if words else text.splitlines()[-1] == line
+    assert not list(project.root.glob("artifacts/demo/*.json"))

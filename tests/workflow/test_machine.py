@@ -1,6 +1,8 @@
 """Where models run, and whether they fit there: small ones on the processor everywhere, others on one GPU or, if their
 file says so, on all."""
 
+import re
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,7 @@ from small_project import write
 
 from lib import params
 from lib.generate import models, preflight
-from workflow import check, machine, progress
+from workflow import check, machine, notebook, progress
 from workflow.pipeline import Run
 
 
@@ -17,7 +19,6 @@ from workflow.pipeline import Run
 def run(monkeypatch):
     """The demo's run on a machine with two GPUs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(machine, "memory_by_gpu", lambda: {"GPU-1": 80e9, "GPU-2": 80e9})
     return Run("demo", params.load_profile("demo").model_dump(), cores=8, gpus=2)
 
 
@@ -27,60 +28,51 @@ def outline(**changed):
 
 
 def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alone(run, monkeypatch):
-    placed = check.with_small(run, run.values["models"])
-    assert {(job.gpus, job.threads) for job in placed.jobs if job.model} == {(0, 1)}
+    def places(run):
+        return {(job.model, job.gpus, job.threads) for job in run.jobs if job.model}
+
+    assert places(check.with_small(run, run.values["models"])) == {("tiny-llama", 0, 1), ("tiny-qwen", 0, 1)}
     monkeypatch.setattr(models, "SMALL", 900_000)  # between the two
-    placed = check.with_small(run, run.values["models"])
-    assert {(job.model, job.gpus) for job in placed.jobs if job.model} == {("tiny-llama", 1), ("tiny-qwen", 0)}
+    assert places(check.with_small(run, run.values["models"])) == {("tiny-llama", 1, 4), ("tiny-qwen", 0, 1)}
     spread = params.load_model_config("tiny-llama").model_copy(update={"gpus": "all"})
     monkeypatch.setitem(run.specs, "tiny-llama", spread)
-    assert {(job.model, job.gpus) for job in run.jobs if job.model} == {("tiny-llama", 2), ("tiny-qwen", 1)}
-    assert {job.threads for job in replace(run, gpus=4).jobs if job.model} == {2}, "cores are shared"
+    assert places(run) == {("tiny-llama", 2, 4), ("tiny-qwen", 1, 4)}
+    assert places(replace(run, gpus=4)) == {("tiny-llama", 1, 2), ("tiny-qwen", 1, 2)}, "cores are shared"
 
 
-def test_check_asks_for_memory_where_they_run(run, monkeypatch):
-    """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says so."""
-    places, need = [], []
-    for smallest, changed in ((25e6, {}), (0, {}), (0, {"gpus": "all"})):
-        monkeypatch.setattr(models, "SMALL", smallest)
-        lm = outline(dtype="auto", **changed)
-        ((_, text),) = check.about_memory(run, lm, thorough=True)
-        need.append(float(text.split("up to ")[1].split(" GB")[0]))
-        places.append(check.find_memory(run, lm))
-    assert places[0][0] == "the CPU" and places[1:] == [("a GPU", 72e9), ("all GPUs", 144e9)]
-    assert need[1] == need[2] < need[0]
+def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
+    """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says so. Only what does not
+    fit a GPU is refused by a run, which is not `thorough`."""
+
+    def said(large=False, free=8e9, thorough=True, **changed):
+        monkeypatch.setattr(models, "SMALL", 0 if large else 25e6)
+        monkeypatch.setattr(check.psutil, "virtual_memory", lambda: Namespace(available=free))
+        monkeypatch.setattr(machine, "memory_by_gpu", lambda: {"GPU-1": free, "GPU-2": free / 2})
+        lines = check.about_memory(run, outline(**{"dtype": "float32"} | changed), thorough)
+        return " ".join(f"{level} {text}" for level, text in lines)
+
+    def need(**changed):
+        return float(re.search(r"up to ([\d.]+) GB", said(dtype="auto", **changed))[1])
+
+    assert said().startswith("ok 0.00096 billion")
+    assert need(large=True) == need(large=True, gpus="all") < need()
+    assert "the CPU has room for 0.001 GB" in said(free=1e6)
+    assert "a GPU has room for 0.0009 GB" in said(large=True, free=1e6)
+    assert "all GPUs has room for 0.0018 GB" in said(large=True, free=1e6, gpus="all")
+    weights, alone = 4 * outline().model.num_parameters(), "too little for the weights alone"
+    assert said(free=weights).endswith(alone) and said(free=weights, thorough=False) == ""
+    assert said(large=True, free=weights / 0.7, thorough=False) == ""
+    refused = said(large=True, free=weights / 0.85, thorough=False)
+    assert refused.endswith(f"{alone}: write `gpus: all` in its file to spread it over all GPUs")
+    assert said(large=True, free=weights / 0.85, gpus="all", thorough=False) == ""
+    middle = 1.1 * weights + 8e6
+    assert said(free=middle).startswith("wrong")
+    run.values["max_batch_tokens"] = int(re.search(r"max_batch_tokens (\d+) would fit", said(free=middle))[1])
+    assert said(free=middle).startswith("ok"), "what it proposes does fit"
 
 
-def test_what_is_said_of_memory(monkeypatch):
-    def line(free, **values):
-        run = Run("demo", params.load_profile("demo").model_dump() | values)
-        monkeypatch.setattr(check, "find_memory", lambda *words: ("the CPU", free))
-        ((level, text),) = check.about_memory(run, lm, thorough=True)
-        assert not [*check.about_memory(run, lm, thorough=False)]
-        return f"{level} {text}"
-
-    lm = outline()
-    weights = lm.model.num_parameters()
-    assert line(8e9).startswith("ok 0.00096 billion")
-    assert "too little for the weights alone" in line(4 * weights)
-    middle = 4.4 * weights + 8e6
-    too_little = line(middle)
-    room = int(too_little.split("max_batch_tokens ")[1].split()[0])
-    assert too_little.startswith("wrong")
-    assert line(middle, max_batch_tokens=room).startswith("ok"), "what it proposes does fit"
-
-
-def test_a_model_that_does_not_fit_a_gpu_is_refused_unless_its_file_says_all(run, monkeypatch):
-    def lines(**changed):
-        found = check.about_memory(run, outline(dtype="float32", **changed), thorough=False)
-        return [text for level, text in found if level == "wrong"]
-
-    weights = 4 * outline().model.num_parameters()
-    for smallest, size, refused in ((25e6, 1e3, 0), (0, weights / 0.7, 0), (0, weights / 0.85, 1)):
-        monkeypatch.setattr(models, "SMALL", smallest)
-        monkeypatch.setattr(machine, "memory_by_gpu", lambda size=size: {"GPU-1": size})
-        assert len(lines()) == refused and not lines(gpus="all")
-    assert "too little for the weights alone: write `gpus: all` in its file" in lines()[0]
+def test_gpus_that_cannot_be_handed_out_are_refused(run, monkeypatch):
+    monkeypatch.setattr(models, "SMALL", 0)
     ((_, line),) = check.about_place(replace(run, gpus=0), outline())
     assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line
     run.values["engine"] = "vllm"
@@ -96,11 +88,23 @@ def test_each_word_of_the_variable_is_handed_to_a_job_unread(tmp_path, monkeypat
     tool = tmp_path / "bin/nvidia-smi"
     write(tool, "#!/bin/sh\necho GPU-aaaa-1, 81559\necho GPU-bbbb-2, 81559\n")
     tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if chosen is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    given = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+    monkeypatch.setattr(machine.os, "environ", {"PATH": f"{tool.parent}:/usr/bin:/bin", **given})
     assert machine.list_gpus() == names
+
+
+def test_a_kernel_gets_the_allocator_of_its_place_unless_the_user_sets_one(run, monkeypatch):
+    own = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+
+    def given():
+        both = run.jobs[0], run.jobs[-1]  # on a GPU and on the processor
+        return [notebook.fixed_environment(job).items() & own.items() for job in both]
+
+    for name in (*own, "MALLOC_TRIM_THRESHOLD_", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    assert given() == [{pair} for pair in own.items()]
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
+    assert given() == [set(), set()]
 
 
 def test_a_home_at_the_root_is_no_place(monkeypatch):

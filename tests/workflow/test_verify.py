@@ -8,9 +8,8 @@ import pytest
 from clone import SMALL, copy_of_project, edit, start
 
 from lib import params
-from lib.analysis import comparison_of_runs
-from lib.analysis.comparison_of_runs import match_rows
-from lib.analysis.run_results import Signals, load_signals
+from lib.analysis.comparison_of_runs import compare_numbers, match_rows, recompute_frames
+from lib.analysis.run_results import load_signals
 from lib.paths import UserError
 from workflow import judge
 from workflow.pipeline import Run
@@ -24,57 +23,55 @@ def theirs():
     return load_signals("shipped", [MODEL], [DATASET], params.EvaluationChoices())
 
 
-@pytest.fixture(scope="module")
-def here(theirs):
-    """What 08 would print of the shipped signals of one pair of the demo."""
+@pytest.fixture
+def verify(theirs, monkeypatch, capsys, tmp_path):
+    """Verifies the shipped signals with other columns in their generations: the exit code, the last line, those before
+    it, and all numbers. `forged`: saved results of 05."""
     own = {"models": [MODEL], "transfer_models": [MODEL], "datasets": [DATASET], "transfer_datasets": [DATASET]}
-    return judge.results_of(Run("lab", params.load_profile("demo").model_dump(mode="json") | own), theirs)
+    run, results_of = Run("lab", params.load_profile("demo").model_dump(mode="json") | own), judge.results_of
+    (tmp_path / run.figures).mkdir(parents=True)
+    monkeypatch.setattr(judge, "ROOT", tmp_path)
+
+    def verify(forged=None, **columns):
+        ours = replace(theirs, generations=theirs.generations.assign(**columns))
+        here, saved = results_of(run, ours), recompute_frames(ours, run.values["n_bins_ablation"]) | (forged or {})
+        monkeypatch.setattr(judge, "load_signals", lambda name, *words: ours if name == "lab" else theirs)
+        monkeypatch.setattr(judge, "results_of", lambda *words: replace(here, frames={**here.frames, **saved}))
+        code = judge.verify(run)
+        *lines, last = capsys.readouterr().out.splitlines()
+        return code, last.removeprefix("verify lab: "), lines, pd.read_csv(tmp_path / run.figures / "verify.csv")
+
+    return verify
 
 
-@pytest.fixture(scope="module")
-def compared(here, theirs):
-    """The table of a comparison, how responses match, whether it holds, and its line: of the shipped signals with
-    other columns in their generations."""
-
-    def compare(**columns):
-        generations = theirs.generations.assign(**columns)
-        ours = Signals(generations, theirs.verification, theirs.dropout, theirs.choices)
-        alike = match_rows(ours, theirs)
-        table = judge.compare_runs(here, alike, (10, 20))
-        return table, alike.outcomes, *judge.judge_reproduction(table, alike)
-
-    return compare
-
-
-def test_what_two_processors_round_otherwise_is_the_same(compared, theirs):
+def test_what_two_processors_round_otherwise_is_the_same(verify, theirs):
     rng = np.random.default_rng(5)
     noisy = [np.minimum(row + 3e-7 * rng.standard_normal(len(row)), 0) for row in theirs.generations.token_logprobs]
-    table, outcomes, held, line = compared(token_logprobs=noisy)
-    assert held and 0 < table.difference.max() < 0.002 and outcomes == {"same": 500}
-    assert line.startswith(f"the same: {len(table)} numbers within 0.002")
+    code, last, _, table = verify(token_logprobs=noisy)
+    assert (code, last) == (0, f"the same: {len(table)} numbers within 0.002; 500 of 500 responses alike")
+    assert 0 < table.difference.max() < 0.002
 
 
-def test_a_number_that_differs_by_more_is_named(compared, theirs):
+def test_a_number_that_differs_by_more_is_named(verify, theirs):
     """Five evaluation rows whose probabilities were altered by hand: exactly what hangs on them differs."""
     rows = np.flatnonzero(theirs.generations.split == "evaluation")[:5]
     column = [row / 2 - 1 if place in rows else row for place, row in enumerate(theirs.generations.token_logprobs)]
-    table, _, held, line = compared(token_logprobs=column)
+    code, last, lines, table = verify(token_logprobs=column)
     beyond = table[~table.within]
-    assert not held and line.startswith(f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more")
+    assert (code, last) == (1, f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more than 0.002")
     estimators = set(beyond.key.str.split("/").str[2])
     assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
-    assert "MORE than 0.002" in judge.list_differing_numbers(table, "x.csv")[0]
+    assert "MORE than 0.002" in lines[0]
 
 
-def test_a_response_written_otherwise_is_left_out_and_counted(compared, theirs):
+def test_a_response_written_otherwise_is_left_out_and_counted(verify, theirs):
     ids, logprobs = theirs.generations.token_ids, theirs.generations.token_logprobs
     one = [np.append(row, 7) if place == 3 else row for place, row in enumerate(ids)]
     far = [row - 1 if place == 3 else row for place, row in enumerate(logprobs)]
-    table, outcomes, held, line = compared(token_ids=one, token_logprobs=far)
-    assert held and "499 of 500 responses alike" in line and (table.difference == 0).all()
-    assert outcomes == {"same": 499, "diverged": 1}
+    code, last, _, table = verify(token_ids=one, token_logprobs=far)
+    assert code == 0 and last.endswith("; 499 of 500 responses alike") and (table.difference == 0).all()
     with pytest.raises(UserError, match="no response in common with what is shipped: these are other models"):
-        compared(token_ids=[np.append(row, 7) for row in ids])
+        verify(token_ids=[np.append(row, 7) for row in ids])
 
 
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
@@ -82,23 +79,18 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
     keys = [f"{MODEL}/{DATASET}/{name}/ece{method}" for name, method in names]
     shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5})
     ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan])
-    table = comparison_of_runs.compare_numbers(ours, shipped).set_index("key").loc[keys]
+    table = compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
     held, line = judge.judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
     assert held and line.startswith("the same: 2 numbers within 0.002, but for 1 after isotonic regression; ")
 
 
-def test_a_forged_result_of_05_is_noticed(here, theirs):
-    made = comparison_of_runs.recompute_frames(theirs, params.load_profile("demo").n_bins_ablation)
-    anew = replace(here, frames={**here.frames, **made})
-    assert judge.list_differing_results(here, anew) == []
-    kept = here.frames["result_isotonic"]
-    one = (kept["method"] == "isotonic") & (kept.metric == "ece") & (kept.model == MODEL) & (kept.dataset == DATASET)
-    forged = {**here.frames, "result_isotonic": kept.assign(value=kept.value.where(~one, 0.001))}
-    (line,) = judge.list_differing_results(replace(here, frames=forged), anew)
-    assert line.startswith("tab_result_isotonic: ")
-    none = pd.DataFrame({"within": [], "prints_differently": [], "difference": []}, dtype=bool)
-    assert not judge.judge_reproduction(none, match_rows(theirs, theirs), [line])[0]
+def test_a_forged_result_of_05_is_noticed(verify, theirs):
+    results = recompute_frames(theirs, [10])["result_isotonic"]
+    one = (results["method"] == "isotonic") & (results.metric == "ece")
+    code, last, lines, _ = verify({"result_isotonic": results.assign(value=results.value.where(~one, 0.001))})
+    assert (code, last) == (1, "NOT the same: 1 of the run's tables are not what its signals give")
+    assert lines[-1].startswith("tab_result_isotonic: ")
 
 
 @pytest.mark.slow

@@ -1,0 +1,47 @@
+"""A reader's own model is a file, and a table of one's own a function, a caption and a cell in 08, as docs/extending.md
+has them: everything else follows."""
+
+import re
+import shutil
+
+import nbformat
+import pytest
+from clone import ROOT, counts, edit, run, tables
+
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")  # its example is the table
+FUNCTION, CAPTION, CELL = (
+    re.search(begin, PAGE, flags=re.M | re.S)[0]
+    for begin in (r"^def ranking\(.*?(?=\n\n)", r"^tab_ranking: .*?\n", r"^display\(.*?(?=  #)")
+)
+MINE = "label: My-Model\nsource: demo/models/tiny-qwen\ntemperature: 0.6\nsystem_prompt: false\nthinking: true\n"
+WITHOUT = {"tab_estimators.tex", "tab_bin_ablation.tex"}  # name no model, or those of `bin_models`
+
+
+@pytest.mark.slow
+def test_from_a_file_to_a_row_in_every_table_and_one_table_more(alone, tmp_path):
+    """The small demo, already run, in a folder that may be changed."""
+    project = shutil.copytree(alone[0], tmp_path / "a project", symlinks=True)
+    (project / "params/models/mine.yaml").write_text(MINE)
+    edit(project / "params/demo.yaml", transfer_models=[])  # all models
+    with open(project / "lib/paper/tables.py", "a") as file:
+        file.write(f"\n\n{FUNCTION}\n")
+    captions = project / "lib/paper/captions.yaml"
+    captions.write_text(
+        captions.read_text().replace("  fig_prompt_comparison:", f"  {CAPTION}  fig_prompt_comparison:")
+    )
+    notebook = nbformat.read(project / "notebooks/08_tables.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
+    nbformat.write(notebook, project / "notebooks/08_tables.ipynb")
+    assert "ok     model mine: " in run(project, "check", "demo", "--add-models", "mine")
+    made, kept = counts(run(project, "--add-models", "mine"))
+    assert made > 0 and kept >= 4, "what the profile's own model left is kept"
+
+    texts = {name: text.decode() for name, text in tables(project).items()}
+    assert not [name for name in texts if name.startswith("tab_") and name not in WITHOUT and "My" not in texts[name]]
+    document = texts["results.tex"]
+    titles = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
+    assert titles[0] == "Estimators" and titles.index("Ranking") == titles.index("Number of bins") + 1
+    assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
+    report = (project / "figures/demo/report.html").read_text()
+    rows = set(re.findall(r'<tr id="(tab_ranking--[^"]*)"', report))
+    assert len(rows) == 12 and set(re.findall(r'<a href="#(tab_ranking--[^"]*)"', report)) == rows
