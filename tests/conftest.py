@@ -102,3 +102,8 @@ def pytest_collection_modifyitems(config, items):
     slow = [] if config.getoption("--all") else [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("--all"):
+        terminalreporter.write_line("slow tests were left out: ./run_all.sh test -- --all runs them, too")
