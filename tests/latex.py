@@ -1,4 +1,4 @@
-"""EvaluationChoices LaTeX tables, the paper's and ours, cell by cell."""
+"""Reading LaTeX tables, the paper's and ours, cell by cell."""
 
 import re
 

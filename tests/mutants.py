@@ -64,7 +64,8 @@ def drawn(module: str, stored: list[dict]) -> list[dict]:
         if token.type == tokenize.NUMBER:
             other = str(ast.literal_eval(token.string) + 1)
         if other is not None and not UNTOUCHED.search(f"{line[:start]}§{line[start:]}") and len(line) <= LONGEST:
-            found.append((line.strip(), (line[:start] + (other + line[token.end[1] :]).lstrip()).strip()))
+            rest = other + line[token.end[1] :]
+            found.append((line.strip(), (line[:start] + rest.lstrip()).strip()))
     random.Random(f"0 {module}").shuffle(found)
     some = [pair for pair in found if pair not in known and changed(module, *pair)][: max(0, COUNT - len(known))]
     return [{"module": module, "before": before, "after": after} for before, after in some]

@@ -147,6 +147,7 @@ def differences(name: str, found: Texts) -> list[str]:
     for part in sorted(kept.keys() | found.keys()):
         near = NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0)
         before, after = (texts.get(part, "").splitlines() for texts in (kept, found))
+        # lines that are near enough count as the same
         after[: len(before)] = [
             one if alike(one, other, near) else other for one, other in zip(before, after, strict=False)
         ]
@@ -166,7 +167,8 @@ def check(name: str, found: Texts) -> None:
 
 
 def read(name: str) -> Texts:
-    return json.loads(lzma.decompress((KEPT / f"{name}.json.xz").read_bytes()))
+    path = KEPT / f"{name}.json.xz"
+    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else {}
 
 
 # ---- made

@@ -56,8 +56,9 @@ def test_a_run_stores_what_plain_passes_say(lm):
         left = warp(plain_logits(lm, [*one.prompt_ids, *response])[len(one.prompt_ids) - 1 : -1], DECODING)
         numbers = sampling.uniform_numbers([one.seed], len(response))[0]
         assert sampling.sample_inverse_cdf(left, numbers).tolist() == response
+        off = np.abs(row.token_logprobs_sampling - left.log_softmax(-1)[range(len(response)), response].numpy())
         # the last digits of float32 decide on a token at the nucleus' edge
-        close(row.token_logprobs_sampling, left.log_softmax(-1)[range(len(response)), response], atol=0.01)
+        assert np.quantile(off, 0.8) < 1e-4 and off.max() < 0.01
     assert_plain(lm, frame)
 
 
@@ -72,9 +73,10 @@ def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
         return [[first], [*thought, first], *made]
 
     settings = architectures.SETTINGS.model_copy(update={"demonstration": "few"})
-    engine = types.SimpleNamespace(sample=given)
-    frame = generation.generate_responses(lm, DATASET, examples(DATASET, 9), settings, engine)
-    assert (frame.prompt_tokens + frame.token_ids.map(len) - frame.eos).duplicated().sum() > 2, "these share a pass"
+    engine, passes = types.SimpleNamespace(sample=given), []
+    with lm.model.register_forward_hook(lambda model, inputs, read: passes.append(len(read.logits))):
+        frame = generation.generate_responses(lm, DATASET, examples(DATASET, 9), settings, engine)
+    assert max(passes) > 2, "rows of equal length share a pass"
     assert_plain(lm, frame)
 
 

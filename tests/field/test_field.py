@@ -134,7 +134,8 @@ def write(path, content):
 
 @pytest.mark.parametrize("case", read_cases("questions.jsonl", "files", "folder"))
 def test_files_of_questions(tmp_path, monkeypatch, case):
-    """Every row is asked as it stands there, or the file is refused with the row. Paths start from the project's."""
+    """Every row is asked as it stands there, or the file is refused with the row. Paths start from the
+    project's folder."""
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
     paths = case.get("files") or case["folder"]
     for name, content in paths.items():

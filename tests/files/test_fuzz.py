@@ -25,7 +25,8 @@ VALUES = st.recursive(
 SYNTAX = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~\\ \n\t01.exyabmu"), max_size=60)
 ENDLESS = st.sampled_from([b'{"question": ' + b"9" * 5000, b"[" * 100_000, b'{"answer": ' * 50_000])
 BYTES = st.binary(max_size=80) | SYNTAX.map(str.encode) | ENDLESS
-PART = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^][]*\]|\{[^{}]*\}|[\w.-]+')  # of JSON: a key, or a value but the outermost
+SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.-]+')  # of JSON: a key, or a value that holds no others
+GROUP = re.compile(r"(?<=.)(?:\[[^][]*\]|\{[^{}]*\})")  # one that does, but the outermost
 FILES = params.load_profile("demo"), params.load_model_config("tiny-llama"), params.load_dataset_config("gsm8k")
 QUESTIONS = [{"question": "A?", "answer": 1, "id": "a"}, {"question": "B?", "answer": "2 #### 1/2", "id": "b"}]
 LINES = [case["line"] for case in read_cases("responses.jsonl", "text", "refused")]
@@ -36,7 +37,7 @@ def spoiled(draw, wholes):
     """One of some values as JSON, which is YAML, too; in some places stands anything else."""
     text = json.dumps(draw(st.sampled_from(wholes)))
     for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.sampled_from([*PART.finditer(text)]))
+        place = draw(st.sampled_from([*SCALAR.finditer(text), *GROUP.finditer(text)]))
         text = text[: place.start()] + json.dumps(draw(VALUES)) + text[place.end() :]
     return text.encode()
 

@@ -73,7 +73,7 @@ def test_estimators_of_fewer_rows_are_drawn_from_their_own():
 
 
 def test_two_constants_by_the_binomial_distribution():
-    """Two bins: the ECE is (|right - n c| + |right - n c|) / (n + n), of two independent numbers of right answers."""
+    """Two bins: the ECE is the sum of |right - n c| of each, over all rows. The numbers of right answers are independent."""
     c, n = np.array([0.72, 0.35]), np.array([180, 120])
     gaps = [np.abs(np.arange(rows + 1) - rows * score) for score, rows in zip(c, n, strict=True)]
     p = [binom.pmf(np.arange(rows + 1), rows, score) for score, rows in zip(c, n, strict=True)]
@@ -86,7 +86,7 @@ def test_two_constants_by_the_binomial_distribution():
 
 
 def test_what_cannot_be_told_from_calibrated_is_marked():
-    """Of which the second are: answers are right as often as its square."""
+    """Answers are right as often as the square of Seq Avg here, which is Ans Avg."""
     rows = frame(SEQ, ANS, n=600)
     found = evaluation.compare_with_chance(rows, 10, 500, seed=2).set_index("estimator")
     assert found.calibrated.to_dict() == {"seq_avg": False, "ans_avg": True}

@@ -48,7 +48,7 @@ def test_a_threshold_by_a_loop_of_exact_tests(seed):
     c = np.round(c, 1 if seed > 3 else 9)
     sides, scores = ((c[:100], y[:100]), (c[100:], y[100:])), np.sort(c[:100])
     for target in (0.7, 0.8, 0.9):
-        learned, tested = [{}, {}]
+        learned, tested = {}, {}
         for at in sorted({scores[int(k / 20 * 99)] for k in range(20)}, reverse=True):
             for (c_, y_), found in zip(sides, (learned, tested), strict=True):
                 wrong, answered = (~y_[c_ >= at]).sum(), (c_ >= at).sum()

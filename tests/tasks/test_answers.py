@@ -109,7 +109,7 @@ GOES_ON = st.sampled_from(BETWEEN.split("|"))
 
 
 def value_of(text):
-    """The value of the answer in a text, as a fraction rounded to 50 digits; None without one."""
+    """The value of the answer in a text, as a fraction with a denominator of 10^20 at most; None without one."""
     span = answers.find_answer(text)
     return None if span is None else f"{Fraction(numbers.parse_number(text[slice(*span)])).limit_denominator(10**20)}"
 

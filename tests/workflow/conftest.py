@@ -45,6 +45,7 @@ def finished(tmp_path_factory) -> Project:
     kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python"}
     write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
     own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
+    own |= {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}  # which a job sets otherwise
     (elsewhere / "my questions").mkdir()
     code, project.text = project.run("--data-dir", "my questions", shell=True, cwd=elsewhere, **own)
     assert code == 0, project.text

@@ -20,6 +20,7 @@ def run_of(**values):
 
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
     monkeypatch.setattr(check.machine, "list_gpus", lambda: ["0"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     ((level, text),) = check.about_machine(run_of())
     assert level == "wrong" and "sees none" in text and "TORCH_INDEX" in text
 

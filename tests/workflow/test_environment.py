@@ -90,7 +90,7 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def world(tmp_path, monkeypatch):
     """A folder with the project's pins and locks of these alone, and the commands that installed something there: by a
     pretended pip or uv, which fails at a package `fails`."""
     made = Namespace(root=tmp_path / "a project", commands=[])
@@ -125,38 +125,38 @@ def pretend(venv, *packages):
 @pytest.mark.parametrize("uv, test, no_index", [
     (["uv"], False, ["--no-index"]), (["uv"], True, []), ([], True, []), (["fails"], True, []),
 ])  # fmt: skip
-def test_all_comes_from_the_lock_but_torch_which_comes_from_its_index(project, monkeypatch, uv, test, no_index):
+def test_all_comes_from_the_lock_but_torch_which_comes_from_its_index(world, monkeypatch, uv, test, no_index):
     """By uv none where pip asks none; and pip installs where uv fails."""
     monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": str(len(no_index))})
     monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
-    python = environment.choose(project.root, {}, test)
-    locked, torch = project.commands[-2:]
+    python = environment.choose(world.root, {}, test)
+    locked, torch = world.commands[-2:]
     assert {locked[0], torch[0]} == {"uv" if uv == ["uv"] else python}
     assert all([word for word in command if word == "--no-index"] == no_index for command in (locked, torch))
-    assert {"--no-deps", "--require-hashes", f"{project.root}/requirements.lock"} <= {*locked} - {*torch}
-    assert (f"{project.root}/requirements-test.lock" in locked) == test
+    assert {"--no-deps", "--require-hashes", f"{world.root}/requirements.lock"} <= {*locked} - {*torch}
+    assert (f"{world.root}/requirements-test.lock" in locked) == test
     option = "--default-index" if uv == ["uv"] else "--index-url"
     assert torch[-3:] == [option, "https://one.index", f"torch=={PINS['torch']}"]
 
 
-def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothing_can_be_written(project, monkeypatch):
+def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothing_can_be_written(world, monkeypatch):
     """The start that waited finds what the other has finished."""
-    run, python = environment.run, f"{project.root}/.venv/bin/python"
+    run, python = environment.run, f"{world.root}/.venv/bin/python"
     monkeypatch.setattr(environment, "run", lambda *words, **more: time.sleep(0.05) or run(*words, **more))
     with ThreadPoolExecutor(2) as pool:
-        starts = [pool.submit(environment.choose, project.root, {}, False) for _ in range(2)]
-    assert [start.result() for start in starts] == [python] * 2 and len(project.commands) == 2
+        starts = [pool.submit(environment.choose, world.root, {}, False) for _ in range(2)]
+    assert [start.result() for start in starts] == [python] * 2 and len(world.commands) == 2
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=AssertionError))
-    assert environment.choose(project.root, {}, False) == python
+    assert environment.choose(world.root, {}, False) == python
 
 
-def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(project, monkeypatch):
+def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(world, monkeypatch):
     """A file system without locks will do."""
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError))
-    root = project.root
+    root = world.root
     for test, name in ((False, ".venv"), (True, ".venv-test"), (True, ".venv-test")):
         assert environment.choose(root, {}, test) == f"{root}/{name}/bin/python"
-    assert len(project.commands) == 4
+    assert len(world.commands) == 4
     shutil.rmtree(root / ".venv-test")
     (root / ".venv" / environment.MADE_BY_US).unlink()
     pretend(root / ".venv", *PINS.items())
@@ -170,16 +170,16 @@ def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_nee
     lambda venv: shutil.rmtree(next(venv.glob("lib/*/*/torch-*"))),
     lambda venv: write(venv / environment.MADE_BY_US, "/elsewhere x"),
 ])  # fmt: skip
-def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(project, damage):
-    python = environment.choose(project.root, {}, False)
-    damage(project.root / ".venv")
-    assert {environment.choose(project.root, {}, False) for _ in range(2)} == {python}
-    assert len(project.commands) == 4
+def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(world, damage):
+    python = environment.choose(world.root, {}, False)
+    damage(world.root / ".venv")
+    assert {environment.choose(world.root, {}, False) for _ in range(2)} == {python}
+    assert len(world.commands) == 4
 
 
-def test_what_cannot_be_made_again_or_is_of_others_is_kept(project, monkeypatch, tmp_path):
+def test_what_cannot_be_made_again_or_is_of_others_is_kept(world, monkeypatch, tmp_path):
     """And a link to the environment of another project is replaced."""
-    root, other = project.root, tmp_path / "other"
+    root, other = world.root, tmp_path / "other"
     write(root / ".venv/precious", "2 GB")
     with pytest.raises(environment.SetupError, match="^.venv was not created by run_all.sh .*torch .* missing here"):
         environment.choose(root, {}, False)
@@ -193,19 +193,19 @@ def test_what_cannot_be_made_again_or_is_of_others_is_kept(project, monkeypatch,
             environment.choose(root, {}, False)
     (root / ".venv").rename(other)
     (root / ".venv").symlink_to(other)
-    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python" and len(project.commands) == 2
+    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python" and len(world.commands) == 2
     assert (other / "precious").exists() and not (root / ".venv").is_symlink()
 
 
-def test_active_environment_is_used_if_it_fits_and_never_installed_into(project, tmp_path, capfd):
-    root, conda = project.root, tmp_path / "conda"
+def test_active_environment_is_used_if_it_fits_and_never_installed_into(world, tmp_path, capfd):
+    root, conda = world.root, tmp_path / "conda"
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         assert environment.choose(root, {variable: sys.prefix}, True) == f"{sys.prefix}/bin/python"
     write(conda / "bin/python", "")
     (conda / "lib/python3.12/site-packages").mkdir(parents=True)
     pretend(conda, *(PINS | {"torch": "1.0"}).items())
     before = sorted(conda.rglob("*"))
-    assert not project.commands
+    assert not world.commands
     assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, True) == f"{root}/.venv-test/bin/python"
     assert sorted(conda.rglob("*")) == before
     assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capfd.readouterr().err
@@ -223,30 +223,31 @@ def test_the_image_makes_its_environment_by_a_line_that_the_code_understands(mon
 # ---- vLLM, beside it
 
 
-def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_compiler_are_there(project, monkeypatch):
+def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_compiler_are_there(world, monkeypatch):
     def install(number="01", gpus=1):
         run = Run("demo", params.load_profile("demo").model_dump() | {"engine": "vllm"}, 2, gpus)
         machine.install_vllm(run, [Namespace(notebook=Namespace(number=number))])
 
-    monkeypatch.setattr(machine, "ROOT", project.root)
+    monkeypatch.setattr(machine, "ROOT", world.root)
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     install(gpus=0)
     monkeypatch.delenv("VLLM_PYTHON")
-    (project.root / "requirements-vllm.lock").write_text("six==1.17.0 --hash=x\nvllm==1.0 --hash=y\n")
+    (world.root / "requirements-vllm.lock").write_text("six==1.17.0 --hash=x\nvllm==1.0 --hash=y\n")
     with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
         install(gpus=0)
     with monkeypatch.context() as patch, pytest.raises(UserError, match="install a C compiler"):
         patch.setattr(machine.shutil, "which", lambda name: None)
         install()
+    monkeypatch.setattr(machine.shutil, "which", lambda name: f"/usr/bin/{name}")
     install("08")
-    assert not project.commands
+    assert not world.commands
     for number in ("01", "04b"):
         install(number)
-    ((*_, lock),) = project.commands
-    assert lock == f"{project.root}/requirements-vllm.lock" and (project.root / ".venv-vllm/bin/python").exists()
+    ((*_, lock),) = world.commands
+    assert lock == f"{world.root}/requirements-vllm.lock" and (world.root / ".venv-vllm/bin/python").exists()
     with open(lock, "a") as file:
         file.write("fails==1")
     for _ in range(2):  # what failed is not taken for whole
         with pytest.raises(UserError, match="the installation failed for the reason above; .* or write `engine: t"):
             install()
-    assert len(project.commands) == 5, "by uv and by pip, twice"
+    assert len(world.commands) == 5, "by uv and by pip, twice"

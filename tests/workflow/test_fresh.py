@@ -200,7 +200,8 @@ class Life:
         if kind == "deleted" or not path.endswith(".ipynb"):
             DAMAGED[kind](self.root / path)
             del self.whole[content_of(job)]
-            self.damaged += [self.look(path, job.record, *job.outputs)] if kind != "deleted" else []
+            if kind != "deleted":
+                self.damaged.append(self.look(path, job.record, *job.outputs))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=16)
@@ -215,7 +216,8 @@ def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(inside
         shutil.rmtree(inside.root / name, ignore_errors=True)
     life = Life(inside.root, monkeypatch)
     for event in [*events, (0,), (1,), (2,)]:
-        life.damage(*event) if isinstance(event[0], str) else life.start(*event)
+        happen = life.damage if isinstance(event[0], str) else life.start
+        happen(*event)
 
 
 def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):

@@ -100,7 +100,8 @@ def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, p
     if place == "models":
         there.folder.rename(inside.root / place)
     spec = describe(**lines)
-    for there.error in (None, httpx2.ConnectError("no network")):
+    for error in (None, httpx2.ConnectError("no network")):
+        there.error = error
         hub.fetch(["tiny"])
     assert sorted(there.fetched) == [("someone/tiny", lines.get("revision"), name) for name in fetched]
     assert not place or (spec.place / "small.gguf").samefile(inside.root / place / "small.gguf")
@@ -180,7 +181,10 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there,
     assert not resolved.exists(), "check saves nothing, nor a refused run"
     hub.save_revisions(run_of())
     hub.pin_revisions(run_of())
-    assert there.asked == ["https://huggingface.co", "someone/tiny"], "the second time it is known"
+    monkeypatch.setenv("HF_ENDPOINT", "http://mirror:1")
+    assert not hub.go_offline_if_silent(run_of())
+    asked = ["https://huggingface.co", "someone/tiny", "http://mirror:1"]
+    assert there.asked == asked, "a revision is asked for once"
     assert resolved.read_text() == f"someone/tiny: {SHA}\n"
     there.newest = SHA[::-1]
     params.REVISIONS.clear()

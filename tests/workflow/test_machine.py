@@ -43,9 +43,10 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
     fit a GPU is refused by a run, which is not `thorough`."""
 
     def said(large=False, free=8e9, thorough=True, **changed):
+        second = free if "gpus" in changed else free / 2
         monkeypatch.setattr(models, "SMALL", 0 if large else 25e6)
         monkeypatch.setattr(check.psutil, "virtual_memory", lambda: Namespace(available=free))
-        monkeypatch.setattr(machine, "memory_by_gpu", lambda: {"GPU-1": free, "GPU-2": free / 2})
+        monkeypatch.setattr(machine, "memory_by_gpu", lambda: {"GPU-1": free, "GPU-2": second})
         lines = check.about_memory(run, outline(**{"dtype": "float32"} | changed), thorough)
         return " ".join(f"{level} {text}" for level, text in lines)
 

@@ -41,7 +41,7 @@ def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
 @pytest.fixture
 def answers(monkeypatch):
     """What the programs of a SLURM say, by their names."""
-    found = Namespace(said={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, "")}, asked=[])
+    found = Namespace(said={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, ""), "scontrol": (0, "")}, asked=[])
     monkeypatch.setattr(slurm, "run_program", lambda *words, **env: found.asked.append(words) or found.said[words[0]])
     monkeypatch.setattr(slurm, "CANCEL_SECONDS", 0)
     return found
@@ -71,3 +71,14 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     answers.said["squeue"] = (0, "\n".join(queue))
     assert slurm.take_on(run, list(run.jobs)) == {first.name: "7"}
     assert ("scancel", "8", "9") in answers.asked
+
+
+def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(inside, answers, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(jobs.machine, "run_program", slurm.run_program)
+    job, *_ = run_of().jobs
+    (inside.root / job.events).parent.mkdir(parents=True)
+    for event in ("start", "progress", "start"):
+        slurm.append_event(job, event)
+        jobs.go_back_into_queue(job)
+    assert answers.asked == [("scontrol", "requeue", "7")]
