@@ -73,7 +73,7 @@ def test_estimators_of_fewer_rows_are_drawn_from_their_own():
 
 
 def test_two_constants_by_the_binomial_distribution():
-    """Two bins: the ECE is the sum of |right - n c| of each, over all rows. The numbers of right answers are independent."""
+    """Two bins, of independent numbers of right answers: the ECE is the sum of |right - n c| of each, over all rows."""
     c, n = np.array([0.72, 0.35]), np.array([180, 120])
     gaps = [np.abs(np.arange(rows + 1) - rows * score) for score, rows in zip(c, n, strict=True)]
     p = [binom.pmf(np.arange(rows + 1), rows, score) for score, rows in zip(c, n, strict=True)]
