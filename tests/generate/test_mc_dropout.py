@@ -205,7 +205,8 @@ def test_the_rate_of_lowest_ece_is_selected():
     results = confidence.evaluate_rate_grid(responses, passes, EvaluationChoices())
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
-    assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
+    others = results.assign(value=results.value.where(results.metric == "ece", -results.rate))  # lowest at 0.3
+    assert confidence.select_dropout_rate(results) == confidence.select_dropout_rate(others) == 0.2  # the lower of equals
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():
