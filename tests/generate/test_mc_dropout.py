@@ -206,7 +206,7 @@ def test_the_rate_of_lowest_ece_is_selected():
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     others = results.assign(value=results.value.where(results.metric == "ece", -results.rate))  # lowest at 0.3
-    assert confidence.select_dropout_rate(results) == confidence.select_dropout_rate(others) == 0.2  # the lower of equals
+    assert confidence.select_dropout_rate(results) == confidence.select_dropout_rate(others) == 0.2  # or the lower
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():
