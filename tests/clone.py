@@ -66,11 +66,6 @@ def until(happened: Callable[[], Any], seconds: float = 60, process: subprocess.
     return found
 
 
-def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: float = 60) -> Any:
-    """Wait for something that a started command does."""
-    return until(happened, seconds, process)
-
-
 def kill(process: subprocess.Popen) -> None:
     """Kill a command and all its processes."""
     top = psutil.Process(process.pid)

@@ -8,16 +8,12 @@ of another kind, which may be one that mends what the last kill left.
 
 import json
 import shutil
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from clone import kill
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workflow"))
-
-from small_project import Project, build  # noqa: E402
+from small_project import Project, build
 
 HOOK = """
 import os, re, sys, time

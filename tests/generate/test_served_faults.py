@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from clone import copy_of_project, kill, run, start, until, wait_for
+from clone import copy_of_project, kill, run, start, until
 from served import Served, batch_line, completion, right, serving
 
 from lib.generate import served
@@ -142,7 +142,7 @@ def test_five_hundred_questions_and_two_kills(tmp_path):
     with serving(slow) as server:
         for enough in 120, 300:
             process = start(folder, "ask", *options, "--url", server.url)
-            wait_for(process, lambda: path.exists() and path.read_bytes().count(b"\n") >= enough)  # noqa: B023
+            until(lambda: path.exists() and path.read_bytes().count(b"\n") >= enough, process=process)  # noqa: B023
             kill(process)
             assert process.wait() < 0
         run(folder, "ask", *options, "--url", server.url)

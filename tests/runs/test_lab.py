@@ -10,7 +10,7 @@ from contextlib import suppress
 import httpx2
 import nbformat
 import pytest
-from clone import ROOT, start, wait_for
+from clone import ROOT, start, until
 from jupyter_client import BlockingKernelClient, find_connection_file
 from slurm_cluster import free_ports
 
@@ -29,7 +29,7 @@ def test_a_notebook_begins_in_jupyterlab_whose_links_lead_to_code():
             return server.get("api/status").is_success
 
     try:
-        wait_for(process, answers)
+        until(answers, process=process)
         name = "notebooks/02_single_pass.ipynb"
         notebook = nbformat.from_dict(server.get(f"api/contents/{name}").json()["content"])
         session = {"path": name, "type": "notebook", "name": "", "kernel": {"name": "python3"}}

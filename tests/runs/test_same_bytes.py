@@ -8,7 +8,7 @@ each of a run's processes in tests/workflow/test_runs.py.
 import re
 
 import pytest
-from clone import SMALL, copy_of_project, counts, edit, kill, run, start, tables, wait_for
+from clone import SMALL, copy_of_project, counts, edit, kill, run, start, tables, until
 from matplotlib.testing.compare import compare_images
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def test_what_a_user_reads_is_the_same(alone, tmp_path):
     before, said = {}, ""
     for point in POINTS:
         process = start(link, "demo", "--cores", "2", **ELSEWHERE)
-        wait_for(process, lambda point=point: any(there.glob(f"artifacts/demo/{point}")), 600)
+        until(lambda point=point: any(there.glob(f"artifacts/demo/{point}")), 600, process)
         kill(process)
         said += process.communicate(timeout=600)[0]
         now = {path: path.stat().st_mtime_ns for path in there.glob("artifacts/demo/shards/*/*.parquet")}

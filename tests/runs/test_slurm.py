@@ -5,7 +5,7 @@ import sys
 import psutil
 import pytest
 import slurm_cluster
-from clone import JOBS, SMALL, copy_of_project, counts, edit, run, start, tables, wait_for
+from clone import JOBS, SMALL, copy_of_project, counts, edit, run, start, tables, until
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     words, env = ("demo", "--slurm", slurm_cluster.options(there, 30)), {**slurm.environment, "VIRTUAL_ENV": str(venv)}
     process, command = start(there, *words, **env), [f"{venv}/bin/python", "-m", "workflow.jobs", "demo", JOB]
     processes = lambda: [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == command]  # noqa: E731
-    wait_for(process, processes, PATIENCE)[0].kill()
+    until(processes, PATIENCE, process)[0].kill()
     said = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 1 and "jobs to do on SLURM" in said
     assert f"{JOB.replace('__', ' ')}: ended by the cluster: " in said.splitlines()[-1]

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import slurm_cluster
-from clone import until, wait_for
+from clone import until
 from small_project import Project, build
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def begin(project, slurm):
     begun = project.root / "notebooks/begun"
     begun.unlink(missing_ok=True)
     process = start(project, slurm)
-    wait_for(process, begun.exists, 120)
+    until(begun.exists, 120, process)
     return process, slurm.says("squeue", "-h", "-t", "running", "-o", "%A").split()[0]
 
 
