@@ -12,9 +12,9 @@ import pandas as pd
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
 from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds
-from lib.score.estimators import c_bald, p_true
+from lib.score.estimators import p_true
 from lib.score.evaluation import evaluate
-from lib.score.metrics import auroc
+from lib.score.metrics import ece
 from lib.store import KEYS, PAIR
 
 BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
@@ -107,29 +107,33 @@ def keep_parsed_answers(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.Da
 def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     """Return statistics of one pair at one rate, from evaluation rows of `keep_parsed_answers`.
 
-    `entropy_variation`: SD over passes of an example's entropy relative to its mean. `bald_share`: BALD relative to the
-    predictive entropy. `unchanged`: number of rows whose most probable tokens no pass changes;
-    `auroc_where_unchanged`: their AUROC of c_BALD.
+    `excess`: mean over rows of BALD less half of the predictive entropy, both means over the
+    answer's tokens, in nats. `growth`: the smallest step of the mean predictive entropy up to the
+    fifth pass. Each has a 95% interval (`excess_low`, `growth_high`, ...). NaN where nothing is
+    known.
     """
-    bald = [compute_bald(row) for row in passes.itertuples()]
-    scores = np.array([c_bald(values) for values in bald])
-    predictive = np.mean([np.mean(entropies[-1]) for entropies in passes.predictive])
-    unchanged = ~passes.top_changed.map(any).to_numpy()
-    statistics = {
-        "entropy_variation": np.mean([variation_over_passes(entropies) for entropies in passes.conditional]),
-        "bald_share": np.mean([np.mean(values) for values in bald]) / predictive if predictive else np.nan,
-        "unchanged": unchanged.sum(),
-        "auroc_where_unchanged": auroc(scores[unchanged], passes.correct[unchanged]) if unchanged.any() else np.nan,
-    }
+    bald = np.array([compute_bald(row).mean() for row in passes.itertuples()])
+    curves = np.stack([mean_over_tokens(entropies) for entropies in passes.predictive])
+    excess = mean_with_interval((bald - curves[:, -1] / 2)[:, None], least=-np.inf)
+    steps = mean_with_interval(np.diff(curves[:, :5], axis=1), least=-np.inf)
+    statistics = {}
+    for name, rows in {"excess": excess, "growth": steps}.items():
+        statistics[name] = rows["mean"].min()
+        statistics[f"{name}_low"] = rows["low"].min()
+        statistics[f"{name}_high"] = rows["high"].min()
     return pd.DataFrame([statistics])
 
 
-def variation_over_passes(conditional: Any) -> float:
-    """Return the SD over passes of an example's entropy relative to its mean; `conditional` has means of the first t
-    passes."""
-    means = mean_over_tokens(conditional)
-    entropies = np.diff(means * np.arange(1, len(means) + 1), prepend=0)
-    return float(entropies.std() / means[-1]) if means[-1] > 0 else 0.0
+def scores_after_passes(
+    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices, count: int | None
+) -> pd.DataFrame:
+    """Return c_BALD of the evaluation rows after the first `count` passes (None: all) at the selected
+    rate, as a confidence frame."""
+    chosen = dropout[dropout.selected & (dropout.split == "evaluation")]
+    first = {}
+    for name in (*BALD_TERMS, "top_k", "top_p"):
+        first[name] = [values[:count] for values in chosen[name]]
+    return confidence_frame(responses, dropout=chosen.assign(**first), choices=choices, names=["c_bald"])
 
 
 def ece_by_number_of_passes(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
@@ -139,11 +143,73 @@ def ece_by_number_of_passes(responses: pd.DataFrame, dropout: pd.DataFrame, choi
     """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
     for count in range(1, max(map(len, chosen.predictive), default=1) + 1):
-        first = {name: [values[:count] for values in chosen[name]] for name in (*BALD_TERMS, "top_k", "top_p")}
-        scores = confidence_frame(responses, dropout=chosen.assign(**first), choices=choices, names=["c_bald"])
+        scores = scores_after_passes(responses, dropout, choices, count)
         parts.append(evaluate(scores, choices.bins, names=["ece"]).assign(passes=count))
     results = pd.concat(parts, ignore_index=True).rename(columns={"value": "ece"})
     return results[[*PAIR, "ece", "passes"]].astype({"ece": float})
+
+
+def pass_scores(
+    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
+) -> pd.DataFrame:
+    """Return scores of passes at the selected rate, as rows of a confidence frame (evaluation rows).
+
+    Estimators: c_BALD after five passes, where there are more (`c_bald_after_five`), and after all
+    on responses whose most probable answer tokens no pass changes (`c_bald_unchanged`).
+    """
+    chosen = dropout[dropout.selected & (dropout.split == "evaluation")]
+    longer = chosen[chosen.predictive.map(len) > 5]
+    unchanged = chosen[~chosen.top_changed.map(any)]
+    parts = {
+        "c_bald_after_five": scores_after_passes(responses, longer, choices, 5),
+        "c_bald_unchanged": scores_after_passes(responses, unchanged, choices, None),
+    }
+    return pd.concat([part.assign(estimator=name) for name, part in parts.items()])
+
+
+def compare_rates(
+    responses: pd.DataFrame,
+    dropout: pd.DataFrame,
+    choices: EvaluationChoices,
+    draws: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return how far the ECE of c_BALD differs among dropout rates, beside what chance gives.
+
+    The tuning rows of a pair have a score at each rate. If the rate made no difference, the scores
+    of a row could be exchanged: each draw permutes them within rows.
+
+    Returns
+    -------
+    DataFrame
+        PAIR, `ece_range` (highest less lowest ECE of the rates), and `chance_high`, the 95th
+        percentile of that range over the draws.
+    """
+    records = []
+    tuning = dropout[dropout.tuning]
+    by_rate = []
+    for rate, part in tuning.groupby("rate"):
+        scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
+        by_rate.append(scores.assign(rate=rate))
+    if not by_rate:
+        return pd.DataFrame(columns=[*PAIR, "ece_range", "chance_high"])
+    for pair, rows in pd.concat(by_rate).groupby(PAIR, sort=False):
+        table = rows.pivot(index=["example_id", "correct"], columns="rate", values="confidence")
+        table = table.dropna().sort_index()
+        correct = table.index.get_level_values("correct").to_numpy(bool)
+        rng = np.random.default_rng([seed, len(table)])
+        ranges = [range_of_errors(table.to_numpy(), correct, choices.bins)]
+        for _ in range(draws):
+            exchanged = rng.permuted(table.to_numpy(), axis=1)
+            ranges.append(range_of_errors(exchanged, correct, choices.bins))
+        records.append((*pair, ranges[0], np.percentile(ranges[1:], 95)))
+    return pd.DataFrame(records, columns=[*PAIR, "ece_range", "chance_high"])
+
+
+def range_of_errors(scores: np.ndarray, correct: np.ndarray, n_bins: int) -> float:
+    """Return the highest less the lowest ECE among the columns of `scores` (n, rates)."""
+    errors = [ece(column, correct, n_bins) for column in scores.T]
+    return max(errors) - min(errors)
 
 
 def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:

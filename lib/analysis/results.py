@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from lib.analysis.resampled_scores import ResampledScores
 from lib.store import PAIR
 
 QUANTITIES = ["value", "low", "high", "relative"]
@@ -26,6 +27,7 @@ class Results:
 
     `models` and `datasets` are {name: label}, also for `tab:bin_ablation` (`bin_labels`) and the transfer tables
     (`transfer_labels`). `frames` are by the label of the table (without `tab:`); `settings` has a record per model.
+    `scores` are what claims compare row by row.
     """
 
     models: Mapping[str, str]
@@ -36,6 +38,8 @@ class Results:
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     title: str = ""  # printed below every table
     questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
+    scores: ResampledScores | None = field(default=None, repr=False)  # of a run: printed numbers have no rows
+    shared_masks: bool = False  # whether all questions share dropout masks (`dropout_prefix: shared`)
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """Return the rows of a frame whose columns equal these values. Raise MissingFrame if it is missing or empty."""

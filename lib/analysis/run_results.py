@@ -11,6 +11,7 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis import multi_pass_statistics, token_statistics
+from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
@@ -132,13 +133,25 @@ def statistics_frames(signals: Signals) -> Frames:
         "overconfidence": gaps.mean().rename("gap").reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
-        "positions": apply_by_pair(token_statistics.position_curves, responses),
         "calibration_rows": experiments.describe_calibration_split(signals.sets),
         "verification": multi_pass_statistics.verification_costs(signals.verification, signals.generations),
         "entropies": apply_by_pair(multi_pass_statistics.entropy_curves, passes),
         "passes": apply_by_pair(multi_pass_statistics.summarize_passes, passes),
-        "by_passes": multi_pass_statistics.ece_by_number_of_passes(responses, signals.dropout, signals.choices),
+        "rates": multi_pass_statistics.compare_rates(responses, signals.dropout, signals.choices),
     }
+
+
+def resample_scores(signals: Signals, settings: ResampleSettings | None = None) -> ResampledScores:
+    """Return every score of a run on shared resamples: of the paper's estimators, raw and calibrated, and of parts of
+    responses and of passes."""
+    settings = settings or ResampleSettings(signals.choices.bins)
+    fits = calibrate(signals.confidence, signals.sets)[2]
+    parts = [
+        signals.confidence,
+        token_statistics.trajectory_scores(signals.responses),
+        multi_pass_statistics.pass_scores(signals.responses, signals.dropout, signals.choices),
+    ]
+    return collect_scores(pd.concat(parts, ignore_index=True), signals.sets, fits, settings)
 
 
 # ---- results

@@ -114,16 +114,50 @@ def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
     return probabilities[np.rint(np.linspace(0, probabilities.size - 1, points)).astype(int)]
 
 
-def position_curves(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
-    """Return the discrimination at each normalized position, of one pair's responses.
+def trajectory_scores(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
+    """Return scores of parts of a response, as rows of a confidence frame (evaluation rows).
 
-    Columns: position, `single` (AUROC of the token there) and `running` (AUROC of the mean up to there; at 1 that of
-    Seq Avg).
+    Estimators, all in [0, 1]: the running mean averaged over the first and over the last tenth of
+    the positions (`first_tenth`, `last_tenth`), the running mean at a tenth (`after_a_tenth`), and
+    the probability of the token at one position (`single_position`). That position is the one with
+    the highest AUROC on the calibration rows, which judge nothing; without both classes there it
+    has no rows.
     """
-    tokens = np.stack([probabilities_at_positions(logprobs, points) for logprobs in responses.response])
-    means = np.stack([running_mean(logprobs, points) for logprobs in responses.response])  # (responses, points)
-    single, running = ([auroc(scores, responses.correct) for scores in table.T] for table in (tokens, means))
-    return pd.DataFrame({"position": np.linspace(0, 1, points), "single": single, "running": running})
+    grid = np.linspace(0, 1, points)
+    parts = []
+    for _, pair in responses.groupby(PAIR, sort=False):
+        rows = pair[pair.split == "evaluation"]
+        if rows.empty:
+            continue
+        means = np.stack([running_mean(logprobs, points) for logprobs in rows.response])
+        scores = {
+            "first_tenth": means[:, grid <= 0.1].mean(axis=1),
+            "last_tenth": means[:, grid >= 0.9].mean(axis=1),
+            "after_a_tenth": means[:, np.searchsorted(grid, 0.1)],
+        }
+        position = choose_position(pair[pair.split == "calibration"], points)
+        if position is not None:
+            scores["single_position"] = tokens_at_positions(rows, points)[:, position]
+        for name, values in scores.items():
+            columns = {"estimator": name, "confidence": values, "correct": rows.correct}
+            parts.append(rows[KEYS].assign(**columns))
+    return pd.concat(parts, ignore_index=True)
+
+
+def tokens_at_positions(responses: pd.DataFrame, points: int = 101) -> np.ndarray:
+    """Return `probabilities_at_positions` of each response, (responses, points)."""
+    return np.stack([probabilities_at_positions(logprobs, points) for logprobs in responses.response])
+
+
+def choose_position(calibration: pd.DataFrame, points: int = 101) -> int | None:
+    """Return the index of the position whose tokens best tell right from wrong responses.
+
+    None if the rows of one pair are all right, or all wrong. Ties go to the first position.
+    """
+    if calibration.correct.nunique() < 2:
+        return None
+    tokens = tokens_at_positions(calibration, points)
+    return int(np.argmax([auroc(scores, calibration.correct) for scores in tokens.T]))
 
 
 def summarize_answer_tokens(responses: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 import sklearn
-from scipy.optimize import minimize_scalar
+from scipy.optimize import isotonic_regression, minimize_scalar
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
@@ -25,6 +25,8 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
+NEWTON_STEPS = 30
+WORST_CONDITION = 1e12  # of a matrix that is inverted in float64
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
 
@@ -92,10 +94,13 @@ class Calibrator(BaseEstimator):
         score = as_rows(score)
         return self._predict(score, joint) if self.constant_ is None else np.full(len(score), self.constant_)
 
-    def fit_many(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
-        """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
+    def fit_many(
+        self, score: Any, correct: np.ndarray, new: Any, joint: bool = False
+    ) -> Predict:
+        """Return a function that fits on a subset of rows and predicts for `new`, for repeated
+        calls; `joint` as for `predict`."""
         own = clone(self)  # so that this calibrator stays as it is
-        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(new)
+        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(new, joint)
 
     def _constant(self, y: np.ndarray) -> float | None:
         """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""
@@ -122,6 +127,24 @@ class Isotonic(Calibrator):
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
         return np.interp(score, self.x_, self.y_)
+
+    def fit_many(
+        self, score: np.ndarray, correct: np.ndarray, new: np.ndarray, joint: bool = False
+    ) -> Predict:
+        """Do as the base method, ten times faster: scores are sorted once."""
+        values, place = np.unique(score, return_inverse=True)
+
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            right = np.bincount(place[rows], sample_weight * correct[rows], minlength=len(values))
+            weight = np.bincount(place[rows], sample_weight, minlength=len(values))
+            drawn = weight > 0
+            if not drawn.any():
+                return np.full(len(new), 0.5)
+            rate = right[drawn] / weight[drawn]
+            fitted = isotonic_regression(rate, weights=weight[drawn]).x
+            return np.interp(new, values[drawn], fitted)
+
+        return predict
 
 
 class Temperature(Calibrator):
@@ -151,12 +174,15 @@ class Temperature(Calibrator):
     def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
         return score.confidence(float(self.temperature_ or 1), joint)[0]
 
-    def fit_many(self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits) -> Predict:
-        """Approximate the base method, thousands of times faster: losses and confidence (Ans Avg) are computed once at
-        161 temperatures. A subset's optimum is `parabolic_argmin`; its confidence is interpolated."""
+    def fit_many(
+        self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits, joint: bool = False
+    ) -> Predict:
+        """Approximate the base method, thousands of times faster: losses and confidence are
+        computed once at 161 temperatures. A subset's optimum is `parabolic_argmin`; its confidence
+        is interpolated."""
         grid = temperatures(161)
         losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
-        scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
+        scores = np.stack([new.confidence(t, joint)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
             constant = self._constant(correct[rows][sample_weight > 0])
@@ -212,6 +238,44 @@ class Platt(Calibrator):
 
     def _predict(self, score: np.ndarray, joint: bool) -> np.ndarray:
         return expit(score * float(self.a_ or 0) + float(self.b_ or 0))
+
+    def fit_many(
+        self, score: np.ndarray, correct: np.ndarray, new: np.ndarray, joint: bool = False
+    ) -> Predict:
+        """Do as the base method, ten times faster: Newton's steps on two numbers. Rows for which
+        these do not converge (such as separable ones) take the base method."""
+        slowly = super().fit_many(score, correct, new, joint)
+        y = np.asarray(correct, dtype=float)
+
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            found = maximize_likelihood(score[rows], y[rows], sample_weight)
+            if found is None:
+                return slowly(rows, sample_weight)
+            a, b = found
+            return expit(a * new + b)
+
+        return predict
+
+
+def maximize_likelihood(
+    score: np.ndarray, correct: np.ndarray, weight: np.ndarray
+) -> tuple[float, float] | None:
+    """Return the slope a and the offset b of sigmoid(a m + b) with the highest weighted likelihood,
+    for margins m (n,); None if Newton's method does not converge."""
+    a, b = 0.0, 0.0
+    for _ in range(NEWTON_STEPS):
+        p = expit(a * score + b)
+        gap = weight * (correct - p)
+        curvature = weight * p * (1 - p)
+        cross = curvature @ score
+        hessian = np.array([[curvature @ score**2, cross], [cross, curvature.sum()]])
+        if np.linalg.cond(hessian) > WORST_CONDITION:
+            return None
+        step_a, step_b = np.linalg.solve(hessian, [gap @ score, gap.sum()])
+        a, b = a + step_a, b + step_b
+        if abs(step_a) + abs(step_b) < 1e-9:
+            return a, b
+    return None
 
 
 # ---- registry of methods, used by tables, figures and experiments

@@ -1,5 +1,5 @@
 """The claims of the paper's abstract, introduction and four boxed findings, in this order, and their verdicts: holds,
-does not hold, not judged; also under other choices."""
+fails, open, not judged; also under other choices."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,11 +8,12 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
 from lib.analysis.results import MissingFrame, Results
-from lib.analysis.run_results import Signals, calibration_frames, raw_frames
+from lib.analysis.run_results import Signals, calibration_frames, raw_frames, resample_scores
 from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords
-from lib.paper.claims import QUANTIFIERS, Claim
+from lib.paper.claims import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
 from lib.paths import UserError
@@ -21,7 +22,13 @@ FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, e
 GROUPS = ["Abstract", "Introduction", *FINDINGS]
 ALL = [*vars(findings_1_2).values(), *vars(findings_3_4).values()]
 CLAIMS = sorted((claim for claim in ALL if isinstance(claim, Claim)), key=lambda claim: GROUPS.index(claim.group))
-VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
+HOLDS, FAILS, UNDECIDED, NOT_JUDGED = "holds", "fails", "open", "not judged"
+VERDICTS: Mapping[str, str] = {  # of a claim, and what each means
+    HOLDS: "enough cases agree for its word",
+    FAILS: "too few agree, even if all open ones did",
+    UNDECIDED: "the rows do not decide",
+    NOT_JUDGED: "data are missing, or cannot decide",
+}
 NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
 # Of each claim, for the report:
 CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
@@ -31,37 +38,83 @@ CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 class Verdict:
     """The outcome of a claim.
 
-    `rows` (with `agrees`) decide it, and `said` counts them. `held` is None if the claim cannot be judged because the
-    results lack a frame (`lacks`), or all cases a number.
+    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `said` counts them, and `open_cases` names the open
+    ones with their intervals. A claim is not judged if the results lack a frame (`lacks`), if all cases lack a number,
+    or for a reason that `said` gives.
     """
 
     claim: Claim
-    held: bool | None = None
+    kind: str = NOT_JUDGED
     said: str = ""
+    open_cases: str = ""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     lacks: str = ""
 
     def in_words(self, otherwise: str) -> str:
-        """Return a short form such as "holds: 15 of 15 pairs"."""
-        return f"{VERDICT_WORDS[self.held]}: {self.said}" if self.held is not None else self.said or otherwise
+        """Return a short form such as "holds: pairs: 15 agree"."""
+        if self.kind == NOT_JUDGED:
+            return f"{NOT_JUDGED}: {self.said or otherwise}"
+        return f"{self.kind}: {self.said}"
 
 
 # ---- judging
 
 
 def judge(claim: Claim, results: Results) -> Verdict:
-    """Count the cases of a claim that agree; cases with a missing number are left out."""
+    """Count the cases of a claim that agree, disagree or are open; cases with a missing number are left out."""
     try:
-        cases = claim.count_cases(results).dropna()
+        cases = claim.count_cases(results)
     except MissingFrame as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
+    except NotJudged as reason:
+        return Verdict(claim, said=str(reason))
+    cases = cases.dropna(subset="outcome")
     if cases.empty:
         return Verdict(claim, said="no case has all the numbers")
+    is_by_number = results.scores is not None and "by_number" in cases
+    cases = cases.drop(columns="by_number", errors="ignore").dropna(axis=1, how="all")
     cases = cases.reset_index(drop=cases.index.names == [None])
-    count, total = int(cases.agrees.sum()), len(cases)
-    said = [claim.numbers(cases)] if claim.numbers else []
-    said += [f"{count} of {total} {claim.unit}"] if claim.quantifier != "figure" else []
-    return Verdict(claim, QUANTIFIERS[claim.quantifier][1](count, total), ", ".join(said), cases)
+    texts = []
+    if claim.numbers is not None:
+        texts.append(claim.numbers(cases))
+    if claim.quantifier != "figure":
+        texts.append(f"{claim.unit}: {count_outcomes(cases.outcome)}")
+    if is_by_number:
+        texts.append("by number")
+    kind = kind_of_verdict(claim.quantifier, cases.outcome)
+    return Verdict(claim, kind, "; ".join(texts), name_open_cases(cases), cases)
+
+
+def kind_of_verdict(quantifier: str, outcomes: pd.Series) -> str:
+    """Return what the cases say of a claim with this word for how many of them must agree."""
+    suffices = QUANTIFIERS[quantifier][1]
+    agreeing, undecided, total = (outcomes == AGREES).sum(), (outcomes == OPEN).sum(), len(outcomes)
+    if suffices(agreeing, total):
+        return HOLDS
+    return UNDECIDED if suffices(agreeing + undecided, total) else FAILS
+
+
+def count_outcomes(outcomes: pd.Series) -> str:
+    """Return the counts in words: "4 agree, 1 open, 1 disagrees"."""
+    parts = []
+    for outcome in (AGREES, OPEN, DISAGREES):
+        count = (outcomes == outcome).sum()
+        verb = outcome.removesuffix("s") if count > 1 else outcome
+        if count:
+            parts.append(f"{count} {verb}")
+    return ", ".join(parts)
+
+
+def name_open_cases(cases: pd.DataFrame) -> str:
+    """Return the key of each open case with its margin and interval: "m on d .010 [-.002, .025]"."""
+    if "margin" not in cases and "delta_ece" not in cases:
+        return ""
+    texts = []
+    for case in cases[cases.outcome == OPEN].to_dict("records"):
+        margin = case.get("margin", case.get("delta_ece"))
+        words = [value for value in case.values() if isinstance(value, str) and value != OPEN]
+        texts.append(f"{' '.join(words)} {margin:.3f} [{case['low']:.3f}, {case['high']:.3f}]")
+    return "; ".join(texts)
 
 
 def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
@@ -69,32 +122,56 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
     return {claim.name: judge(claim, results) for claim in claims}
 
 
+def count_kinds(kinds: Iterable[str]) -> str:
+    """Return how many verdicts there are of each kind: "9 hold, 2 open, 1 fails"."""
+    found = list(kinds)
+    parts = []
+    for kind in VERDICTS:
+        count = found.count(kind)
+        verb = kind.removesuffix("s") if count > 1 else kind
+        if count:
+            parts.append(f"{count} {verb}")
+    return ", ".join(parts)
+
+
 # ---- for notebooks and the report
 
 
 def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
     """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
-    frame = pd.DataFrame([vars(one.claim) for one in paper.values()], columns=CLAIM_FACTS)
+    frame = pd.DataFrame([vars(verdict.claim) for verdict in paper.values()], columns=CLAIM_FACTS)
     shown = frame[["group", "quote", "counted", "quantifier"]].copy()
-    for side, verdicts in {"paper": paper, **({} if here is None else {"here": here})}.items():
-        found = [verdicts[name] for name in paper]
-        frame[side] = [VERDICT_WORDS[one.held] for one in found]
-        frame[f"{side}_said"] = [one.said or NO_NUMBER[side] for one in found]
-        rows = [one.rows.to_json(orient="split", index=False, double_precision=15) for one in found]
-        frame[f"{side}_rows"] = [*map(json.loads, rows)]
-        shown[side] = [one.in_words(NO_NUMBER[side]) for one in found]
+    sides = {"paper": paper} if here is None else {"paper": paper, "here": here}
+    for side, verdicts in sides.items():
+        in_order = [verdicts[name] for name in paper]
+        frame[side] = [verdict.kind for verdict in in_order]
+        frame[f"{side}_said"] = [verdict.said or NO_NUMBER[side] for verdict in in_order]
+        frame[f"{side}_open"] = [verdict.open_cases for verdict in in_order]
+        frame[f"{side}_rows"] = [rows_as_json(verdict.rows) for verdict in in_order]
+        shown[side] = [verdict.in_words(NO_NUMBER[side]) for verdict in in_order]
     return ReportRecords(frame, shown)
 
 
-def show_claims(
-    names: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame
-) -> ReportRecords:
-    """Return a table of claims with their verdicts on the paper's printed numbers and on `frames`.
+def rows_as_json(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the deciding cases as columns and data."""
+    return json.loads(rows.to_json(orient="split", index=False, double_precision=15))
 
-    `names` are claims, or a group such as Finding 1, of which the claims that `frames` can judge are shown. `frames`
-    are named as in `Results`; `models` and `datasets` are {name: label}.
+
+def show_claims(
+    names: str,
+    models: Mapping[str, str],
+    datasets: Mapping[str, str],
+    scores: ResampledScores | None = None,
+    shared_masks: bool = False,
+    **frames: pd.DataFrame,
+) -> ReportRecords:
+    """Return a table of claims with their verdicts on the paper's printed numbers and on a run's.
+
+    `names` are claims, or a group such as Finding 1, of which the claims that the run's numbers can judge are shown.
+    `scores`, `shared_masks` and `frames` are those of `Results`; `models` and `datasets` are {name: label}.
     """
-    results = Results(models, datasets, models, (models, datasets), (), frames)
+    labels = (models, datasets, models, (models, datasets), ())
+    results = Results(*labels, frames, scores=scores, shared_masks=shared_masks)
     here = judge_all(results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()])
     here = {name: one for name, one in here.items() if one.claim.group != names or not one.lacks}
     paper = judge_all(published(), [one.claim for one in here.values()])
@@ -105,6 +182,7 @@ def show_claims(
 
 OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
+SENSITIVITY_DRAWS = 200
 
 
 def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
@@ -124,18 +202,24 @@ def change_choice(signals: Signals, name: str, value: Any) -> Signals:
 
 
 def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
-    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames."""
+    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames.
+
+    Intervals come from fewer draws than those of the report.
+    """
     frames = raw_frames(signals) | calibration_frames(signals)
-    return judge_all(replace(labels, frames=frames))
+    settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=SENSITIVITY_DRAWS)
+    scores = resample_scores(signals, settings)
+    return judge_all(replace(labels, frames=frames, scores=scores))
 
 
 def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
     """Judge the claims again under every alternative choice.
 
     Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and
-    name, its counts `here` and `then`, and whether the verdict `flips`.
+    name, its verdicts with counts `here` and `then`, and whether the verdict `flips`.
     """
-    before, records = judge_errors(signals, labels), []
+    before = judge_errors(signals, labels)
+    records: list[tuple] = []
     for name, value in alternative_choices(signals.choices):
         said, now = ({True: "yes", False: "no"}.get(one, one) for one in (value, getattr(signals.choices, name)))
         choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
@@ -145,7 +229,8 @@ def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
             records.append((choice, str(error), "", "", "", False))
             continue
         for old, new in zip(before.values(), after.values(), strict=True):
-            if old.held is not None:
-                flips = new.held not in (None, old.held)
-                records.append((choice, old.claim.quote, old.claim.name, old.said, new.said, flips))
+            if old.kind != NOT_JUDGED:
+                flips = new.kind not in (NOT_JUDGED, old.kind)
+                here, then = (verdict.in_words(NO_NUMBER["here"]) for verdict in (old, new))
+                records.append((choice, old.claim.quote, old.claim.name, here, then, flips))
     return pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])

@@ -12,12 +12,13 @@ import pandas as pd
 
 from lib import stored_columns
 from lib.params import EvaluationChoices
-from lib.score.estimators import ESTIMATORS, in_declared_order
+from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
 from lib.score.evaluation import evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the variant of P(True)
+LOWEST_MARGIN = float(np.log(np.finfo(float).eps))  # of a confidence of 0: infinity cannot be fitted
 
 
 def confidence_frame(
@@ -49,26 +50,50 @@ def confidence_frame(
     -------
     DataFrame
         KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` for estimators whose Platt scaling needs it. A
-        response without the signal has confidence 0.
+        response without the signal has confidence 0, and under `missing: zero` one without an answer, too.
     """
-    of_paper = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
-    wanted = in_declared_order(ESTIMATORS[name] for name in (of_paper if names is None else names))
-    signals = [further] if further is not None else []
-    if dropout is not None and len(dropout):
-        signals.insert(0, bald_signal(dropout, responses, choices.phi))
+    if names is None:
+        names = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
+    wanted = in_declared_order(ESTIMATORS[name] for name in names)
+    signals = []
     if verification is not None and len(verification):
-        signals.insert(0, option_log_odds(verification, choices.options))
-    known, parts = responses[[*KEYS, "correct"]], []
-    for source in (responses, *(known.merge(signal, on=KEYS, validate="one_to_one") for signal in signals)):
+        signals.append(option_log_odds(verification, choices.options))
+    if dropout is not None and len(dropout):
+        signals.append(bald_signal(dropout, responses, choices.phi))
+    if further is not None:
+        signals.append(further)
+    responses = responses.assign(answered=responses.answer.notna())
+    known = responses[[*KEYS, "correct", "answered"]]
+    sources = [responses]
+    for signal in signals:
+        sources.append(known.merge(signal, on=KEYS, validate="one_to_one"))
+    parts = []
+    for source in sources:
         for estimator in wanted:
             if estimator.needs in source:
-                is_margin = estimator.needs in MARGINS.values()
-                rows = source[source[estimator.needs].notna()] if is_margin else source  # a server may give one of both
-                signal = rows[estimator.needs]
-                values = [0.0 if value is None else estimator.function(value) for value in signal]
-                scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": rows.correct}
-                parts.append(rows[KEYS].assign(**scores, **({"margin": signal} if is_margin else {})))
+                parts.append(score_rows(source, estimator))
     return pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
+
+
+def score_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
+    """Return the rows of a confidence frame of one estimator.
+
+    `source` has KEYS, correct, the estimator's signal, and `answered`: False where a response
+    without an answer has confidence 0 (`missing: zero`).
+    """
+    is_margin = estimator.needs in MARGINS.values()
+    if is_margin:
+        source = source[source[estimator.needs].notna()]  # a server may give one of both
+    signal = source[estimator.needs]
+    confidence = []
+    for value, answered in zip(signal, source.answered, strict=True):
+        confidence.append(estimator.function(value) if answered and value is not None else 0.0)
+    rows = source[KEYS].assign(
+        estimator=estimator.name, confidence=np.array(confidence, float), correct=source.correct
+    )
+    if is_margin:
+        rows["margin"] = signal.where(source.answered, LOWEST_MARGIN)
+    return rows
 
 
 # ---- P(True)

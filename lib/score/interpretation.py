@@ -36,7 +36,8 @@ def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = 
     DataFrame
         KEYS; `parsed`, whether an answer was found; `correct`; `response` (n,) and `answer` (m,), natural
         log-probabilities of the tokens for sequence and answer estimators; `span`, the position of the answer's tokens.
-        For rows without an answer, `missing: zero` sets `answer` and `span` to None, and `missing: drop` omits the row.
+        For rows without an answer, `missing: zero` sets `answer` and `span` to None, so that `confidence_frame` gives
+        every estimator 0, and `missing: drop` omits the row.
     """
     rows = [interpret_row(row, choices) for row in generations.itertuples(index=False)]
     columns = {"parsed": bool, "correct": bool} | dict.fromkeys(("response", "answer", "span"), object)

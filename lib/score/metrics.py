@@ -72,7 +72,7 @@ def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.D
     return bins.assign(product=bins.gap * bins.share)
 
 
-# ---- calibration errors
+# ---- means
 
 
 def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
@@ -86,6 +86,14 @@ def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
 def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the share of right answers; the confidence is only validated."""
     return weighted_mean(validate_scores(confidence, correct)[1], sample_weight)
+
+
+def mean_confidence(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
+    """Return the mean score; what is correct is only validated."""
+    return weighted_mean(validate_scores(confidence, correct)[0], sample_weight)
+
+
+# ---- calibration errors
 
 
 def ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
@@ -196,6 +204,7 @@ def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 METRICS: dict[str, Callable[..., Any]] = {
     "acc": accuracy, "ece": ece, "mce": mce, "brier": brier, "auroc": auroc,
     "ece_mass": equal_mass_ece, "log_loss": log_loss, "augrc": augrc,
+    "mean": mean_confidence,
 }  # fmt: skip
 WITH_BINS = ("ece", "mce", "ece_mass")
 

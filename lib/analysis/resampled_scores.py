@@ -1,0 +1,258 @@
+"""The scores of a run on shared resamples of its evaluation rows: what verdicts with intervals compare.
+
+A comparison of scores is made on the rows that all of them have, with the same draws for each, so
+its differences are paired. The calibrator of a calibrated score is fitted again in every draw, to a
+resample of its calibration rows (`lib.calibrate.refitting`). Each number is made once, when it is
+first asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from lib.calibrate.calibrators import ANSWER_ESTIMATORS
+from lib.calibrate.fitting import DataByPair, Fit, Pair
+from lib.calibrate.refitting import REFITS, draw_calibration_counts, refit_scores
+from lib.score.evaluation import ROUNDING, draw_chance_errors, draw_resample_counts
+from lib.score.metrics import bin_index, measure
+from lib.store import PAIR
+
+OWN = ("", "")  # the source of a calibrator that was fitted to the pair itself
+
+
+class Score(NamedTuple):
+    """What a row's confidence is: an estimator, raw or after a method.
+
+    `source` is the pair to whose calibration rows the method was fitted, if not the row's own.
+    """
+
+    estimator: str
+    method: str = ""
+    source: Pair = OWN
+
+
+class Measure(NamedTuple):
+    """A metric of a score."""
+
+    score: Score
+    metric: str = "ece"
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A metric on evaluation rows, and on resamples of them.
+
+    `draws` is (resamples,), or (refits,) of a calibrated score. `within_chance`: whether it is an
+    ECE of at most the 95% point that chance gives to perfectly calibrated scores.
+    """
+
+    value: float
+    draws: np.ndarray
+    within_chance: bool = False
+
+
+@dataclass(eq=False)
+class ScoredRows:
+    """A score of n evaluation rows of a pair, in the order of example_id.
+
+    `refit` returns it once for each draw of calibration rows, (refits, n); None for a raw score.
+    """
+
+    example_id: np.ndarray
+    correct: np.ndarray
+    confidence: np.ndarray
+    refit: Callable[[], np.ndarray] | None = None
+
+    @cached_property
+    def refitted(self) -> np.ndarray | None:
+        return None if self.refit is None else self.refit()
+
+
+ScoresByPair = Mapping[Pair, Mapping[Score, ScoredRows]]
+
+
+@dataclass(frozen=True)
+class ResampleSettings:
+    """How scores are resampled: as for `evaluate`, and how often calibrators are fitted again."""
+
+    n_bins: int = 10
+    resamples: int = 5000
+    seed: int = 0
+    refits: int = REFITS
+
+
+class ResampledScores:
+    """The scores of each pair, and their metrics on shared rows and shared draws."""
+
+    def __init__(self, scores: ScoresByPair, settings: ResampleSettings | None = None) -> None:
+        self.scores = scores
+        self.settings = settings or ResampleSettings()
+        self._made: dict[tuple, Number] = {}
+
+    def compare(self, pair: Pair, measures: Mapping[str, Measure]) -> dict[str, Number] | None:
+        """Return the number of each measure on the rows that all its scores have.
+
+        None if the pair lacks a score, or if they share no row.
+        """
+        columns = []
+        for one in measures.values():
+            if one.score not in self.scores.get(pair, {}):
+                return None
+            columns.append(self.scores[pair][one.score])
+        shared = set(columns[0].example_id)
+        for column in columns[1:]:
+            shared &= set(column.example_id)
+        if not shared:
+            return None
+        rows = frozenset(shared)
+        return {name: self._number(pair, one, rows) for name, one in measures.items()}
+
+    def _number(self, pair: Pair, one: Measure, rows: frozenset[str]) -> Number:
+        key = (pair, one, rows)
+        if key not in self._made:
+            self._made[key] = measure_rows(self.scores[pair][one.score], one.metric, rows, self.settings)
+        return self._made[key]
+
+
+def measure_rows(
+    column: ScoredRows, metric: str, rows: frozenset[str], settings: ResampleSettings
+) -> Number:
+    """Measure a score on some of its rows, and on resamples of these."""
+    kept = np.array([name in rows for name in column.example_id])
+    confidence, correct = column.confidence[kept], column.correct[kept]
+    value = float(measure(metric, confidence, correct, settings.n_bins))
+    blocks = draw_resample_counts(len(correct), settings.resamples, settings.seed)
+    if column.refitted is None:
+        drawn = [measure(metric, confidence, correct, settings.n_bins, block) for block in blocks]
+        draws = np.concatenate(drawn)
+    else:
+        counts = np.concatenate(blocks)[: settings.refits]
+        refitted = column.refitted[: len(counts), kept]
+        draws = measure_refitted(metric, refitted, correct, counts, settings.n_bins)
+    within_chance = False
+    if metric == "ece":
+        chance = draw_chance_errors(confidence, settings.n_bins, settings.resamples, settings.seed)
+        within_chance = bool(value <= np.percentile(chance, 95) + ROUNDING)
+    return Number(value, draws, within_chance)
+
+
+def measure_refitted(
+    metric: str, confidence: np.ndarray, correct: np.ndarray, counts: np.ndarray, n_bins: int
+) -> np.ndarray:
+    """Return a metric over draws that each have their own scores, (draws,).
+
+    `confidence` and `counts` are (draws, n), `correct` is (n,).
+    """
+    if metric != "ece":
+        pairs = zip(confidence, counts, strict=True)
+        return np.array([measure(metric, c, correct, n_bins, count) for c, count in pairs])
+    draws, n = confidence.shape
+    place = bin_index(confidence, n_bins) + n_bins * np.arange(draws)[:, None]
+    gaps = counts * (correct - confidence)
+    sums = np.bincount(place.ravel(), gaps.ravel(), minlength=draws * n_bins)
+    return np.abs(sums.reshape(draws, n_bins)).sum(axis=1) / n
+
+
+# ---- the scores of a run
+
+
+def collect_scores(
+    confidence: pd.DataFrame, sets: DataByPair, fits: Iterable[Fit], settings: ResampleSettings
+) -> ResampledScores:
+    """Collect every score of a run: raw, calibrated, and Ans Avg by calibrators of other pairs.
+
+    Parameters
+    ----------
+    confidence : DataFrame
+        From `confidence_frame`, of both splits; further scores of evaluation rows may follow.
+    sets, fits
+        From `calibration_data` and `calibrate`; empty for raw scores alone.
+    settings : ResampleSettings
+    """
+    tables = {}
+    scores: dict[Pair, dict[Score, ScoredRows]] = {}
+    for (*pair, estimator, split), rows in confidence.groupby([*PAIR, "estimator", "split"]):
+        rows = rows.sort_values("example_id")
+        tables[*pair, estimator, split] = rows
+        if split == "evaluation":
+            column = ScoredRows(
+                rows.example_id.to_numpy(), rows.correct.to_numpy(float), rows.confidence.to_numpy()
+            )
+            scores.setdefault(tuple(pair), {})[Score(estimator)] = column
+    for fit in fits:
+        estimators = ANSWER_ESTIMATORS if fit.estimator == "ans" else [fit.estimator]
+        for estimator in estimators:
+            for target in scores:
+                if target == fit.pair or (estimator == "ans_avg" and one_differs(target, fit.pair)):
+                    calibrated = calibrated_rows(fit, estimator, target, tables, sets, settings)
+                    source = OWN if target == fit.pair else fit.pair
+                    if calibrated is not None:
+                        scores[target][Score(estimator, fit.method.name, source)] = calibrated
+    return ResampledScores(scores, settings)
+
+
+def one_differs(pair: Pair, other: Pair) -> bool:
+    """Return whether two pairs differ in the model or in the dataset alone."""
+    return (pair[0] == other[0]) != (pair[1] == other[1])
+
+
+def calibrated_rows(
+    fit: Fit,
+    estimator: str,
+    target: Pair,
+    tables: Mapping[tuple, pd.DataFrame],
+    sets: DataByPair,
+    settings: ResampleSettings,
+) -> ScoredRows | None:
+    """Return the target's evaluation rows after a calibrator; None if it lacks the input.
+
+    `tables` holds the rows of each (model, dataset, estimator, split), by example_id.
+    """
+    joint = ANSWER_ESTIMATORS.get(estimator, False) and fit.kind == "answers"
+    old = calibrator_input(fit.pair, estimator, "calibration", fit.kind, tables, sets)
+    new = calibrator_input(target, estimator, "evaluation", fit.kind, tables, sets)
+    if old is None or new is None:
+        return None
+    counts = draw_calibration_counts(len(old.correct), settings.seed, fit.pair, settings.refits)
+    refit = partial(
+        refit_scores, clone(fit.calibrator), old.taken, old.correct, new.taken, counts, joint
+    )
+    return ScoredRows(new.example_id, new.correct, fit.calibrator.predict(new.taken, joint), refit)
+
+
+class CalibratorInput(NamedTuple):
+    """What a calibrator takes of n rows: scores or margins (n,), or their answer tokens."""
+
+    example_id: np.ndarray
+    taken: Any
+    correct: np.ndarray
+
+
+def calibrator_input(
+    pair: Pair,
+    estimator: str,
+    split: str,
+    kind: str,
+    tables: Mapping[tuple, pd.DataFrame],
+    sets: DataByPair,
+) -> CalibratorInput | None:
+    """Return the input of a pair's rows in the order of example_id; None if there is none."""
+    if kind == "answers":
+        if pair not in sets:
+            return None
+        part = getattr(sets[pair], split)
+        if part.answers is None:
+            return None
+        order = np.argsort(part.keys.example_id.to_numpy(), kind="stable")
+        names = part.keys.example_id.to_numpy()[order]
+        return CalibratorInput(names, part.answers[order], part.correct[order].astype(float))
+    rows = tables.get((*pair, estimator, split))
+    if rows is None or kind not in rows or rows[kind].isna().any():
+        return None
+    taken = rows[kind].to_numpy(float)
+    return CalibratorInput(rows.example_id.to_numpy(), taken, rows.correct.to_numpy(float))
