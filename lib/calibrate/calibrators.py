@@ -123,6 +123,39 @@ class Isotonic(Calibrator):
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
         return np.interp(score, self.x_, self.y_)
 
+    def is_outside(self, score: Any) -> np.ndarray:
+        """Whether scores (n,) lie outside the range of the scores that it was fitted to; without rows, all do."""
+        score = as_rows(score)
+        if self.constant_ is not None:
+            return np.ones(len(score), bool)
+        return (score < self.x_[0]) | (score > self.x_[-1])
+
+
+class SmoothedIsotonic(Isotonic):
+    """Isotonic regression that promises no exact 0 or 1, for calibrators that are shipped; no table shows it.
+
+    Each block of rows to which isotonic regression gives one value gets one more row, right by the base rate, which is
+    the accuracy of all rows: a block's value is (right + base rate) / (rows + 1). Small blocks move most, so that a
+    value may fall below that of the block before. Isotonic regression of the blocks' values then pools these again: the
+    value of pooled blocks is the mean over their rows, the added ones included. Hence it stays non-decreasing.
+
+    Rows of one class have the base rate (right + 1) / (rows + 2), as the constant of the tables has.
+    """
+
+    def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
+        super()._fit(score, y, w)
+        knot_block = np.unique(self.y_, return_inverse=True)[1]  # a block's first and last score are knots
+        row_block = knot_block[np.searchsorted(self.x_, score, side="right") - 1]
+        rows = np.bincount(row_block, w)
+        right = np.bincount(row_block, w * y)
+        base_rate = right.sum() / rows.sum()
+        if base_rate in (0, 1):
+            base_rate = (right.sum() + 1) / (rows.sum() + 2)
+        smoothed = (right + base_rate) / (rows + 1)
+        place = np.arange(len(smoothed))
+        pooled = IsotonicRegression().fit_transform(place, smoothed, sample_weight=rows + 1)
+        self.y_ = pooled[knot_block]
+
 
 class Temperature(Calibrator):
     """Temperature scaling of the answer tokens: the t with the lowest log-loss of correctness.
