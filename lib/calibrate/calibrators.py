@@ -124,7 +124,7 @@ class Isotonic(Calibrator):
         return np.interp(score, self.x_, self.y_)
 
     def is_outside(self, score: Any) -> np.ndarray:
-        """Whether scores (n,) lie outside the range of the scores that it was fitted to; without rows, all do."""
+        """Whether each score (n,) lies outside the range of those fitted; without rows, all do."""
         score = as_rows(score)
         if self.constant_ is not None:
             return np.ones(len(score), bool)
@@ -132,14 +132,14 @@ class Isotonic(Calibrator):
 
 
 class SmoothedIsotonic(Isotonic):
-    """Isotonic regression that promises no exact 0 or 1, for calibrators that are shipped; no table shows it.
+    """Isotonic regression that promises no exact 0 or 1: for shipped calibrators, in no table.
 
-    Each block of rows to which isotonic regression gives one value gets one more row, right by the base rate, which is
-    the accuracy of all rows: a block's value is (right + base rate) / (rows + 1). Small blocks move most, so that a
-    value may fall below that of the block before. Isotonic regression of the blocks' values then pools these again: the
-    value of pooled blocks is the mean over their rows, the added ones included. Hence it stays non-decreasing.
+    Each block of rows to which isotonic regression gives one value gets one more row, right by the
+    base rate, which is the accuracy of all rows: its value becomes (right + base rate) / (rows + 1).
+    Small blocks move most, so a value may fall below that of the block before. Isotonic regression
+    of these values, weighted by rows + 1, then pools the blocks again, so that none falls.
 
-    Rows of one class have the base rate (right + 1) / (rows + 2), as the constant of the tables has.
+    Rows of one class have the base rate (right + 1) / (rows + 2), as the constant of the tables.
     """
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
