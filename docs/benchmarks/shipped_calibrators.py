@@ -1,9 +1,9 @@
 """`python docs/benchmarks/shipped_calibrators.py`: the shipped calibrators beside simpler ones.
 
 Means over the six pairs of the two real models, of all evaluation responses. `plain` is the tables'
-isotonic regression, `smoothed` that of the shipped calibrators. `responses` are those to which it is
-fitted and applied; others, without an answer, get 0. `certain` counts the responses with an answer, of
-all pairs, that get exactly 0 or 1. docs/extending.md quotes these figures.
+isotonic regression, `smoothed` that of the shipped calibrators. `responses` are those to which it
+is fitted and applied; others, without an answer, get 0. `certain` counts the responses with an
+answer, of all pairs, that get exactly 0 or 1. docs/extending.md quotes these figures.
 """
 
 import sys
@@ -26,7 +26,7 @@ RESPONSES = ("all", "with an answer")
 
 
 def evaluate_pair(calibrator: Calibrator, rows: pd.DataFrame, responses: str) -> dict[str, float]:
-    """Return the metrics of a pair's evaluation responses, with a calibrator fitted to its others."""
+    """Fit a calibrator to a pair's calibration rows; return its metrics on the evaluation rows."""
     calibration, evaluation = (rows[rows.split == split] for split in ("calibration", "evaluation"))
     if responses == "with an answer":
         calibration = calibration[calibration.parsed]

@@ -1,9 +1,9 @@
 """The shipped calibrators of the two real models, fitted on their shipped signals.
 
 `python docs/tables/calibrators.py` renews artifacts/shipped/calibrators/: smoothed isotonic
-regression on Seq Avg and Ans Avg of the calibration responses with an answer. Each file tells what a
-user of `score` gets over all evaluation responses, where those without an answer get 0: the ECE before
-and after, and what the calibrator does to other pairs.
+regression on Seq Avg and Ans Avg of the calibration responses with an answer. Each file tells what
+a user of `score` gets over all evaluation responses, where those without an answer get 0: the ECE
+before and after, and what the calibrator does to other pairs.
 """
 
 import json
@@ -28,8 +28,8 @@ SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
 ESTIMATORS = ("seq_avg", "ans_avg")
 NOTE = (
-    "Fitted on responses with an answer, with one more row at their base rate in each block. The ECE "
-    "is that of all evaluation responses; after calibration, those without an answer have 0."
+    "Fitted on responses with an answer, with one more row at their base rate in each block. "
+    "The ECE is of all evaluation responses; after calibration, those without an answer have 0."
 )
 
 

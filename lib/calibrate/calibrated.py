@@ -1,5 +1,5 @@
-"""A calibrated number for one new response: `score(response, calibrator)`, by a calibrator of a run or
-a shipped one, such as "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic". It is 0 without an answer.
+"""A calibrated number for one new response: `score(response, calibrator)`, by a calibrator of a run
+or a shipped one, such as "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic". It is 0 without an answer.
 
 The calibrators of two real models are shipped, each with the data that it was fitted on and what it
 does elsewhere: on other questions, or with another model, it may make the calibration worse.
@@ -36,8 +36,8 @@ class CalibratedScore(NamedTuple):
 
     Attributes
     ----------
-    raw : float or None
-        The estimator's confidence; None without an answer.
+    raw : float
+        The estimator's confidence; 0 without an answer, as `missing: zero` counts it.
     calibrated : float
         The probability that the answer is right; 0 without an answer.
     parsed : bool
@@ -53,7 +53,7 @@ class CalibratedScore(NamedTuple):
         `ece_calibrated`, `note` and `elsewhere`.
     """
 
-    raw: float | None
+    raw: float
     calibrated: float
     parsed: bool
     reason: str
@@ -82,12 +82,12 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     fitted_on = {key: value for key, value in record.items() if key not in UNTOLD}
     completion = read_completion(response)
     choice = find_choice(completion)
-    reason = find_withheld(choice)
-    row = None if reason else interpret_completion(completion)
-    if row is None or not row.parsed:
+    withheld = find_withheld(choice)
+    row = None if withheld else interpret_completion(completion)
+    if row is None:
         cut = choice.get("finish_reason") == "length"
-        reason = reason or ("cut by length" if cut else "no answer")
-        return CalibratedScore(None, 0.0, False, reason, False, fitted_on)
+        reason = withheld or ("cut by length" if cut else "no answer")
+        return CalibratedScore(0.0, 0.0, False, reason, False, fitted_on)
     raw = estimator.function(getattr(row, estimator.needs))
     fitted = load_calibrator(path)
     calibrated = float(fitted.predict([raw])[0])
@@ -149,7 +149,7 @@ def find_withheld(choice: dict[str, Any]) -> str:
 
 
 def interpret_completion(completion: dict[str, Any]) -> InterpretedRow | None:
-    """Return a completion as the responses of a run are interpreted, or None if it is empty.
+    """Return a completion as the responses of a run are interpreted, or None without an answer.
 
     Raises
     ------
@@ -161,8 +161,6 @@ def interpret_completion(completion: dict[str, Any]) -> InterpretedRow | None:
     if response.text and not response.pieces:
         raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
     texts = response.pieces[: len(response.pieces) - response.ended]
-    if not texts:
-        return None
     thinks = response.thought or response.text.lstrip().startswith("<think>")
     row = SimpleNamespace(
         **locate_answer(texts, thinks),
@@ -170,4 +168,5 @@ def interpret_completion(completion: dict[str, Any]) -> InterpretedRow | None:
         eos=response.ended,
         reference="",
     )
-    return interpret_row(row, EvaluationChoices())
+    interpreted = interpret_row(row, EvaluationChoices())
+    return interpreted if interpreted.parsed else None
