@@ -144,7 +144,7 @@ class SmoothedIsotonic(Isotonic):
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         super()._fit(score, y, w)
-        knot_block = np.unique(self.y_, return_inverse=True)[1]  # a block's first and last score are knots
+        knot_block = np.unique(self.y_, return_inverse=True)[1]  # a block has 1 or 2 knots
         row_block = knot_block[np.searchsorted(self.x_, score, side="right") - 1]
         rows = np.bincount(row_block, w)
         right = np.bincount(row_block, w * y)

@@ -1,6 +1,7 @@
-"""A calibrated number for one response: 0 and the reason without an answer, and what lies outside the fitted scores."""
+"""A calibrated number for one response: 0 and the reason without an answer, and its range."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,14 +10,17 @@ from served import completion
 from lib.calibrate.calibrated import CALIBRATORS, score
 from lib.calibrate.calibrators import METHODS, Isotonic
 from lib.calibrate.fitting import Fit, calibrator_record
-from lib.paths import UserError
+from lib.paths import ROOT, UserError
 
-SHIPPED = "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic", "qwen2.5-coder-1.5b__gsmhard__ans_avg__isotonic"
+SHIPPED = (
+    "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic",
+    "qwen2.5-coder-1.5b__gsmhard__ans_avg__isotonic",
+)
 CALL = [{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
 
 
 def respond(text, finish_reason="stop", logprob=-1e-6, **message):
-    """A chat completion whose tokens all have this log-probability; fields of the message in place of the usual."""
+    """A chat completion whose tokens all have this log-probability; `message` has further fields."""
     body = completion(text)
     (choice,) = body["choices"]
     for token in choice["logprobs"]["content"]:
@@ -37,8 +41,14 @@ WITHOUT_ANSWER = {
     "content filter after an answer": (respond("#### 7 and", "content_filter"), "content filter"),
     "tool call": (respond("", "tool_calls", content=None, tool_calls=CALL), "tool call"),
     "tool call that stops": (respond("#### 7", tool_calls=CALL), "tool call"),
-    "tool call whose tokens are no text": (respond('{"a": 7}', content="", tool_calls=CALL), "tool call"),
-    "an older function call": (respond("", "function_call", function_call={"name": "add"}), "tool call"),
+    "tool call whose tokens are no text": (
+        respond('{"a": 7}', content="", tool_calls=CALL),
+        "tool call",
+    ),
+    "an older function call": (
+        respond("", "function_call", function_call={"name": "add"}),
+        "tool call",
+    ),
     "two numbers": (respond("The answer is #### 5 or 6"), "no answer"),
     "the mark alone": (respond("We add. ####"), "no answer"),
     "words after the mark": (respond("We add. #### I do not know"), "no answer"),
@@ -87,7 +97,10 @@ def test_a_response_with_an_answer_gets_a_number(text, message, finish_reason):
         ({"choices": [{"delta": {"content": "####"}}]}, "is not one chat completion"),
         (json.dumps(respond("#### 7"))[:99], "not JSON"),
         (respond("#### 7", content="#### 8"), "do not make up its 'text'"),
-        ({"choices": [{"message": {"content": "No."}, "finish_reason": "stop"}]}, "has no log-probabilities"),
+        (
+            {"choices": [{"message": {"content": "No."}, "finish_reason": "stop"}]},
+            "has no log-probabilities",
+        ),
     ],
 )
 def test_what_is_no_response_is_one_line(response, said):
@@ -99,12 +112,20 @@ def test_what_is_no_response_is_one_line(response, said):
 
 
 def test_a_score_outside_the_fitted_ones_is_told(tmp_path):
-    """By hand: a run's own calibrator saw scores from .5 to .8, right from .7 on; so .6 is 0, .65 is half."""
+    """By hand, of a run's own calibrator: scores from .5 to .8, right from .7 on; .65 is half."""
     fitted = Isotonic().fit([0.5, 0.6, 0.7, 0.8], [0, 0, 1, 1])
-    record = calibrator_record(Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted))
+    record = calibrator_record(
+        Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted)
+    )
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(record))
-    expected = {0.45: (0, True), 0.55: (0, False), 0.65: (0.5, False), 0.75: (1, False), 0.85: (1, True)}
+    expected = {
+        0.45: (0, True),
+        0.55: (0, False),
+        0.65: (0.5, False),
+        0.75: (1, False),
+        0.85: (1, True),
+    }
     for raw, (calibrated, outside) in expected.items():
         found = score(respond("We add. #### 7", logprob=np.log(raw)), path)
         assert found[:4] == (pytest.approx(raw), pytest.approx(calibrated), True, "")
@@ -114,7 +135,13 @@ def test_a_score_outside_the_fitted_ones_is_told(tmp_path):
 
 def test_the_ends_of_the_range_are_inside():
     fitted = Isotonic().fit([0.8, 0.5, 0.6], [1, 0, 1])
-    assert fitted.is_outside([0.49, 0.5, 0.6, 0.8, 0.81]).tolist() == [True, False, False, False, True]
+    assert fitted.is_outside([0.49, 0.5, 0.6, 0.8, 0.81]).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
     assert Isotonic().fit([], []).is_outside([0.5]).tolist() == [True]
 
 
@@ -134,21 +161,44 @@ def test_shipped_calibrators_promise_nothing_for_certain():
 
 
 def test_the_facts_of_a_shipped_calibrator_are_of_all_responses():
-    """Counted in plain loops: fitted on calibration rows with an answer; evaluation rows without one are wrong at 0."""
+    """Counted in plain loops; evaluation rows without an answer are at 0, and wrong."""
     from docs.tables.calibrators import load_scores
 
     rows = load_scores()
-    rows = rows[(rows.model == "qwen2.5-coder-0.5b") & (rows.dataset == "svamp") & (rows.estimator == "ans_avg")]
-    record = json.loads((CALIBRATORS / "qwen2.5-coder-0.5b__svamp__ans_avg__isotonic.json").read_text())
-    fitted, evaluation = rows[(rows.split == "calibration") & rows.parsed], rows[rows.split == "evaluation"]
+    rows = rows[
+        (rows.model == "qwen2.5-coder-0.5b")
+        & (rows.dataset == "svamp")
+        & (rows.estimator == "ans_avg")
+    ]
+    record = json.loads(
+        (CALIBRATORS / "qwen2.5-coder-0.5b__svamp__ans_avg__isotonic.json").read_text()
+    )
+    fitted, evaluation = (
+        rows[(rows.split == "calibration") & rows.parsed],
+        rows[rows.split == "evaluation"],
+    )
     assert record["n"] == len(fitted) < 300 == len(evaluation)
     knots = record["attributes"]["x_"]
     assert (knots[0], knots[-1]) == (fitted.confidence.min(), fitted.confidence.max())
     sums = {"ece": np.zeros(10), "ece_calibrated": np.zeros(10)}
     for row in evaluation.itertuples():
-        calibrated = np.interp(row.confidence, knots, record["attributes"]["y_"]) if row.parsed else 0.0
+        calibrated = (
+            np.interp(row.confidence, knots, record["attributes"]["y_"]) if row.parsed else 0.0
+        )
         assert row.parsed or not row.correct
         for name, value in (("ece", row.confidence), ("ece_calibrated", calibrated)):
             sums[name][max(int(np.ceil(10 * value)) - 1, 0)] += row.correct - value
     for name, gaps in sums.items():
         assert record[name] == round(np.abs(gaps).sum() / 300, 4)
+
+
+def test_the_guide_quotes_the_benchmark():
+    from docs.benchmarks.shipped_calibrators import compare
+
+    guide = (ROOT / "docs" / "extending.md").read_text()
+    quoted = re.findall(r"^\|[^|]+\| (\.\d+) \| (\.\d+) \| (\.\d+) \| (\d+) \|$", guide, re.M)
+    rows = compare()
+    rows = rows[rows.estimator == "ans_avg"].set_index(["method", "responses"])
+    shown = [("plain", "all"), ("smoothed", "all"), ("smoothed", "with an answer")]
+    figures = rows.loc[shown, ["log-loss", "Brier", "ECE", "certain"]].to_numpy()
+    assert np.array(quoted, float) == pytest.approx(figures, abs=0.0005)

@@ -36,11 +36,12 @@ def test_isotonic_is_pooled_adjacent_violators(rows):
 
 
 def test_smoothing_by_hand():
-    """A right row on its own: (1 + 4/7) / 2. It may fall below a large block; then both are pooled again."""
+    """A right row alone becomes (1 + 4/7) / 2; where it falls below a large block, both are pooled."""
     c, y = [0.1, 0.2, 0.5, 0.5, 0.5, 0.5, 0.9], [0, 0, 0, 1, 1, 1, 1]
     assert Isotonic().fit(c, y).predict([0.2, 0.5, 0.9]).tolist() == [0, 0.75, 1]
     fitted = SmoothedIsotonic().fit(c, y)
-    assert fitted.predict([0, 0.1, 0.2, 0.5, 0.9, 1]) == pytest.approx([4 / 21] * 3 + [5 / 7] + [11 / 14] * 2)
+    expected = [4 / 21, 4 / 21, 5 / 7, 11 / 14, 11 / 14]
+    assert fitted.predict([0, 0.2, 0.5, 0.9, 1]) == pytest.approx(expected)
     assert fitted.predict([0.35]) == pytest.approx([(4 / 21 + 5 / 7) / 2])
 
     c, y = [0.1] * 10 + [0.5] * 10 + [0.9], [0] * 10 + [0] + [1] * 9 + [1]  # base rate 10/21
@@ -56,7 +57,7 @@ def test_smoothing_by_hand():
 
 @given(st.lists(st.tuples(SURE, st.booleans()), min_size=1, max_size=60))
 def test_smoothed_isotonic_is_ordered_and_never_certain(rows):
-    """Against scipy's regression, once of the rows and once of the blocks; with many rows a block, as without."""
+    """By scipy's regression of the rows, then of the blocks; with many rows it is the plain one."""
     c, y = columns(rows)
     order = np.argsort(c)
     scores, place, count = np.unique(c[order], return_inverse=True, return_counts=True)
@@ -69,7 +70,7 @@ def test_smoothed_isotonic_is_ordered_and_never_certain(rows):
 
     smoothed = SmoothedIsotonic().fit(c, y).predict(scores)
     assert smoothed == pytest.approx(expected, abs=1e-9)
-    assert (np.diff(smoothed) >= 0).all() and 0 < smoothed.min() and smoothed.max() < 1
+    assert (np.diff(smoothed) >= 0).all() and smoothed.min() > 0 and smoothed.max() < 1
     for times in 10, 10**6:
         repeated = SmoothedIsotonic().fit(c, y, np.full(len(c), times))
         assert repeated.predict(scores) == pytest.approx(plain, abs=1 / times)
