@@ -1,53 +1,93 @@
 """The shipped calibrators of the two real models, fitted on their shipped signals.
 
-`python docs/tables/calibrators.py` renews artifacts/shipped/calibrators/: isotonic regression on Seq Avg and Ans Avg of
-the calibration rows, each with its ECE before and after on the evaluation rows, and what it does to other pairs."""
+`python docs/tables/calibrators.py` renews artifacts/shipped/calibrators/: smoothed isotonic
+regression on Seq Avg and Ans Avg of the calibration responses with an answer. Each file tells what
+a user of `score` gets over all evaluation responses, where those without an answer get 0: the ECE
+before and after, and what the calibrator does to other pairs.
+"""
 
 import json
 import sys
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lib.analysis.run_results import load_signals  # noqa: E402
 from lib.calibrate.calibrated import CALIBRATORS  # noqa: E402
-from lib.calibrate.fitting import Fit, calibrate, calibrator_record  # noqa: E402
+from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic  # noqa: E402
+from lib.calibrate.fitting import Fit, Pair, calibrator_record  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score.metrics import ece  # noqa: E402
-from lib.store import PAIR  # noqa: E402
+from lib.store import KEYS, PAIR  # noqa: E402
 
 SMALL = load_profile("small")
+CHOICES = EvaluationChoices.of(SMALL.model_dump())
 ESTIMATORS = ("seq_avg", "ans_avg")
+NOTE = (
+    "Fitted on responses with an answer, with one more row at their base rate in each block. "
+    "The ECE is of all evaluation responses; after calibration, those without an answer have 0."
+)
 
 
-def describe_elsewhere(fit: Fit, rows, raw: dict, bins: int) -> str:
+def load_scores() -> pd.DataFrame:
+    """Return the scores of both models' responses, and whether each response has an answer."""
+    signals = load_signals("replay-small", SMALL.models, SMALL.datasets, CHOICES, kinds=())
+    return signals.confidence.merge(signals.responses[[*KEYS, "parsed"]], on=KEYS)
+
+
+def fit_shipped(rows: pd.DataFrame) -> SmoothedIsotonic:
+    """Fit a calibrator to a pair's calibration responses with an answer."""
+    rows = rows[(rows.split == "calibration") & rows.parsed]
+    return SmoothedIsotonic().fit(rows.confidence, rows.correct)
+
+
+def predict_all(calibrator: Calibrator, rows: pd.DataFrame) -> np.ndarray:
+    """Return what `score` gives for rows, (n,): 0 without an answer."""
+    return np.where(rows.parsed, calibrator.predict(rows.confidence), 0)
+
+
+def describe_elsewhere(
+    calibrator: Calibrator, own: Pair, evaluation: dict[Pair, pd.DataFrame]
+) -> str:
     """Return a sentence on the ECE of other pairs that differ in the model or the dataset alone."""
-    said = []
-    for (model, dataset), part in rows.groupby(PAIR, sort=False):
-        if (model == fit.pair[0]) + (dataset == fit.pair[1]) == 1:
-            after = ece(fit.calibrator.predict(part.confidence), part.correct, bins)
-            other = load_dataset_config(dataset).label if model == fit.pair[0] else load_model_config(model).label
-            said.append(f"{raw[model, dataset]:.3f} to {after:.3f} on {other}")
-    return f"Elsewhere it changes the ECE: {', '.join(said)}. Where the ECE rises, do not use it."
+    changes = []
+    for (model, dataset), rows in evaluation.items():
+        if (model == own[0]) + (dataset == own[1]) == 1:
+            before = ece(rows.confidence, rows.correct, CHOICES.bins)
+            after = ece(predict_all(calibrator, rows), rows.correct, CHOICES.bins)
+            other = load_dataset_config(dataset) if model == own[0] else load_model_config(model)
+            changes.append(f"{before:.3f} to {after:.3f} on {other.label}")
+    return (
+        f"Elsewhere it changes the ECE: {', '.join(changes)}. Where the ECE rises, do not use it."
+    )
 
 
 def main() -> None:
-    choices = EvaluationChoices.of(SMALL.model_dump())
-    signals = load_signals("replay-small", SMALL.models, SMALL.datasets, choices, kinds=())
+    scores = load_scores()
     for estimator in ESTIMATORS:
-        scores = signals.confidence[signals.confidence.estimator == estimator]
-        rows = scores[scores.split == "evaluation"]
-        raw = {pair: ece(part.confidence, part.correct, choices.bins) for pair, part in rows.groupby(PAIR)}
-        for fit in calibrate(scores, {})[2]:
-            own = rows[(rows.model == fit.pair[0]) & (rows.dataset == fit.pair[1])]
-            after = ece(fit.calibrator.predict(own.confidence), own.correct, choices.bins)
-            facts = {"n": fit.calibrator.n_rows_, "demonstration": SMALL.demonstration,
-                     "ece": round(float(raw[fit.pair]), 4), "ece_calibrated": round(float(after), 4),
-                     "elsewhere": describe_elsewhere(fit, rows, raw, choices.bins)}  # fmt: skip
-            path = CALIBRATORS / f"{'__'.join([*fit.pair, estimator, 'isotonic'])}.json"
+        by_pair = dict(list(scores[scores.estimator == estimator].groupby(PAIR, sort=False)))
+        evaluation = {pair: rows[rows.split == "evaluation"] for pair, rows in by_pair.items()}
+        for pair, rows in by_pair.items():
+            calibrator = fit_shipped(rows)
+            fit = Fit(pair, estimator, METHODS["isotonic"], "confidence", calibrator)
+            new = evaluation[pair]
+            after = ece(predict_all(calibrator, new), new.correct, CHOICES.bins)
+            facts = {
+                "n": calibrator.n_rows_,
+                "demonstration": SMALL.demonstration,
+                "ece": round(float(ece(new.confidence, new.correct, CHOICES.bins)), 4),
+                "ece_calibrated": round(float(after), 4),
+                "note": NOTE,
+                "elsewhere": describe_elsewhere(calibrator, pair, evaluation),
+            }
+            path = CALIBRATORS / f"{'__'.join([*pair, estimator, 'isotonic'])}.json"
             path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(calibrator_record(fit, **facts), sort_keys=True) + "\n", encoding="utf-8")
+            record = calibrator_record(fit, **facts)
+            path.write_text(json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
             print(path.name, facts)
 
 

@@ -1,7 +1,8 @@
-"""A calibrated number for one new response: `score(response, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")`.
+"""A calibrated number for one new response: `score(response, calibrator)`, by a calibrator of a run
+or a shipped one, such as "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic". It is 0 without an answer.
 
-The calibrators of two real models are shipped, each with the data that it was fitted on and what it does elsewhere: on
-other questions, or with another model, a calibrator may make the calibration worse. A run stores its own ones.
+The calibrators of two real models are shipped, each with the data that it was fitted on and what it
+does elsewhere: on other questions, or with another model, it may make the calibration worse.
 """
 
 import json
@@ -11,26 +12,52 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lib.calibrate.calibrators import Isotonic
 from lib.calibrate.fitting import load_calibrator, read_calibrator_record
+from lib.files import parse_json
 from lib.generate.response_files import parse_response
 from lib.params import EvaluationChoices
 from lib.paths import SHIPPED, UserError, nearest
-from lib.score.estimators import ESTIMATORS
-from lib.score.interpretation import interpret_row
+from lib.score.estimators import ESTIMATORS, Estimator
+from lib.score.interpretation import InterpretedRow, interpret_row
 from lib.tasks.answers import locate_answer
 
 CALIBRATORS = SHIPPED.parent / "calibrators"
+WITHHELD = {  # by finish reason: what is there in place of an answer
+    "content_filter": "content filter",
+    "tool_calls": "tool call",
+    "function_call": "tool call",
+}
+UNTOLD = ("attributes", "sha256", "input")  # of a calibrator's file: no facts about it
 
 
 class CalibratedScore(NamedTuple):
     """A confidence before and after calibration.
 
-    `raw` is the estimator's, `calibrated` the probability that the answer is right. `fitted_on` tells the calibrator's
-    model, dataset and estimator, and of a shipped one also `n`, `ece`, `ece_calibrated` and `elsewhere`.
+    Attributes
+    ----------
+    raw : float
+        The estimator's confidence; 0 without an answer, as `missing: zero` counts it.
+    calibrated : float
+        The probability that the answer is right; 0 without an answer.
+    parsed : bool
+        Whether the response has an answer, as grading reads it.
+    reason : str
+        Why it has none: `no answer`, `cut by length`, `content filter`, `refusal` or `tool call`;
+        empty if it has one.
+    outside_range : bool
+        Whether `raw` lies outside the range of the scores that an isotonic calibrator was fitted
+        to: `calibrated` is then that of the nearest one.
+    fitted_on : dict
+        The calibrator's model, dataset and estimator; of a shipped one also `n`, `ece`,
+        `ece_calibrated`, `note` and `elsewhere`.
     """
 
     raw: float
     calibrated: float
+    parsed: bool
+    reason: str
+    outside_range: bool
     fitted_on: dict[str, Any]
 
 
@@ -39,30 +66,107 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
 
     Parameters
     ----------
-    response : a chat completion with `logprobs`, as its object or its JSON
-    calibrator : name of a shipped one, or file of a run (`artifacts/<run>/calibrators/`), of a single-pass estimator
+    response : a chat completion with `logprobs`, as its object, its dict or its JSON
+    calibrator : name of a shipped one, or file of a run (`artifacts/<run>/calibrators/`), of a
+        single-pass estimator
 
     Raises
     ------
     UserError
-        If the response has no log-probabilities, or the calibrator is unknown or takes something else.
+        If the response is not one chat completion, or its text has no log-probabilities, or the
+        calibrator is unknown or takes something else.
     """
-    shipped = {path.stem: path for path in CALIBRATORS.glob("*.json")}
-    path = shipped.get(str(calibrator), Path(calibrator))
-    if not path.exists():
-        raise UserError(f"there is no calibrator '{calibrator}'; {nearest(str(calibrator), shipped)}")
+    path = find_calibrator(calibrator)
     record = read_calibrator_record(path)
-    body = json.loads(response) if isinstance(response, str | bytes) else response
-    line = json.dumps({"custom_id": "", "response": {"body": body}}, default=lambda one: one.model_dump())
-    found = parse_response(line.encode(), "the response")
-    if not found.pieces:
+    estimator = find_estimator(record, path.name)
+    fitted_on = {key: value for key, value in record.items() if key not in UNTOLD}
+    completion = read_completion(response)
+    choice = find_choice(completion)
+    withheld = find_withheld(choice)
+    row = None if withheld else interpret_completion(completion)
+    if row is None:
+        cut = choice.get("finish_reason") == "length"
+        reason = withheld or ("cut by length" if cut else "no answer")
+        return CalibratedScore(0.0, 0.0, False, reason, False, fitted_on)
+    raw = estimator.function(getattr(row, estimator.needs))
+    fitted = load_calibrator(path)
+    calibrated = float(fitted.predict([raw])[0])
+    outside_range = isinstance(fitted, Isotonic) and bool(fitted.is_outside([raw])[0])
+    return CalibratedScore(raw, calibrated, True, "", outside_range, fitted_on)
+
+
+def find_calibrator(name: str | Path) -> Path:
+    """Return the file of a calibrator. Raise UserError if there is none."""
+    shipped = {path.stem: path for path in CALIBRATORS.glob("*.json")}
+    path = shipped.get(str(name), Path(name))
+    if not path.exists():
+        raise UserError(f"there is no calibrator '{name}'; {nearest(str(name), shipped)}")
+    return path
+
+
+def find_estimator(record: dict[str, Any], file: str) -> Estimator:
+    """Return a calibrator's estimator. Raise UserError if it needs more than log-probabilities."""
+    estimator = ESTIMATORS.get(record["estimator"])
+    of_tokens = estimator is not None and estimator.needs in ("response", "answer")
+    if estimator is None or not of_tokens or record["input"] != "confidence":
+        raise UserError(
+            f"{file} does not calibrate a score of a response's tokens: choose an isotonic one"
+        )
+    return estimator
+
+
+# ---- the response
+
+
+def read_completion(response: Any) -> Any:
+    """Return a chat completion as JSON has it, from the client's object or its JSON."""
+    if hasattr(response, "model_dump"):
+        return response.model_dump()
+    if isinstance(response, str):
+        return parse_json(response.encode(errors="surrogatepass"), "the response")
+    if isinstance(response, bytes):
+        return parse_json(response, "the response")
+    return response
+
+
+def find_choice(completion: Any) -> dict[str, Any]:
+    """Return the only choice of a chat completion. Raise UserError for anything else."""
+    match completion:
+        case {"choices": [{"message": dict()} as choice]}:
+            return choice
+    remedy = "give the client's object, its dict or its JSON, asked without `n` and `stream`"
+    raise UserError(f"the response is not one chat completion: {remedy}")
+
+
+def find_withheld(choice: dict[str, Any]) -> str:
+    """Return what a choice says is there in place of an answer; nothing if it does not say so."""
+    message = choice["message"]
+    if message.get("refusal"):
+        return "refusal"
+    if message.get("tool_calls") or message.get("function_call"):
+        return "tool call"
+    return WITHHELD.get(str(choice.get("finish_reason")), "")
+
+
+def interpret_completion(completion: dict[str, Any]) -> InterpretedRow | None:
+    """Return a completion as the responses of a run are interpreted, or None without an answer.
+
+    Raises
+    ------
+    UserError
+        If its text has no log-probabilities, or its fields do not tell the same.
+    """
+    line = {"custom_id": "", "response": {"body": completion}}
+    response = parse_response(json.dumps(line, default=str).encode(), "the response")
+    if response.text and not response.pieces:
         raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
-    places = locate_answer(found.pieces[: len(found.pieces) - found.ended], found.thought)
-    row = SimpleNamespace(**places, token_logprobs=np.minimum(found.logprobs, 0.0), eos=found.ended, reference="")
-    _, _, *signals, _ = interpret_row(row, EvaluationChoices())
-    estimator, signal = ESTIMATORS.get(record["estimator"]), dict(zip(("response", "answer"), signals, strict=True))
-    if estimator is None or estimator.needs not in signal or record["input"] != "confidence":
-        raise UserError(f"{path.name} does not calibrate a score of a response's tokens: choose an isotonic one")
-    raw = estimator.function(signal[estimator.needs])
-    told = {name: value for name, value in record.items() if name not in ("attributes", "sha256", "input")}
-    return CalibratedScore(raw, float(load_calibrator(path).predict([raw])[0]), told)
+    texts = response.pieces[: len(response.pieces) - response.ended]
+    thinks = response.thought or response.text.lstrip().startswith("<think>")
+    row = SimpleNamespace(
+        **locate_answer(texts, thinks),
+        token_logprobs=np.minimum(response.logprobs, 0.0),
+        eos=response.ended,
+        reference="",
+    )
+    interpreted = interpret_row(row, EvaluationChoices())
+    return interpreted if interpreted.parsed else None

@@ -146,6 +146,41 @@ class Isotonic(Calibrator):
 
         return predict
 
+    def is_outside(self, score: Any) -> np.ndarray:
+        """Whether each score (n,) lies outside the range of those fitted; without rows, all do."""
+        score = as_rows(score)
+        if self.constant_ is not None:
+            return np.ones(len(score), bool)
+        return (score < self.x_[0]) | (score > self.x_[-1])
+
+
+class SmoothedIsotonic(Isotonic):
+    """Isotonic regression that promises no exact 0 or 1: for shipped calibrators, in no table.
+
+    Each block of rows to which isotonic regression gives one value gets one more row, right by the
+    base rate, which is the accuracy of all rows: its value becomes (right + base rate) / (rows + 1).
+    Small blocks move most, so a value may fall below that of the block before. Isotonic regression
+    of these values, weighted by rows + 1, then pools the blocks again, so that none falls.
+
+    Rows of one class have the base rate (right + 1) / (rows + 2), as the constant of the tables.
+    """
+
+    def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
+        super()._fit(score, y, w)
+        knot_block = np.unique(self.y_, return_inverse=True)[1]  # a block has 1 or 2 knots
+        row_block = knot_block[np.searchsorted(self.x_, score, side="right") - 1]
+        rows = np.bincount(row_block, w)
+        right = np.bincount(row_block, w * y)
+        base_rate = right.sum() / rows.sum()
+        if base_rate in (0, 1):
+            base_rate = (right.sum() + 1) / (rows.sum() + 2)
+        smoothed = (right + base_rate) / (rows + 1)
+        place = np.arange(len(smoothed))
+        pooled = IsotonicRegression().fit_transform(place, smoothed, sample_weight=rows + 1)
+        self.y_ = pooled[knot_block]
+
+    fit_many = Calibrator.fit_many  # not that of the plain regression
+
 
 class Temperature(Calibrator):
     """Temperature scaling of the answer tokens: the t with the lowest log-loss of correctness.

@@ -6,7 +6,7 @@ interprets its responses once; all later steps use the frame from `interpret_res
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,19 @@ from lib.random_streams import stream_seed
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
 from lib.store import KEYS, PAIR
-from lib.tasks.answers import answer_span, grade, has_answer
+from lib.tasks.answers import Span, answer_span, grade, has_answer
 
 ARMS: tuple[Demonstration, ...] = ("one", "none")  # prompts of 04b, asked again unless it is the run's own
+
+
+class InterpretedRow(NamedTuple):
+    """A response under a run's choices; `interpret_responses` describes the fields."""
+
+    parsed: bool
+    correct: bool
+    response: np.ndarray
+    answer: np.ndarray | None
+    span: Span | None
 
 
 def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
@@ -48,7 +58,7 @@ def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = 
     return responses
 
 
-def interpret_row(row: Any, choices: EvaluationChoices) -> tuple:
+def interpret_row(row: Any, choices: EvaluationChoices) -> InterpretedRow:
     """Return the columns of `interpret_responses` for a generations row."""
     name = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}[choices.logprobs_from]
     logprobs = np.asarray(getattr(row, name), dtype=np.float64)
@@ -56,7 +66,8 @@ def interpret_row(row: Any, choices: EvaluationChoices) -> tuple:
     correct = parsed and grade(row.answer, row.reference, choices.grader)
     span = None if choices.missing == "zero" and not parsed else answer_span(row)
     answer = None if span is None else logprobs[slice(*span)]
-    return parsed, correct, select_sequence_tokens(row, logprobs, choices), answer, span
+    response = select_sequence_tokens(row, logprobs, choices)
+    return InterpretedRow(parsed, correct, response, answer, span)
 
 
 def select_sequence_tokens(row: Any, logprobs: np.ndarray, choices: EvaluationChoices) -> np.ndarray:

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 from scipy.special import expit, log_softmax, softmax
 from scipy.stats import entropy
 from synthetic import columns, generations, responses, single_pass
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import Isotonic, Platt, Temperature
+from lib.calibrate.calibrators import Isotonic, Platt, SmoothedIsotonic, Temperature
 from lib.calibrate.fitting import calibration_data, token_signals
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
@@ -32,6 +33,47 @@ def test_isotonic_is_pooled_adjacent_violators(rows):
     fitted = Isotonic().fit(c, y)
     assert fitted.predict(scores) == pytest.approx(expected, abs=1e-9)
     assert fitted.predict([0.0, 1.0]).tolist() == fitted.predict([c.min(), c.max()]).tolist()
+
+
+def test_smoothing_by_hand():
+    """A right row alone becomes (1 + 4/7) / 2; where it falls below a large block, both are pooled."""
+    c, y = [0.1, 0.2, 0.5, 0.5, 0.5, 0.5, 0.9], [0, 0, 0, 1, 1, 1, 1]
+    assert Isotonic().fit(c, y).predict([0.2, 0.5, 0.9]).tolist() == [0, 0.75, 1]
+    fitted = SmoothedIsotonic().fit(c, y)
+    expected = [4 / 21, 4 / 21, 5 / 7, 11 / 14, 11 / 14]
+    assert fitted.predict([0, 0.2, 0.5, 0.9, 1]) == pytest.approx(expected)
+    assert fitted.predict([0.35]) == pytest.approx([(4 / 21 + 5 / 7) / 2])
+
+    c, y = [0.1] * 10 + [0.5] * 10 + [0.9], [0] * 10 + [0] + [1] * 9 + [1]  # base rate 10/21
+    alone = [(9 + 10 / 21) / 11, (1 + 10 / 21) / 2]
+    assert alone[0] > alone[1]
+    together = (10 + 2 * 10 / 21) / (11 + 2)
+    expected = [10 / 21 / 11, together, together]
+    assert SmoothedIsotonic().fit(c, y).predict([0.1, 0.5, 0.9]) == pytest.approx(expected)
+
+    one_class = SmoothedIsotonic().fit([0.4], [True])  # base rate (1 + 1) / (1 + 2)
+    assert one_class.predict([0.4]) == pytest.approx([(1 + 2 / 3) / 2])
+
+
+@given(st.lists(st.tuples(SURE, st.booleans()), min_size=1, max_size=60))
+def test_smoothed_isotonic_is_ordered_and_never_certain(rows):
+    """By scipy's regression of the rows, then of the blocks; with many rows it is the plain one."""
+    c, y = columns(rows)
+    order = np.argsort(c)
+    scores, place, count = np.unique(c[order], return_inverse=True, return_counts=True)
+    accuracy = np.bincount(place, y[order]) / count
+    plain = isotonic_regression(accuracy, weights=count).x
+    block = np.unique(plain.round(9), return_inverse=True)[1]
+    size, right = np.bincount(block, count), np.bincount(block, accuracy * count)
+    rate = y.mean() if 0 < y.mean() < 1 else (y.sum() + 1) / (len(y) + 2)
+    expected = isotonic_regression((right + rate) / (size + 1), weights=size + 1).x[block]
+
+    smoothed = SmoothedIsotonic().fit(c, y).predict(scores)
+    assert smoothed == pytest.approx(expected, abs=1e-9)
+    assert (np.diff(smoothed) >= 0).all() and smoothed.min() > 0 and smoothed.max() < 1
+    for times in 10, 10**6:
+        repeated = SmoothedIsotonic().fit(c, y, np.full(len(c), times))
+        assert repeated.predict(scores) == pytest.approx(plain, abs=1 / times)
 
 
 # ---- Platt scaling
@@ -153,11 +195,12 @@ def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None)
-@pytest.mark.parametrize("make", [Isotonic, Platt, Temperature])
+@pytest.mark.parametrize("make", [Isotonic, SmoothedIsotonic, Platt, Temperature])
 def test_weights_are_repeated_rows(make, rows):
     """Weight 0: no such row, also for the classes that it saw, for separability and for every count. No rows: 1/2."""
     x, y, times = columns(rows)
-    scores = {Isotonic: x / 10 + 0.5, Platt: x.astype(float), Temperature: tokens_of(len(x), 1 + np.abs(x))}[make]
+    confidence, tokens = x / 10 + 0.5, tokens_of(len(x), 1 + np.abs(x))
+    scores = {Platt: x.astype(float), Temperature: tokens}.get(make, confidence)
     which = np.repeat(np.arange(len(x)), times)
     weighted, repeated = make().fit(scores, y, times), make().fit(scores[which], y[which])
     assert weighted.predict(scores) == pytest.approx(repeated.predict(scores), abs=1e-6)

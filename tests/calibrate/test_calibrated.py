@@ -1,0 +1,204 @@
+"""A calibrated number for one response: 0 and the reason without an answer, and its range."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from served import completion
+
+from lib.calibrate.calibrated import CALIBRATORS, score
+from lib.calibrate.calibrators import METHODS, Isotonic
+from lib.calibrate.fitting import Fit, calibrator_record
+from lib.paths import ROOT, UserError
+
+SHIPPED = (
+    "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic",
+    "qwen2.5-coder-1.5b__gsmhard__ans_avg__isotonic",
+)
+CALL = [{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
+
+
+def respond(text, finish_reason="stop", logprob=-1e-6, **message):
+    """A chat completion whose tokens all have this log-probability; `message` has further fields."""
+    body = completion(text)
+    (choice,) = body["choices"]
+    for token in choice["logprobs"]["content"]:
+        token["logprob"] = logprob
+    choice["finish_reason"] = finish_reason
+    choice["message"] |= message
+    return body
+
+
+WITHOUT_ANSWER = {
+    "a refusal as text": (respond("I cannot help with that."), "no answer"),
+    "a refusal as field": (respond("", content=None, refusal="I cannot help."), "refusal"),
+    "a refusal beside an answer": (respond("#### 7", refusal="I cannot help."), "refusal"),
+    "nothing": (respond(""), "no answer"),
+    "cut by length": (respond("We add 3 and 4, that is", "length"), "cut by length"),
+    "nothing, cut": (respond("", "length"), "cut by length"),
+    "content filter": (respond("We add", "content_filter"), "content filter"),
+    "content filter after an answer": (respond("#### 7 and", "content_filter"), "content filter"),
+    "tool call": (respond("", "tool_calls", content=None, tool_calls=CALL), "tool call"),
+    "tool call that stops": (respond("#### 7", tool_calls=CALL), "tool call"),
+    "tool call whose tokens are no text": (
+        respond('{"a": 7}', content="", tool_calls=CALL),
+        "tool call",
+    ),
+    "an older function call": (
+        respond("", "function_call", function_call={"name": "add"}),
+        "tool call",
+    ),
+    "two numbers": (respond("The answer is #### 5 or 6"), "no answer"),
+    "the mark alone": (respond("We add. ####"), "no answer"),
+    "words after the mark": (respond("We add. #### I do not know"), "no answer"),
+    "a number without the mark": (respond("The answer is 7."), "no answer"),
+    "thinking that never ends": (respond("<think> 3 and 4 #### 7", "length"), "cut by length"),
+    "thinking that never ends and stops": (respond("<think> 3 and 4 #### 7"), "no answer"),
+    "thinking alone": (respond("3 and 4", content="", reasoning_content="3 and 4"), "no answer"),
+    "words after the thinking": (respond("<think> #### 7 </think> It is seven."), "no answer"),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_ANSWER)
+@pytest.mark.parametrize("calibrator", SHIPPED)
+def test_a_response_without_an_answer_is_not_right(kind, calibrator):
+    body, reason = WITHOUT_ANSWER[kind]
+    for given in body, json.dumps(body):
+        found = score(given, calibrator)
+        assert found[:5] == (0, 0, False, reason, False)
+        assert found.fitted_on["model"] == "qwen2.5-coder-1.5b"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("We add. #### 7", {}),
+        ("We add. #### 7", {"refusal": None, "tool_calls": [], "function_call": None}),
+        ("<think> 5 or 6 </think> #### 7", {}),
+    ],
+)
+@pytest.mark.parametrize("finish_reason", ["stop", "length", None])
+def test_a_response_with_an_answer_gets_a_number(text, message, finish_reason):
+    """However it ends, as in the data: an answer that a cut response has already given counts."""
+    found = score(respond(text, finish_reason, logprob=-0.2, **message), SHIPPED[0])
+    assert found.raw == pytest.approx(np.exp(-0.2))
+    assert 0 < found.calibrated < 1 and found.parsed and found.reason == ""
+
+
+@pytest.mark.parametrize(
+    "response, said",
+    [
+        ({}, "is not one chat completion"),
+        (None, "is not one chat completion"),
+        ([respond("#### 7")], "is not one chat completion"),
+        ({"error": {"message": "busy"}}, "is not one chat completion"),
+        ({"choices": respond("#### 7")["choices"] * 2}, "is not one chat completion"),
+        ({"choices": [{"delta": {"content": "####"}}]}, "is not one chat completion"),
+        (json.dumps(respond("#### 7"))[:99], "not JSON"),
+        (respond("#### 7", content="#### 8"), "do not make up its 'text'"),
+        (
+            {"choices": [{"message": {"content": "No."}, "finish_reason": "stop"}]},
+            "has no log-probabilities",
+        ),
+    ],
+)
+def test_what_is_no_response_is_one_line(response, said):
+    with pytest.raises(UserError, match=f"^[^\n]*{said}[^\n]*$"):
+        score(response, SHIPPED[0])
+
+
+# ---- the range of the fitted scores
+
+
+def test_a_score_outside_the_fitted_ones_is_told(tmp_path):
+    """By hand, of a run's own calibrator: scores from .5 to .8, right from .7 on; .65 is half."""
+    fitted = Isotonic().fit([0.5, 0.6, 0.7, 0.8], [0, 0, 1, 1])
+    record = calibrator_record(
+        Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted)
+    )
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(record))
+    expected = {
+        0.45: (0, True),
+        0.55: (0, False),
+        0.65: (0.5, False),
+        0.75: (1, False),
+        0.85: (1, True),
+    }
+    for raw, (calibrated, outside) in expected.items():
+        found = score(respond("We add. #### 7", logprob=np.log(raw)), path)
+        assert found[:4] == (pytest.approx(raw), pytest.approx(calibrated), True, "")
+        assert found.outside_range is outside
+    assert score(respond("No."), path)[:4] == (0, 0, False, "no answer")
+
+
+def test_the_ends_of_the_range_are_inside():
+    fitted = Isotonic().fit([0.8, 0.5, 0.6], [1, 0, 1])
+    assert fitted.is_outside([0.49, 0.5, 0.6, 0.8, 0.81]).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert Isotonic().fit([], []).is_outside([0.5]).tolist() == [True]
+
+
+def test_a_shipped_calibrator_tells_the_range_too():
+    """Seq Avg of the 1.5B on GSM8K is never below .3."""
+    assert score(respond("We add. #### 7", logprob=np.log(0.3)), SHIPPED[0]).outside_range
+    assert not score(respond("We add. #### 7", logprob=np.log(0.9)), SHIPPED[0]).outside_range
+
+
+# ---- the shipped calibrators
+
+
+def test_shipped_calibrators_promise_nothing_for_certain():
+    for path in CALIBRATORS.glob("*.json"):
+        values = json.loads(path.read_text())["attributes"]["y_"]
+        assert 0 < values[0] <= values[-1] < 1 and (np.diff(values) >= 0).all(), path.name
+
+
+def test_the_facts_of_a_shipped_calibrator_are_of_all_responses():
+    """Counted in plain loops; evaluation rows without an answer are at 0, and wrong."""
+    from docs.tables.calibrators import load_scores
+
+    rows = load_scores()
+    rows = rows[
+        (rows.model == "qwen2.5-coder-0.5b")
+        & (rows.dataset == "svamp")
+        & (rows.estimator == "ans_avg")
+    ]
+    record = json.loads(
+        (CALIBRATORS / "qwen2.5-coder-0.5b__svamp__ans_avg__isotonic.json").read_text()
+    )
+    fitted, evaluation = (
+        rows[(rows.split == "calibration") & rows.parsed],
+        rows[rows.split == "evaluation"],
+    )
+    assert record["n"] == len(fitted) < 300 == len(evaluation)
+    knots = record["attributes"]["x_"]
+    assert (knots[0], knots[-1]) == (fitted.confidence.min(), fitted.confidence.max())
+    sums = {"ece": np.zeros(10), "ece_calibrated": np.zeros(10)}
+    for row in evaluation.itertuples():
+        calibrated = (
+            np.interp(row.confidence, knots, record["attributes"]["y_"]) if row.parsed else 0.0
+        )
+        assert row.parsed or not row.correct
+        for name, value in (("ece", row.confidence), ("ece_calibrated", calibrated)):
+            sums[name][max(int(np.ceil(10 * value)) - 1, 0)] += row.correct - value
+    for name, gaps in sums.items():
+        assert record[name] == round(np.abs(gaps).sum() / 300, 4)
+
+
+def test_the_guide_quotes_the_benchmark():
+    from docs.benchmarks.shipped_calibrators import compare
+
+    guide = (ROOT / "docs" / "extending.md").read_text()
+    quoted = re.findall(r"^\|[^|]+\| (\.\d+) \| (\.\d+) \| (\.\d+) \| (\d+) \|$", guide, re.M)
+    rows = compare()
+    rows = rows[rows.estimator == "ans_avg"].set_index(["method", "responses"])
+    shown = [("plain", "all"), ("smoothed", "all"), ("smoothed", "with an answer")]
+    figures = rows.loc[shown, ["log-loss", "Brier", "ECE", "certain"]].to_numpy()
+    assert np.array(quoted, float) == pytest.approx(figures, abs=0.0005)
