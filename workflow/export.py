@@ -24,7 +24,8 @@ from workflow.pipeline import PUBLISHED
 
 SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}
 FORMS = {"tab": ["text/latex"], "fig_prompt": ["text/latex"], "fig": ["application/pdf", "image/png"], "rep": []}
-TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in ("ablation", "findings", "notes", "numbers", "overview", "tokens")))
+REPORT_PARTS = ("ablation", "findings", "notes", "numbers", "overview", "pooled", "splits", "tokens")
+TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in REPORT_PARTS))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows

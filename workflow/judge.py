@@ -26,7 +26,7 @@ from lib.analysis.results import Results
 from lib.analysis.run_results import Signals, load_signals, results_of_run
 from lib.paper.numbers_of_paper import published
 from lib.paper.report_contents import printed_numbers
-from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all
+from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from workflow.pipeline import REPLAY, Run
@@ -42,7 +42,8 @@ OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 def results_of(run: Run, signals: Signals, **only: Collection[str]) -> Results:
     """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 09, or some
     `kinds` of those."""
-    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title")
+    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title",
+             "resamples", "seed")  # fmt: skip
     return results_of_run(run.name, signals, **only, **{name: run.values[name] for name in names})
 
 
@@ -67,14 +68,12 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
         yield f"{place}. {claim.quote} ({claim.place})"
         yield f"   counted  {claim.counted} ({claim.quantifier})"
         yield f"   paper  {paper[claim.name].in_words('no number printed')}"
-        yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
+        yield f"   here   {here[claim.name].in_words('not made by this run')}"
         if len(rows := here[claim.name].rows):
-            decisive = rows.round(3).replace({"agrees": {True: "yes", False: "no"}})
-            table = decisive.to_string(index=False, na_rep="", max_rows=MAX_ROWS)
+            table = rows.round(3).to_string(index=False, na_rep="", max_rows=MAX_ROWS)
             yield from textwrap.indent(table, " " * 10).splitlines()
     for side, verdicts in (("the paper's numbers", paper), ("this run", here)):
-        judged = [verdict.held for verdict in verdicts.values() if verdict.held is not None]
-        yield f"{group} on {side}: of {len(some)} claims {len(judged)} can be judged, {sum(judged)} of them hold"
+        yield f"{group} on {side}: of {len(some)} claims {count_kinds(verdict.kind for verdict in verdicts.values())}"
     yield f"see: {'  '.join(notebooks_of_finding(run, number))}"
 
 

@@ -20,16 +20,18 @@ from markupsafe import Markup
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, HEADLINE, format_3dp
+from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.verdicts import FINDINGS, QUANTIFIERS, VERDICT_WORDS
+from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, VERDICTS, count_kinds
 from lib.paths import show_hidden
 from workflow.pipeline import command_of
 from workflow.rules import FINDINGS_TABLE
 
 FOLDER = Path(__file__).parent
 EXHIBITS = {name: finding["exhibits"] for name, finding in FINDINGS_TABLE.items()}
-LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview")  # rep_... of the outputs
+# rep_... of the outputs
+LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview", "pooled", "splits")
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 
@@ -42,7 +44,12 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
     options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
     env = jinja2.Environment(autoescape=True, loader=jinja2.FileSystemLoader(FOLDER), **options)
-    env.filters |= {"decimals": format_3dp, "link_numbers": link_numbers}
+    env.filters |= {
+        "count_kinds": count_kinds,
+        "decimals": format_3dp,
+        "link_numbers": link_numbers,
+        "signed": lambda value: format_3dp(value, "+"),
+    }
     page = env.get_template("report.html.jinja").render(
         shown,
         run=(run := parameters.get("run", "lab")),
@@ -50,6 +57,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         title=parameters.get("title", "").strip().rstrip("."),
         pairs=group_by_pair(shown["overview"]),
         said=summarize(shown["overview"]),
+        mean_of={row["difference"]: row for row in shown["pooled"]},
+        kinds=VERDICTS,
         sides=sides,
         groups=group_claims(claims, sides),
         headlines=FINDINGS,
@@ -73,11 +82,11 @@ def group_by_pair(overview: list[dict]) -> list[list[dict]]:
 
 
 def summarize(overview: list[dict]) -> dict[str, Any]:
-    """Return what the first sentence says: models, datasets, numbers of questions, and on how many pairs what holds."""
+    """Return what the first sentences say: models, datasets, numbers of questions, and on how many pairs what holds."""
     frame = pd.DataFrame(overview, columns=["model", "dataset", "score", "n", "value", "calibrated"])
     names = list(HEADLINE.values())
     values = frame.pivot(index=["model", "dataset"], columns="score", values="value").reindex(columns=names)
-    seq, ans, isotonic, constant = (values[name].astype(float) for name in names)
+    seq, ans, isotonic = (values[name].astype(float) for name in names[:3])
     sizes = frame.groupby(["model", "dataset"]).n.max()
     return {
         "models": list(frame.model.unique()),
@@ -86,7 +95,6 @@ def summarize(overview: list[dict]) -> dict[str, Any]:
         "seq": (seq < ans).sum(),
         "isotonic": (isotonic < ans).sum(),
         "chance": ((frame.score == names[2]) & (frame.calibrated == True)).sum(),  # noqa: E712  it may be None
-        "constant": (constant < isotonic).sum(),
     }
 
 
@@ -106,13 +114,13 @@ def write_report(exported: Path, path: Path) -> None:
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     """Return the claims by group, the paper's boxed findings first.
 
-    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run, whether it does not
-    hold in the paper.
+    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run, whether it fails in
+    the paper.
     """
     groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
     for claim in claims:
-        judged = {claim[side] for side in sides} - {VERDICT_WORDS[None]}
-        differs = len(judged) > 1 or sides == ["paper"] and judged == {VERDICT_WORDS[False]}
+        judged = {claim[side] for side in sides} - {NOT_JUDGED}
+        differs = len(judged) > 1 or sides == ["paper"] and judged == {FAILS}
         groups.setdefault(claim["group"], []).append(claim | {"differs": differs})
     return {name: rows for name, rows in groups.items() if rows}
 

@@ -18,7 +18,14 @@ from sklearn.base import clone
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS
 from lib.calibrate.fitting import DataByPair, Fit, Pair
 from lib.calibrate.refitting import REFITS, draw_calibration_counts, refit_scores
-from lib.score.evaluation import ROUNDING, draw_chance_errors, draw_resample_counts
+from lib.score.evaluation import (
+    BASE,
+    ROUNDING,
+    base_rate,
+    draw_chance_errors,
+    draw_resample_counts,
+    percentile_interval,
+)
 from lib.score.metrics import bin_index, measure
 from lib.store import PAIR
 
@@ -78,7 +85,8 @@ ScoresByPair = Mapping[Pair, Mapping[Score, ScoredRows]]
 
 @dataclass(frozen=True)
 class ResampleSettings:
-    """How scores are resampled: as for `evaluate`, and how often calibrators are fitted again."""
+    """How scores are resampled: as for `evaluate`, and how often calibrators are fitted again (0:
+    they are fixed)."""
 
     n_bins: int = 10
     resamples: int = 5000
@@ -93,6 +101,10 @@ class ResampledScores:
         self.scores = scores
         self.settings = settings or ResampleSettings()
         self._made: dict[tuple, Number] = {}
+
+    def measure_all_rows(self, pair: Pair, one: Measure) -> Number:
+        """Return the number of a measure on all rows of its score. Raise KeyError without them."""
+        return self._number(pair, one, frozenset(self.scores[pair][one.score].example_id))
 
     def compare(self, pair: Pair, measures: Mapping[str, Measure]) -> dict[str, Number] | None:
         """Return the number of each measure on the rows that all its scores have.
@@ -158,6 +170,102 @@ def measure_refitted(
     return np.abs(sums.reshape(draws, n_bins)).sum(axis=1) / n
 
 
+# ---- differences
+
+
+def compare_contrasts(
+    scores: ResampledScores, contrasts: Iterable[tuple[Score, Score]], metric: str = "ece"
+) -> pd.DataFrame:
+    """Return the differences of a metric between two scores: first minus second, with intervals.
+
+    Columns: PAIR, estimator and method of the first, `than` and `than_method` of the second,
+    difference, low, high. Pairs that lack a score have no row.
+    """
+    rows: list[tuple] = []
+    for first, second in contrasts:
+        measures = {"first": Measure(first, metric), "second": Measure(second, metric)}
+        for pair in scores.scores:
+            numbers = scores.compare(pair, measures)
+            if numbers is not None:
+                drawn = draws_of(numbers)
+                ends = percentile_interval(drawn["first"] - drawn["second"])
+                difference = numbers["first"].value - numbers["second"].value
+                rows.append((*pair, *first[:2], *second[:2], difference, *ends))
+    names = [*PAIR, "estimator", "method", "than", "than_method", "difference", "low", "high"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def draws_of(numbers: Mapping[str, Number]) -> dict[str, np.ndarray]:
+    """Return the draws of each number by name, as many as all of them have."""
+    count = min(len(number.draws) for number in numbers.values())
+    return {name: number.draws[:count] for name, number in numbers.items()}
+
+
+class Pooled(NamedTuple):
+    """The mean of a difference over pairs.
+
+    `low` and `high` end its 95% interval for these models and datasets; `wide_low` and `wide_high`
+    for draws of these models and datasets, too. `pairs` counts them, `lower` those below 0.
+    """
+
+    value: float
+    low: float
+    high: float
+    wide_low: float
+    wide_high: float
+    lower: int
+    pairs: int
+
+
+def pool_difference(
+    scores: ResampledScores, first: Score, second: Score, metric: str = "ece"
+) -> Pooled | None:
+    """Return the mean over pairs of a metric of the first score minus that of the second.
+
+    Rows are drawn independently for each dataset, whose questions all models share. None if no pair
+    has both scores.
+    """
+    measures = {"first": Measure(first, metric), "second": Measure(second, metric)}
+    values: dict[Pair, float] = {}
+    draws: dict[Pair, np.ndarray] = {}
+    rng = np.random.default_rng([scores.settings.seed, len(scores.scores)])
+    orders: dict[str, np.ndarray] = {}
+    for pair in scores.scores:
+        numbers = scores.compare(pair, measures)
+        if numbers is not None and not np.isnan(numbers["first"].value - numbers["second"].value):
+            drawn = draws_of(numbers)
+            difference = drawn["first"] - drawn["second"]
+            order = orders.setdefault(pair[1], rng.permutation(len(difference)))
+            draws[pair] = difference[order]
+            values[pair] = numbers["first"].value - numbers["second"].value
+    if not values:
+        return None
+    value = np.mean(list(values.values()))
+    low, high = percentile_interval(np.nanmean(np.stack(list(draws.values())), axis=0))
+    wide_low, wide_high = percentile_interval(draw_pairs(draws, rng))
+    lower = sum(one < 0 for one in values.values())
+    return Pooled(float(value), low, high, wide_low, wide_high, lower, len(values))
+
+
+def draw_pairs(draws: Mapping[Pair, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """Return means over pairs (draws,), with models and datasets drawn with replacement, too."""
+    models = list(dict.fromkeys(model for model, _ in draws))
+    datasets = list(dict.fromkeys(dataset for _, dataset in draws))
+    length = len(next(iter(draws.values())))
+    means = []
+    for place in range(length):
+        some_models = rng.choice(len(models), len(models))
+        some_datasets = rng.choice(len(datasets), len(datasets))
+        drawn = []
+        for model in some_models:
+            for dataset in some_datasets:
+                pair = models[model], datasets[dataset]
+                if pair in draws and not np.isnan(draws[pair][place]):
+                    drawn.append(draws[pair][place])
+        means.append(np.mean(drawn) if drawn else np.nan)
+    return np.array(means)
+
+
 # ---- the scores of a run
 
 
@@ -184,6 +292,9 @@ def collect_scores(
                 rows.example_id.to_numpy(), rows.correct.to_numpy(float), rows.confidence.to_numpy()
             )
             scores.setdefault(tuple(pair), {})[Score(estimator)] = column
+    for pair, rows in confidence.groupby(PAIR):
+        if pair in scores:
+            scores[pair][Score(BASE)] = constant_rows(rows, pair, settings)
     for fit in fits:
         estimators = ANSWER_ESTIMATORS if fit.estimator == "ans" else [fit.estimator]
         for estimator in estimators:
@@ -194,6 +305,22 @@ def collect_scores(
                     if calibrated is not None:
                         scores[target][Score(estimator, fit.method.name, source)] = calibrated
     return ResampledScores(scores, settings)
+
+
+def constant_rows(rows: pd.DataFrame, pair: Pair, settings: ResampleSettings) -> ScoredRows:
+    """Return the evaluation rows of a pair with the constant that its calibration rows teach."""
+    rows = rows.drop_duplicates(["split", "example_id"]).sort_values("example_id")
+    old, new = (rows[rows.split == split] for split in ("calibration", "evaluation"))
+    learned = old.correct.to_numpy(float)
+    constant = np.full(len(new), base_rate(learned))
+
+    def refit() -> np.ndarray:
+        counts = draw_calibration_counts(len(learned), settings.seed, pair, settings.refits)
+        constants = (counts @ learned + 1) / (len(learned) + 2)
+        return np.repeat(constants[:, None], len(new), axis=1)
+
+    again = refit if settings.refits else None
+    return ScoredRows(new.example_id.to_numpy(), new.correct.to_numpy(float), constant, again)
 
 
 def one_differs(pair: Pair, other: Pair) -> bool:
@@ -218,11 +345,14 @@ def calibrated_rows(
     new = calibrator_input(target, estimator, "evaluation", fit.kind, tables, sets)
     if old is None or new is None:
         return None
+    scores = fit.calibrator.predict(new.taken, joint)
+    if settings.refits == 0:
+        return ScoredRows(new.example_id, new.correct, scores)
     counts = draw_calibration_counts(len(old.correct), settings.seed, fit.pair, settings.refits)
     refit = partial(
         refit_scores, clone(fit.calibrator), old.taken, old.correct, new.taken, counts, joint
     )
-    return ScoredRows(new.example_id, new.correct, fit.calibrator.predict(new.taken, joint), refit)
+    return ScoredRows(new.example_id, new.correct, scores, refit)
 
 
 class CalibratorInput(NamedTuple):

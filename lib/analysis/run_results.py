@@ -15,7 +15,7 @@ from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, col
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
-from lib.calibrate.fitting import DataByPair, calibrate, calibration_data
+from lib.calibrate.fitting import DataByPair, Fit, calibrate, calibration_data
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
@@ -60,6 +60,11 @@ class Signals:
         """The scores of every estimator of the paper; c_BALD at the selected dropout rate."""
         passes = rows_at_selected_rate(self.dropout, self.choices)
         return confidence_frame(self.responses, self.verification, passes, self.choices)
+
+    @cached_property
+    def calibration(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
+        """The calibrated scores, what was learned, and the calibrators, from `calibrate`."""
+        return calibrate(self.confidence, self.sets)
 
 
 def load_signals(
@@ -115,7 +120,7 @@ def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
 def calibration_frames(signals: Signals) -> Frames:
     """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and 07
     store a run's."""
-    calibrated, learned, fits = calibrate(signals.confidence, signals.sets)
+    calibrated, learned, fits = signals.calibration
     results = pd.concat([evaluate(calibrated, signals.choices.bins, names=RESAMPLED), learned], ignore_index=True)
     transferred = experiments.transfer(signals.sets, fits, signals.choices.bins)
     return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
@@ -133,7 +138,7 @@ def statistics_frames(signals: Signals) -> Frames:
         "overconfidence": gaps.mean().rename("gap").reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
-        "calibration_rows": experiments.describe_calibration_split(signals.sets),
+        "calibration_rows": experiments.describe_splits(signals.sets),
         "verification": multi_pass_statistics.verification_costs(signals.verification, signals.generations),
         "entropies": apply_by_pair(multi_pass_statistics.entropy_curves, passes),
         "passes": apply_by_pair(multi_pass_statistics.summarize_passes, passes),
@@ -144,13 +149,13 @@ def statistics_frames(signals: Signals) -> Frames:
 def resample_scores(signals: Signals, settings: ResampleSettings | None = None) -> ResampledScores:
     """Return every score of a run on shared resamples: of the paper's estimators, raw and calibrated, and of parts of
     responses and of passes."""
-    settings = settings or ResampleSettings(signals.choices.bins)
-    fits = calibrate(signals.confidence, signals.sets)[2]
     parts = [
         signals.confidence,
         token_statistics.trajectory_scores(signals.responses),
         multi_pass_statistics.pass_scores(signals.responses, signals.dropout, signals.choices),
     ]
+    settings = settings or ResampleSettings(signals.choices.bins)
+    fits = signals.calibration[2]
     return collect_scores(pd.concat(parts, ignore_index=True), signals.sets, fits, settings)
 
 
@@ -180,11 +185,14 @@ def results_of_run(
     kinds: Collection[str] = KINDS,
     n_bins_ablation: Sequence[int] = (10, 20, 30),
     title: str = "",
+    resamples: int = 5000,
+    seed: int = 0,
     **shown: Sequence[str],
 ) -> Results:
     """Return the results of a run; `shown`: as `results_without_frames`.
 
-    `kinds`: which stored frames to read, all by default. The title is by default the run's name.
+    `kinds`: which stored frames to read, all by default. The title is by default the run's name. `resamples` and
+    `seed`: of the scores that claims compare.
 
     Raise UserError if stored frames are missing, other than those of 04b.
     """
@@ -206,4 +214,17 @@ def results_of_run(
         for name in datasets
     }
     title = as_sentence(title or ("" if run == "paper" else f"Run {run}"))
-    return replace(results_without_frames(models, datasets, **shown), frames=frames, questions=questions, title=title)
+    return replace(
+        results_without_frames(models, datasets, **shown),
+        frames=frames,
+        questions=questions,
+        title=title,
+        scores=resample_scores(signals, ResampleSettings(signals.choices.bins, resamples, seed)),
+        shared_masks=has_shared_masks(run, models, datasets),
+    )
+
+
+def has_shared_masks(run: str, models: Sequence[str], datasets: Sequence[str]) -> bool:
+    """Return whether the passes of some pair share dropout masks among questions (`dropout_prefix: shared`)."""
+    manifests = store.read_manifests(run, "dropout", store.pair_names(list(models), list(datasets)))
+    return any(facts["parameters"].get("dropout_prefix") == "shared" for _, facts in manifests if "parameters" in facts)

@@ -8,51 +8,83 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
-from scipy.stats import chi2
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from scipy.stats import chi2_contingency
 
-from lib.calibrate.calibrators import METHODS
+from lib.calibrate.calibrators import METHODS, Isotonic
 from lib.calibrate.fitting import CalibrationData, DataByPair, Fit, ScoredSplit
 from lib.params import Subsampling
-from lib.score.metrics import ece, measure, reliability_diagram
+from lib.score.evaluation import base_rate
+from lib.score.metrics import brier, ece, measure, reliability_diagram
 from lib.store import PAIR
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
 SOURCE = ["source_model", "source_dataset"]
-SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float32
 
 # ---- before and after
 
 
-def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
-    """Return statistics of the calibration rows by pair.
+def describe_splits(sets: DataByPair) -> pd.DataFrame:
+    """Return by pair how its calibration rows differ from its evaluation rows.
 
-    `confident_errors` is the number of wrong rows above .9 per 50 rows. `curved` is the p-value
-    (likelihood ratio) of a quadratic term in the logit of the confidence, NaN if it cannot be fitted.
+    `calibration` and `evaluation` are the accuracies, and `p` is the two-sided p-value of their
+    difference (chi-squared test of two shares). A calibrator's promise holds for questions like
+    those of the calibration rows. `confident_errors` is the number of wrong calibration rows with
+    an Ans Avg above .9, per 50 rows.
     """
     rows: list[tuple] = []
-    for pair, (old, _) in sets.items():
+    for pair, (old, new) in sets.items():
         errors = 50 * np.mean((old.confidence > 0.9) & ~old.correct)
-        rows.append((*pair, errors, test_curvature(old.confidence, old.correct)))
-    return pd.DataFrame(rows, columns=[*PAIR, "confident_errors", "curved"])
+        p = compare_shares(old.correct, new.correct)
+        rows.append((*pair, old.correct.mean(), new.correct.mean(), p, errors))
+    return pd.DataFrame(rows, columns=[*PAIR, "calibration", "evaluation", "p", "confident_errors"])
 
 
-def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Return the p-value of the quadratic term of a logistic regression on the logit of n scores.
-
-    NaN for one class, or fewer than three different scores.
-    """
-    x = logit(np.clip(np.asarray(confidence, dtype=float), SCORE_PRECISION, 1 - SCORE_PRECISION))
-    if len(set(correct)) < 2 or len(np.unique(x)) < 3:
+def compare_shares(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the two-sided p-value of the difference of two shares of true; NaN if all are alike."""
+    table = np.array([[side.sum(), len(side) - side.sum()] for side in (first, second)])
+    if (table.sum(axis=0) == 0).any():
         return np.nan
-    x = (x - x.mean()) / x.std()
-    losses = []
-    for columns in (x[:, None], np.column_stack([x, x**2])):
-        model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8, max_iter=200)
-        losses.append(log_loss(correct, model.fit(columns, correct).predict_proba(columns), normalize=False))
-    return float(chi2.sf(max(2 * (losses[0] - losses[1]), 0), 1))
+    return float(chi2_contingency(table, correction=False).pvalue)
+
+
+def compare_on_resplits(
+    sets: DataByPair, n_bins: int = 10, splits: int = 300, seed: int = 0
+) -> pd.DataFrame:
+    """Compare isotonic regression of Ans Avg with a constant on random splits of a pair's rows.
+
+    The rows of both splits are shuffled together and divided into as many calibration and
+    evaluation rows as before, so one split, or easier calibration questions, cannot decide.
+
+    Returns
+    -------
+    DataFrame
+        PAIR; mean ECE over splits of isotonic regression (`isotonic`) and of the constant
+        (`constant`); the share of splits in which the constant has the lower ECE
+        (`constant_lower_ece`), and in which isotonic regression has the lower Brier score
+        (`isotonic_lower_brier`).
+    """
+    records: list[tuple] = []
+    for pair, (old, new) in sets.items():
+        score = np.concatenate([old.confidence, new.confidence])
+        correct = np.concatenate([old.correct, new.correct]).astype(float)
+        rng = np.random.default_rng([seed, *pair[0].encode(), *pair[1].encode()])
+        errors = []
+        for _ in range(splits):
+            order = rng.permutation(len(correct))
+            learns, judges = order[: len(old.correct)], order[len(old.correct) :]
+            fitted = Isotonic().fit(score[learns], correct[learns]).predict(score[judges])
+            constant = np.full(len(judges), base_rate(correct[learns]))
+            measures = []
+            for scores in (fitted, constant):
+                measures += [ece(scores, correct[judges], n_bins), brier(scores, correct[judges])]
+            errors.append(measures)
+        table = pd.DataFrame(errors, columns=["ece", "brier", "constant_ece", "constant_brier"])
+        constant_lower = (table.constant_ece < table.ece).mean()
+        isotonic_lower = (table.brier < table.constant_brier).mean()
+        means = table.ece.mean(), table.constant_ece.mean()
+        records.append((*pair, *means, constant_lower, isotonic_lower))
+    names = ["isotonic", "constant", "constant_lower_ece", "isotonic_lower_brier"]
+    return pd.DataFrame(records, columns=[*PAIR, *names])
 
 
 def reliability_by_method(

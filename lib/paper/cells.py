@@ -25,6 +25,7 @@ HEADLINE = {  # scores that are compared first, by estimator and method
     ("ans_avg", "isotonic"): "Ans Avg, isotonic",
     (BASE, ""): "a constant",
 }
+OVERVIEW = HEADLINE | {("p_true", ""): "P(True)", ("p_true_insitu", ""): "P(True) in situ"}
 CHANCE_MARK = "\N{DEGREE SIGN}"  # of an ECE that cannot be told from that of calibrated scores
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {"model": "Model", "dataset": "Dataset", "rate": "Dropout rate", "bins": "Bins", "estimator": "Estimator"}
@@ -144,6 +145,11 @@ def mark_calibrated(errors: pd.DataFrame) -> pd.Series:
     """Return the ECEs of `compare_with_chance` with CHANCE_MARK, in parentheses the mean that chance gives."""
     marks = errors.calibrated.map({True: CHANCE_MARK, False: ""})
     return errors.value.map(format_3dp) + marks + " (" + errors.chance.map(format_3dp) + ")"
+
+
+def format_overview(ece: float, spread: float, dsc: float) -> str:
+    """Return the cell of a score in the first table: its ECE, and in parentheses spread and DSC."""
+    return f"{format_3dp(ece)} ({format_3dp(spread)}; {format_3dp(dsc)})"
 
 
 def format_two_digits(value: float) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.analysis.resampled_scores import OWN, Measure, Number, Score
+from lib.analysis.resampled_scores import OWN, Measure, Score, draws_of
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import percentile_interval
@@ -173,17 +173,11 @@ def compare_pair(
     margin_of_values = margin(SimpleNamespace(**values))
     if np.isnan(margin_of_values):
         return None
-    low, high = percentile_interval(margin(draws_of(numbers)))
+    low, high = percentile_interval(margin(SimpleNamespace(**draws_of(numbers))))
     outcome = decide(margin_of_values, low, high)
     if len(numbers) > 1 and all(number.within_chance for number in numbers.values()):
         outcome = OPEN
     return {**values, "margin": margin_of_values, "low": low, "high": high, "outcome": outcome}
-
-
-def draws_of(numbers: Mapping[str, Number]) -> SimpleNamespace:
-    """Return the draws of each number by name, as many as all of them have."""
-    count = min(len(number.draws) for number in numbers.values())
-    return SimpleNamespace(**{name: number.draws[:count] for name, number in numbers.items()})
 
 
 def printed_value(results: Results, pair: tuple[str, str], one: Measure) -> float:

@@ -50,7 +50,7 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
         lower = claims.raw_errors(results, *MULTI_PASS).min(axis=1)
         return by_number(lower.rename("best_multi_pass").to_frame(), lower <= 0.05)
     cases = []
-    for pair in pairs_with_rows(results):
+    for pair in pairs_with_scores(results):
         errors: dict[str, Number] = {}
         for name in MULTI_PASS:
             errors |= results.scores.compare(pair, error_of(name)) or {}
@@ -164,7 +164,7 @@ def gaps_of_class_means(results: Results, estimator: str) -> pd.DataFrame:
     The interval is that of Welch's t test: a class may have a few rows only.
     """
     cases = []
-    for pair in pairs_with_rows(results):
+    for pair in pairs_with_scores(results, estimator):
         column = rows_of_score(results, pair, estimator)
         right = column.confidence[column.correct > 0]
         wrong = column.confidence[column.correct == 0]
@@ -177,12 +177,16 @@ def gaps_of_class_means(results: Results, estimator: str) -> pd.DataFrame:
     return claims.as_cases(cases, [*PAIR, "right", "wrong"])
 
 
-def pairs_with_rows(results: Results) -> list[tuple[str, str]]:
-    """Return the pairs of the results that have rows. Raise MissingFrame without rows."""
+def pairs_with_scores(results: Results, *estimators: str) -> list[tuple[str, str]]:
+    """Return the pairs whose rows have these raw scores. Raise MissingFrame without rows."""
     if results.scores is None:
         raise MissingFrame("scores")
-    pairs = product(results.models, results.datasets)
-    return [pair for pair in pairs if pair in results.scores.scores]
+    pairs = []
+    for pair in product(results.models, results.datasets):
+        scores = results.scores.scores.get(pair, {})
+        if all(Score(name) in scores for name in estimators):
+            pairs.append(pair)
+    return pairs
 
 
 @finding_1("the curves initially overlap", "generally")
@@ -206,7 +210,7 @@ def means_part_later(results: Results) -> pd.DataFrame:
 @main_figure("from a tenth of the response to its end, the running mean rises for right and falls for wrong ones")
 def means_diverge(results: Results) -> pd.DataFrame:
     cases = []
-    for pair in pairs_with_rows(results):
+    for pair in pairs_with_scores(results, "seq_avg", "after_a_tenth"):
         last, first = rows_of_score(results, pair, "seq_avg"), rows_of_score(results, pair, "after_a_tenth")
         change = last.confidence - first.confidence
         rises, falls = change[last.correct > 0], -change[last.correct == 0]

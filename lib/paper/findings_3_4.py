@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from lib.analysis.resampled_scores import Measure, Score
+from lib.analysis.resampled_scores import Measure, Score, draws_of
 from lib.analysis.results import MissingFrame, Results
 from lib.calibrate.calibrators import METHODS
 from lib.paper import claims
@@ -215,8 +215,8 @@ def measure_arrow(results: Results, source: tuple, target: tuple, method: str, p
     numbers = results.scores.compare(target, measures)
     if numbers is None:
         raise MissingFrame("scores")
-    drawn = claims.draws_of(numbers)
-    draws = drawn.moved - drawn.raw
+    drawn = draws_of(numbers)
+    draws = drawn["moved"] - drawn["raw"]
     low, high = np.percentile(draws, [2.5, 97.5])
     within_chance = numbers["raw"].within_chance and numbers["moved"].within_chance
     delta = numbers["moved"].value - numbers["raw"].value

@@ -12,16 +12,18 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib import params, store
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
+from lib.analysis.resampled_scores import Measure, Pooled, Score, pool_difference
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
+from lib.calibrate import experiments
 from lib.calibrate.experiments import SOURCE
 from lib.paper import cells, tables
 from lib.paper.booktabs import OF_PAPER, ReportRecords, Table
-from lib.paper.cells import HEADLINE, label_rows, lines, pair_lines, place, set_table
+from lib.paper.cells import HEADLINE, OVERVIEW, label_rows, lines, pair_lines, place, set_table
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.score.estimators import ESTIMATORS
-from lib.score.evaluation import BASE, RESULT_KEYS
+from lib.score.evaluation import BASE, RESULT_KEYS, percentile_interval
 from lib.score.interpretation import answer_coverage
 from lib.store import PAIR
 
@@ -37,32 +39,92 @@ HALF_DIGIT = 0.0005  # half of the last decimal in the paper
 PAPER_NUMBERS = ["value_paper", "low_paper", "high_paper"]
 COMPARED_NUMBERS = ["value", "low", "high", *PAPER_NUMBERS, "difference"]
 CHANCE_COLUMNS = ["chance", "chance_high", "calibrated"]  # of `compare_with_chance`
+RESPLIT_SEED = 0
 VARIANT = ["method", *SOURCE, "rate", "bins"]  # the parts of a number's key that not all tables have
 
-# ---- the answer of a run: the ECE of each pair's HEADLINE scores, and what chance gives
+# ---- the answer of a run: the ECE of each pair's first scores, what chance gives, and what they are worth
+
+POOLED = {  # differences whose mean over pairs is told first: metric, first and second score
+    "Seq Avg minus Ans Avg": ("ece", Score("seq_avg"), Score("ans_avg")),
+    "Ans Avg minus Seq Avg": ("auroc", Score("ans_avg"), Score("seq_avg")),
+    "Ans Avg, isotonic minus raw": ("ece", Score("ans_avg", "isotonic"), Score("ans_avg")),
+    "Ans Avg, isotonic, minus a constant": ("ece", Score("ans_avg", "isotonic"), Score(BASE)),
+    "P(True) minus Seq Avg": ("ece", Score("p_true"), Score("seq_avg")),
+    "P(True), in situ minus fresh prompt": ("ece", Score("p_true_insitu"), Score("p_true")),
+}
+
+
+def overview_scores(here: Results) -> pd.DataFrame:
+    """Return the OVERVIEW scores of each pair, a row each.
+
+    Columns: PAIR, estimator, method, `score` (its label), n, `value` (ECE) with the ends `low` and `high` of its 95%
+    interval (calibrators fitted again), what chance gives (`chance`, `chance_high`, `calibrated`), `spread` (standard
+    deviation of the scores), `dsc` and `auroc`.
+    """
+    measured = here.frame("selective_scores")
+    chance = here.frame("chance").set_index(RESULT_KEYS)
+    records = []
+    if here.scores is None:
+        raise MissingFrame("scores")
+    for pair, scores in here.scores.scores.items():
+        for (estimator, method), label in OVERVIEW.items():
+            score = Score(estimator, method)
+            if score not in scores:
+                continue
+            error = here.scores.measure_all_rows(pair, Measure(score))
+            low, high = percentile_interval(error.draws)
+            key = dict(zip(RESULT_KEYS, (*pair, estimator, method, "ece"), strict=True))
+            by_chance = chance.loc[tuple(key.values())]
+            own = measured[(measured[RESULT_KEYS[:4]] == list(key.values())[:4]).all(axis=1)]
+            own = own.set_index("metric").value.astype(float)
+            records.append(key | {
+                "score": label, "n": len(scores[score].correct), "value": error.value, "low": low,
+                "high": high, "chance": by_chance.chance, "chance_high": by_chance.chance_high,
+                "calibrated": bool(by_chance.calibrated), "spread": scores[score].confidence.std(),
+                "dsc": own.get("dsc", np.nan), "auroc": own.get("auroc", np.nan),
+            })  # fmt: skip
+    return pd.DataFrame(records)
 
 
 def headline_errors(here: Results) -> pd.DataFrame:
-    """Return the ECE of each pair's HEADLINE scores (`score`): the frame `chance` of the results, which has the columns
-    of `compare_with_chance`, with the 95% interval (low, high).
-    """
-    constants = here.frame("selective_scores", estimator=BASE)
-    intervals = pd.concat([here.frame("result_isotonic"), constants], ignore_index=True)
-    shown = here.frame("chance").merge(intervals[[*RESULT_KEYS, "low", "high"]], "left", RESULT_KEYS)
-    shown["score"] = [HEADLINE.get(key) for key in zip(shown.estimator, shown["method"], strict=True)]
-    return shown.dropna(subset="score")
+    """Return the rows of `overview_scores` that the first figure draws."""
+    shown = overview_scores(here)
+    return shown[shown.score.isin(list(HEADLINE.values()))]
 
 
 def list_overview(here: Results) -> ReportRecords:
-    """List the `headline_errors`, with the accuracy of the pair and the AUROC of each score."""
-    ranks = here.frame("selective_scores", metric="auroc").rename(columns={"value": "auroc"})
+    """List the `overview_scores`, with the accuracy of the pair."""
     right = here.frame("result_estimation", metric="acc").rename(columns={"value": "accuracy"})
-    frame = headline_errors(here).merge(ranks[[*RESULT_KEYS[:4], "auroc"]], "left").merge(right[[*PAIR, "accuracy"]])
+    frame = overview_scores(here).merge(right[[*PAIR, "accuracy"]])
     frame = label_rows(frame, here.models, here.datasets).sort_values(PAIR, kind="stable")
-    frame = frame.astype(dict.fromkeys(("low", "high", "auroc", "accuracy"), float))
-    shown = frame.assign(text=cells.mark_calibrated(frame), accuracy=frame.accuracy.round(3))
-    shown = shown.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")[list(HEADLINE.values())]
+    frame = frame.astype({"accuracy": float})
+    texts = map(cells.format_overview, frame.value, frame.spread, frame.dsc)
+    shown = frame.assign(text=list(texts), accuracy=frame.accuracy.round(3))
+    shown = shown.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")
+    shown = shown[[label for label in OVERVIEW.values() if label in shown]]
     return ReportRecords(frame, shown.reset_index().rename_axis(columns=None))
+
+
+def list_pooled(here: Results) -> ReportRecords:
+    """List the mean differences over pairs, with their intervals and on how many pairs they are below 0.
+
+    Columns as of `Pooled`, with the name of the `difference` and its `metric`.
+    """
+    records = []
+    for name, (metric, first, second) in POOLED.items():
+        pooled = pool_difference(here.scores, first, second, metric) if here.scores else None
+        if pooled is not None:
+            records.append({"difference": name, "metric": metric, **pooled._asdict()})
+    frame = pd.DataFrame(records, columns=["difference", "metric", *Pooled._fields])
+    return ReportRecords(frame, frame.round(3))
+
+
+def list_splits(signals: Signals, here: Results) -> ReportRecords:
+    """List by pair the accuracy of both splits, and isotonic regression beside a constant on random re-splits."""
+    splits = experiments.describe_splits(signals.sets).drop(columns="confident_errors")
+    again = experiments.compare_on_resplits(signals.sets, signals.choices.bins, seed=RESPLIT_SEED)
+    frame = label_rows(splits.merge(again, on=PAIR), here.models, here.datasets)
+    return ReportRecords(frame.sort_values(PAIR, kind="stable"), frame.round(3))
 
 
 # ---- tables beyond the paper
@@ -71,24 +133,27 @@ def list_overview(here: Results) -> ReportRecords:
 def costs(results: Results) -> Table:
     """Return the table of tokens: those of the response, and the extra tokens of every estimator."""
     extra = {name: ESTIMATORS[name].label for name in EXTRA_TOKEN_ESTIMATORS}
+    extra, note = mark_shared_masks(extra, results)
     columns = lines({"estimator": {RESPONSE_ITSELF: "Response"} | extra}, metric="tokens")
     rows = pair_lines(results.models, results.datasets)
     numbers = place(results.frames["costs"], rows, columns)
     numbers["text"] = cells.format_values(numbers.value, "{:,.0f}".format)
-    return set_table(numbers, rows, columns, "ll" + "c" * len(columns), results.title)
+    return set_table(numbers, rows, columns, "ll" + "c" * len(columns), results.title + note)
 
 
 def selective(results: Results) -> Table:
     """Return the table of a pair's base rate and estimators, a row each: scores raw, after isotonic regression, and the
     share answered at each guaranteed precision.
 
-    Bold is a pair's lowest Brier score, raw and isotonic, its highest share answered and its lowest AUGRC.
+    Bold is a pair's lowest Brier score, raw and isotonic, and its lowest AUGRC. No share answered is bold: a guarantee
+    holds for each estimator, not for the best of ten.
     """
     scores, thresholds = results.frames["selective_scores"], results.frames["selective_thresholds"]
     precisions = {f"answered_{t:g}": cells.format_3dp(t).rstrip("0") for t in sorted(thresholds.target.unique())}
     metric = thresholds.target.map("answered_{:g}".format)
     answered = thresholds.assign(metric=metric, value=thresholds.answered, method="")
     labels = {BASE: "Base rate"} | {e.name: e.label for e in cells.estimators_shown(scores)}
+    labels, note = mark_shared_masks(labels, results)
     rows, has_scores = pair_lines(results.models, results.datasets, estimator=labels), [*PAIR, "estimator"]
     rows = rows[pd.MultiIndex.from_frame(rows).isin(scores.set_index(has_scores).index)]
     columns = pd.concat([
@@ -101,10 +166,18 @@ def selective(results: Results) -> Table:
     has_interval = numbers.metric.isin(WITH_INTERVALS) & (numbers["method"] == "")
     intervals = cells.format_intervals(numbers, r"\scoreci", cells.format_3dp)
     texts = intervals.where(has_interval, cells.format_values(numbers.value, cells.format_3dp))
-    best_is_low = numbers.assign(value=numbers.value.where(~numbers.metric.isin([*precisions]), -numbers.value))
-    bold = cells.lowest(best_is_low, numbers.metric.isin(["augrc", "brier", *precisions]), *PAIR, "column")
+    bold = cells.lowest(numbers, numbers.metric.isin(["augrc", "brier"]), *PAIR, "column")
     spec = " ".join(["lll", "c" * len(RAW_LABELS), "c" * len(AFTER_ISOTONIC), "c" * len(precisions)])
-    return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title)
+    return set_table(numbers.assign(text=texts, bold=bold), rows, columns, spec, results.title + note)
+
+
+def mark_shared_masks(labels: dict[str, str], results: Results) -> tuple[dict[str, str], str]:
+    """Return the labels of estimators, c_BALD marked if all questions share dropout masks, and the note that explains
+    the mark."""
+    if not results.shared_masks or "c_bald" not in labels:
+        return labels, ""
+    marked = labels | {"c_bald": labels["c_bald"] + r"$^{*}$"}
+    return marked, " * All questions share dropout masks."
 
 
 def list_ablation(here: Results) -> ReportRecords:

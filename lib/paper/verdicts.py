@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
+from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.results import MissingFrame, Results
-from lib.analysis.run_results import Signals, calibration_frames, raw_frames, resample_scores
+from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claims import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
@@ -182,7 +182,7 @@ def show_claims(
 
 OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
 BINS = (10, 20, 30)  # the paper's
-SENSITIVITY_DRAWS = 200
+SENSITIVITY_DRAWS = 500  # resamples of evaluation rows
 
 
 def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
@@ -204,11 +204,11 @@ def change_choice(signals: Signals, name: str, value: Any) -> Signals:
 def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
     """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames.
 
-    Intervals come from fewer draws than those of the report.
+    Intervals come from fewer draws than those of the report, and calibrators are fixed.
     """
     frames = raw_frames(signals) | calibration_frames(signals)
-    settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=SENSITIVITY_DRAWS)
-    scores = resample_scores(signals, settings)
+    settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=0)
+    scores = collect_scores(signals.confidence, signals.sets, signals.calibration[2], settings)
     return judge_all(replace(labels, frames=frames, scores=scores))
 
 

@@ -2,7 +2,7 @@
 
 A bootstrap resample is the number of times each evaluation row was drawn, so the metrics take many resamples at once as
 weights of rows. All scores of equally many rows share the draws, so differences on the same rows are paired.
-Calibrators are not refitted.
+Calibrators are not fitted again, as in the paper; `lib.analysis.resampled_scores` does so.
 
 A constant at the base rate is nearly calibrated and uninformative (arXiv 2606.07822). So comparisons include it as an
 estimator, BASE.
@@ -10,7 +10,6 @@ estimator, BASE.
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ COMPARED = ("ece", "ece_mass", "brier", "log_loss", "auroc", "augrc")  # with a 
 BASE = "base"  # the constant, in the column `estimator`
 MAX_COUNTS = 2**22  # counts in memory: 32 MB
 ROUNDING = 1e-12  # of a sum, where errors of one bin are multiples of 1 / n
-Key = tuple[str, ...]
 
 
 def evaluate(
@@ -139,25 +137,6 @@ def resample_metric(
 def percentile_interval(drawn: np.ndarray) -> np.ndarray:
     """Return the 95% percentile interval, (2,); resamples in which the metric is undefined do not count."""
     return pd.Series(drawn).quantile([0.025, 0.975]).to_numpy()
-
-
-def paired_differences(
-    frame: pd.DataFrame, contrasts: Iterable[tuple[Key, Key]], n_bins: int = 10, resamples: int = 5000, seed: int = 0
-) -> pd.DataFrame:
-    """Return the differences of ECE between pairs of (estimator, method): first minus second, with a 95% interval.
-
-    Scores of different rows are not compared.
-    """
-    rows: list[tuple] = []
-    pairs = frame[frame.split == "evaluation"].groupby(PAIR, sort=False)
-    for contrast, (pair, part) in product(contrasts, pairs):
-        scores = [part[(part.estimator == estimator) & (part["method"] == method)] for estimator, method in contrast]
-        if set(scores[0].example_id) == set(scores[1].example_id) != set():
-            one, other = map(columns_in_order, scores)
-            difference = ece(*one, n_bins) - ece(*other, n_bins)
-            first, second = (resample_metric("ece", *each, n_bins, resamples, seed) for each in (one, other))
-            rows.append((*pair, *contrast[0], *contrast[1], difference, *percentile_interval(first - second)))
-    return pd.DataFrame(rows, columns=[*SCORE, "than", "than_method", "difference", "low", "high"])
 
 
 # ---- what chance alone gives
