@@ -8,7 +8,7 @@ script.
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS
-from lib.paper.cells import CHANCE_MARK, HEADLINE, format_3dp
+from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
@@ -48,7 +48,6 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         "count_kinds": count_kinds,
         "decimals": format_3dp,
         "link_numbers": link_numbers,
-        "signed": lambda value: format_3dp(value, "+"),
     }
     page = env.get_template("report.html.jinja").render(
         shown,
@@ -56,8 +55,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         command=command_of(run),
         title=parameters.get("title", "").strip().rstrip("."),
         pairs=group_by_pair(shown["overview"]),
-        said=summarize(shown["overview"]),
-        mean_of={row["difference"]: row for row in shown["pooled"]},
+        sentences=first_sentences(shown["overview"], shown["pooled"], shown["splits"]),
         kinds=VERDICTS,
         sides=sides,
         groups=group_claims(claims, sides),
@@ -81,21 +79,67 @@ def group_by_pair(overview: list[dict]) -> list[list[dict]]:
     return [list(rows) for _, rows in groupby(overview, lambda row: (row["model"], row["dataset"]))]
 
 
-def summarize(overview: list[dict]) -> dict[str, Any]:
-    """Return what the first sentences say: models, datasets, numbers of questions, and on how many pairs what holds."""
-    frame = pd.DataFrame(overview, columns=["model", "dataset", "score", "n", "value", "calibrated"])
-    names = list(HEADLINE.values())
-    values = frame.pivot(index=["model", "dataset"], columns="score", values="value").reindex(columns=names)
-    seq, ans, isotonic = (values[name].astype(float) for name in names[:3])
+def first_sentences(overview: list[dict], pooled: list[dict], splits: list[dict]) -> list[str]:
+    """Return what a run says first: mean differences over its pairs with intervals, beside counts.
+
+    The arguments are the records `rep_overview`, `rep_pooled` and `rep_splits` of 08_tables.
+    """
+    if not overview:
+        return []
+    frame = pd.DataFrame(overview)
     sizes = frame.groupby(["model", "dataset"]).n.max()
-    return {
-        "models": list(frame.model.unique()),
-        "datasets": list(frame.dataset.unique()),
-        "rows": " to ".join(f"{n:,}" for n in sorted({sizes.min(), sizes.max()})),
-        "seq": (seq < ans).sum(),
-        "isotonic": (isotonic < ans).sum(),
-        "chance": ((frame.score == names[2]) & (frame.calibrated == True)).sum(),  # noqa: E712  it may be None
-    }
+    questions = " to ".join(f"{n:,}" for n in sorted({sizes.min(), sizes.max()}))
+    who = f"{join_words(frame.model.unique())} on {join_words(frame.dataset.unique())}"
+    mean_of = {row["difference"]: row for row in pooled}
+    sentences = [f"{who}, {questions} evaluation questions each.", "Means over pairs, with 95% intervals:"]
+    if row := mean_of.get("Seq Avg minus Ans Avg"):
+        sentences.append(f"the ECE of Seq Avg minus that of Ans Avg is {format_mean(row)}, lower on {lower_of(row)}.")
+    if row := mean_of.get("Ans Avg minus Seq Avg"):
+        higher = row["pairs"] - row["lower"]
+        sentences.append(
+            f"The AUROC of Ans Avg minus that of Seq Avg is {format_mean(row)}, higher on {higher} of {row['pairs']}."
+        )
+    if row := mean_of.get("Ans Avg, isotonic minus raw"):
+        isotonic = frame[frame.score == "Ans Avg, isotonic"]
+        by_chance = int((isotonic.calibrated == True).sum())  # noqa: E712  it may be None
+        sentences.append(
+            f"Isotonic regression changes the ECE of Ans Avg by {format_mean(row)}, lower on {lower_of(row)}, and to "
+            f"what chance gives on {by_chance}."
+        )
+    if splits:
+        shares = [round(100 * row["constant_lower_ece"]) for row in splits]
+        sentences.append(
+            f"A constant has a lower ECE than isotonic regression in {min(shares)} to {max(shares)}% of random "
+            "re-splits, but ranks nothing."
+        )
+    verified = frame[frame.score == "P(True)"]
+    if len(verified):
+        spread, auroc = verified.spread, verified.auroc.astype(float)
+        sentences.append(
+            f"P(True) has a spread of {format_3dp(spread.min())} to {format_3dp(spread.max())} among questions and an "
+            f"AUROC of {format_3dp(auroc.min())} to {format_3dp(auroc.max())}."
+        )
+    return sentences
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Return words as in a sentence: "a, b and c"."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def format_mean(row: dict) -> str:
+    """Return a mean difference with its interval, and the wider one if it decides less."""
+    text = f"{format_3dp(row['value'], '+')} [{format_3dp(row['low'], '+')}, {format_3dp(row['high'], '+')}]"
+    decided, decided_widely = row["low"] * row["high"] > 0, row["wide_low"] * row["wide_high"] > 0
+    if decided and not decided_widely:
+        wide = f"[{format_3dp(row['wide_low'], '+')}, {format_3dp(row['wide_high'], '+')}]"
+        return f"{text} ({wide} if models and datasets are drawn, too: open)"
+    return text
+
+
+def lower_of(row: dict) -> str:
+    return f"{row['lower']} of {row['pairs']}"
 
 
 def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:

@@ -1,4 +1,4 @@
-"""`python docs/tables/findings.py` renews README's table of findings: how many of their claims hold on the paper's
+"""`python docs/tables/findings.py` renews README's table of findings: the verdicts on their claims on the paper's
 numbers, on the demo and on the real models, as the stored reports of both replays say."""
 
 import json
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
-from lib.paper.verdicts import CLAIMS, FINDINGS  # noqa: E402
+from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds  # noqa: E402
 from workflow.rules import NEEDS  # noqa: E402
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
@@ -34,20 +34,22 @@ def judged(run: str) -> dict[str, dict[str, str]]:
 
 
 def count(run: str, side: str, groups: str = "") -> str:
-    """How many claims hold of those that can be judged, of all or of the groups that match."""
-    verdicts = [judged(run)[claim.name][side] for claim in CLAIMS if re.match(groups, claim.group)]
-    return f"{verdicts.count('holds')} of {sum(verdict in ('holds', 'does not hold') for verdict in verdicts)}"
+    """How many verdicts of the groups that match are of each kind: "7 hold, 1 open, 3 fail"."""
+    return count_kinds(judged(run)[claim.name][side] for claim in CLAIMS if re.match(groups, claim.group))
 
 
 def table() -> str:
-    """The findings, each with its notebooks and how many of its claims hold; then the other claims, and all."""
+    """The findings, each with its notebooks and the verdicts on its claims; then the other claims."""
     head = ("finding", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
-    rows = [(f"{number}. {FINDINGS[f'Finding {number}']}", ", ".join(name.split("_")[0] for name in names),
-             f"Finding {number}") for number, names in NEEDS.items()]  # fmt: skip
-    rows += [("Abstract and introduction", "08", "(?!Finding)"), ("All claims", "", "")]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for said, notebooks, groups in rows:
-        lines.append(f"| {said} | {notebooks} | {' | '.join(count(*side, groups) for side in SIDES)} |")
+    rows = []
+    for number, names in NEEDS.items():
+        notebooks = ", ".join(name.split("_")[0] for name in names)
+        rows.append((f"{number}. {FINDINGS[f'Finding {number}']}", notebooks, f"Finding {number}"))
+    rows.append(("Abstract and introduction", "08", "(?!Finding)"))
+    for text, notebooks, groups in rows:
+        counts = " | ".join(count(*side, groups) for side in SIDES)
+        lines.append(f"| {text} | {notebooks} | {counts} |")
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -15,7 +16,15 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis.multi_pass_statistics import split_half_reliability  # noqa: E402
-from lib.analysis.run_results import Signals, load_signals  # noqa: E402
+from lib.analysis.resampled_scores import (  # noqa: E402
+    Measure,
+    ResampledScores,
+    ResampleSettings,
+    Score,
+    draws_of,
+)
+from lib.analysis.run_results import Signals, load_signals, resample_scores  # noqa: E402
+from lib.calibrate import experiments  # noqa: E402
 from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score import evaluation, metrics  # noqa: E402
@@ -37,11 +46,13 @@ ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
 DIFFERENCE = "ECE Ans Avg, isotonic, minus that of the constant"
 ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ"}
 CHANCE = "ECE, chance mean, Ans Avg, isotonic"
-IN_README = {  # a column each: its head, and the row of docs/small-models.md
-    "accuracy": "of these right, evaluation", "ECE Seq Avg": "ECE Seq Avg", "ECE Ans Avg": "ECE Ans Avg",
-    "ECE Ans Avg, isotonic": ISOTONIC["ece"], "ECE, chance mean": CHANCE, "ECE constant": CONSTANT,
-    "ECE P(True)": "ECE P(True)", "ECE P(True) in situ": "ECE P(True) in situ", "AUROC Seq Avg": "AUROC Seq Avg",
-    "AUROC Ans Avg": "AUROC Ans Avg"}  # fmt: skip
+HALF = "ECE of the constant .5"
+EQUAL = "p of equal accuracy in both splits"
+CONSTANT_LOWER = "re-splits in which a constant has the lower ECE"
+ISOTONIC_LOWER = "re-splits in which isotonic has the lower Brier score"
+IN_README = {  # a column each: its head, and the name of the score in the rows of docs/small-models.md
+    "Seq Avg": "Seq Avg", "Ans Avg": "Ans Avg", "Ans Avg, isotonic": "Ans Avg, isotonic",
+    "constant": "constant", "P(True)": "P(True)", "P(True) in situ": "P(True) in situ"}  # fmt: skip
 
 
 def three(value: float) -> str:
@@ -51,6 +62,12 @@ def three(value: float) -> str:
 @cache
 def signals() -> Signals:
     return load_signals(RUN, SMALL.models, SMALL.datasets, CHOICES)
+
+
+@cache
+def resampled() -> ResampledScores:
+    """Every score on shared resamples, with calibrators fitted again."""
+    return resample_scores(signals(), ResampleSettings(CHOICES.bins, SMALL.resamples, SMALL.seed))
 
 
 @cache
@@ -80,8 +97,14 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         pair = row.model, row.dataset
         found["questions with passes with dropout"][pair] = str(row.n)
         found[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
+    for pair, scored in evaluated.groupby(["model", "dataset"]):
+        for name, label in ECE.items():
+            describe_score(found, pair, label, scored[scored.estimator == name])
+        found[HALF][pair] = three(abs(scored[scored.estimator == "ans_avg"].correct.mean() - 0.5))
     for pair, (confidence, correct, constant) in calibrated().items():
         constants = np.full(len(correct), constant)
+        for label, values in {"Ans Avg, isotonic": confidence, "constant": constants}.items():
+            describe_score(found, pair, label, pd.DataFrame({"confidence": values, "correct": correct}))
         after = {name: metrics.measure(name, confidence, correct) for name in ("ece", "auroc", "brier")}
         after["skill"] = 1 - after["brier"] / metrics.brier(constants, correct)
         found[CONSTANT][pair] = three(metrics.ece(constants, correct))
@@ -89,9 +112,14 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
             found[label][pair] = three(after[measure])
         chance = evaluation.draw_chance_errors(confidence, CHOICES.bins, SMALL.resamples, SMALL.seed)
         found[CHANCE][pair] = three(chance.mean())
-        for what, (low, high) in against_the_constant(confidence, correct, constant).items():
+        for what, (low, high) in against_the_constant(pair).items():
             if not np.isnan(low):  # a resample without a right answer has no AUROC
                 found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
+    for row in experiments.describe_splits(signals().sets).itertuples():
+        found[EQUAL][row.model, row.dataset] = three(row.p)
+    for row in experiments.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
+        found[CONSTANT_LOWER][row.model, row.dataset] = f"{row.constant_lower_ece:.0%}"
+        found[ISOTONIC_LOWER][row.model, row.dataset] = f"{row.isotonic_lower_brier:.0%}"
     return found
 
 
@@ -123,15 +151,27 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
     }
 
 
-def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: float) -> dict[str, np.ndarray]:
-    """Ends of 95% intervals, over the resamples that tables use, of what calibrated scores have before the constant."""
-    both, asked = (confidence, np.full(len(correct), constant)), (CHOICES.bins, SMALL.resamples, SMALL.seed)
-    ece, brier, auroc = (
-        [evaluation.resample_metric(name, scores, correct, *asked) for scores in both]
-        for name in ("ece", "brier", "auroc")
-    )
-    values = {ISOTONIC["auroc"]: auroc[0], ISOTONIC["skill"]: 1 - brier[0] / brier[1], DIFFERENCE: ece[0] - ece[1]}
-    return {what: np.percentile(some, [2.5, 97.5]) for what, some in values.items()}
+def describe_score(found: dict, pair: tuple[str, str], label: str, scored: pd.DataFrame) -> None:
+    """Add the spread and the discrimination of a score to what is measured."""
+    found[f"spread of {label}"][pair] = three(scored.confidence.std(ddof=0))
+    found[f"DSC {label}"][pair] = three(metrics.decompose_brier(scored.confidence, scored.correct)["dsc"])
+
+
+def against_the_constant(pair: tuple[str, str]) -> dict[str, np.ndarray]:
+    """Ends of 95% intervals of what calibrated scores have before the constant, both learned again in each draw."""
+    drawn = {}
+    for metric in ("ece", "brier", "auroc"):
+        measures = {
+            "isotonic": Measure(Score("ans_avg", "isotonic"), metric),
+            "constant": Measure(Score(evaluation.BASE), metric),
+        }
+        drawn[metric] = draws_of(resampled().compare(pair, measures) or {})
+    values = {
+        ISOTONIC["auroc"]: drawn["auroc"]["isotonic"],
+        ISOTONIC["skill"]: 1 - drawn["brier"]["isotonic"] / drawn["brier"]["constant"],
+        DIFFERENCE: drawn["ece"]["isotonic"] - drawn["ece"]["constant"],
+    }
+    return {what: np.percentile(draws, [2.5, 97.5]) for what, draws in values.items()}
 
 
 @cache
@@ -166,11 +206,16 @@ def renewed(text: str) -> str:
 
 
 def table_of_readme() -> str:
-    """The most telling rows of docs/small-models.md, as columns."""
-    lines = ["| | " + " | ".join(IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
+    """Accuracy, and each score's ECE with its spread and DSC."""
+    lines = ["| | accuracy | " + " | ".join(IN_README) + " |", "|---|---:|" + "---:|" * len(IN_README)]
+    ece = {f"ECE {label}": results()[f"ECE {label}"] for label in (*ECE.values(), "Ans Avg, isotonic")}
+    ece["ECE constant"] = results()[CONSTANT]
     for pair, label in PAIRS.items():
-        cells = " | ".join(results()[row][pair] for row in IN_README.values())
-        lines.append(f"| {label} | {cells} |")
+        cells = [results()["of these right, evaluation"][pair]]
+        for score in IN_README.values():
+            spread, dsc = results()[f"spread of {score}"][pair], results()[f"DSC {score}"][pair]
+            cells.append(f"{ece[f'ECE {score}'][pair]} ({spread}; {dsc})")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,0 +1,221 @@
+"""`python docs/tables/sentences.py` renews README's sentences on the two real models, and prints them.
+
+Each number is computed here from the shipped signals of `small`.
+"""
+
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from scipy.stats import ttest_ind
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from docs.tables.replacing import replace_table  # noqa: E402
+from docs.tables.small_models import CHOICES, SMALL, resampled, results, signals  # noqa: E402
+from lib.analysis.resampled_scores import Pooled, Score, pool_difference  # noqa: E402
+from lib.analysis.run_results import results_without_frames  # noqa: E402
+from lib.calibrate.experiments import compare_on_resplits  # noqa: E402
+from lib.paper.cells import format_3dp  # noqa: E402
+from lib.paper.claims import AGREES, DISAGREES, OPEN  # noqa: E402
+from lib.paper.verdicts import CLAIMS  # noqa: E402
+from lib.score.confidence import confidence_frame  # noqa: E402
+from lib.score.evaluation import evaluate  # noqa: E402
+from lib.score.interpretation import answer_coverage, interpret_responses  # noqa: E402
+from lib.store import PAIR  # noqa: E402
+
+README = ROOT / "README.md"
+BEGIN = "<!-- sentences: python docs/tables/sentences.py renews these sentences -->\n"
+PAIRS = len(SMALL.models) * len(SMALL.datasets)
+
+
+def cases(name: str) -> pd.DataFrame:
+    """The cases of a claim, by the rows of both models."""
+    (claim,) = [claim for claim in CLAIMS if claim.name == name]
+    labels = results_without_frames(SMALL.models, SMALL.datasets)
+    return claim.count_cases(replace(labels, scores=resampled()))
+
+
+def counts(name: str) -> dict[str, int]:
+    """On how many pairs a claim agrees, is open, or disagrees."""
+    outcomes = list(cases(name).outcome)
+    return {kind: outcomes.count(kind) for kind in (AGREES, OPEN, DISAGREES)}
+
+
+def mean_difference(first: Score, second: Score, metric: str = "ece") -> Pooled:
+    pooled = pool_difference(resampled(), first, second, metric)
+    assert pooled is not None
+    return pooled
+
+
+def with_interval(pooled: Pooled) -> str:
+    value, low, high = (format_3dp(number) for number in (pooled.value, pooled.low, pooled.high))
+    return f"{value} [{low}, {high}]"
+
+
+def values(row: str) -> pd.Series:
+    """The numbers of a row of docs/small-models.md, by model and dataset."""
+    return pd.Series(results()[row]).astype(float)
+
+
+def lower_errors(missing: str) -> int:
+    """On how many pairs Seq Avg has a lower ECE than Ans Avg if responses without an answer are treated so."""
+    choices = CHOICES.model_copy(update={"missing": missing})
+    responses = interpret_responses(signals().generations, choices)
+    errors = evaluate(confidence_frame(responses, names=["seq_avg", "ans_avg"]), CHOICES.bins, names=["ece"])
+    table = errors.pivot(index=PAIR, columns="estimator", values="value")
+    return int((table.seq_avg < table.ans_avg).sum())
+
+
+def mean_scores() -> tuple[int, int]:
+    """On how many cells the ECE is the mean score minus the accuracy within .006, and the number of cells."""
+    near, cells = 0, 0
+    names = ["seq_avg", "ans_avg", "p_true", "p_true_insitu"]
+    scores = confidence_frame(signals().responses, signals().verification, None, CHOICES, names)
+    scores = scores[scores.split == "evaluation"]
+    errors = evaluate(scores, CHOICES.bins, names=["ece"]).set_index([*PAIR, "estimator"]).value
+    for key, part in scores.groupby([*PAIR, "estimator"]):
+        gap = part.confidence.mean() - part.correct.mean()
+        near += abs(errors[key] - gap) < 0.006
+        cells += 1
+    return near, cells
+
+
+def easier_questions(dataset: str) -> tuple[float, float]:
+    """How much more accurate both models are on a dataset's calibration questions, and the p-value (Welch's t test of
+    each question's mean over models)."""
+    rows = signals().responses
+    means = rows[rows.dataset == dataset].groupby(["split", "example_id"]).correct.mean()
+    calibration, evaluation = means["calibration"], means["evaluation"]
+    test = ttest_ind(calibration, evaluation, equal_var=False)
+    return calibration.mean() - evaluation.mean(), float(test.pvalue)
+
+
+def span(row: str) -> str:
+    return f"{format_3dp(values(row).min())} to {format_3dp(values(row).max())}"
+
+
+# ---- README's bullets
+
+SEQ, ANS, ISOTONIC = Score("seq_avg"), Score("ans_avg"), Score("ans_avg", "isotonic")
+P_TRUE, IN_SITU = Score("p_true"), Score("p_true_insitu")
+
+
+def sequence_and_answer() -> str:
+    error, ranks = mean_difference(SEQ, ANS), mean_difference(ANS, SEQ, "auroc")
+    decided = counts("SeqRanksAboveAnswer")[DISAGREES]
+    near, cells = mean_scores()
+    wide = f"[{format_3dp(ranks.wide_low)}, {format_3dp(ranks.wide_high)}]"
+    return (
+        f"**Seq Avg has the lower ECE on {error.lower} of {PAIRS} pairs**, as in the paper: "
+        f"{with_interval(error)} on average. But Seq Avg is badly calibrated, too (ECE "
+        f"{span('ECE Seq Avg')}), and the comparison is one of mean scores: in {near} of {cells} cells "
+        "the ECE is the mean score minus the accuracy, within .006. Ans Avg ranks answers better on "
+        f"average (AUROC {with_interval(ranks)}), but on {decided} of {PAIRS} pairs alone is this "
+        f"decided, and it is open if models and datasets are drawn, too {wide}."
+    )
+
+
+def unreadable_answers() -> str:
+    coverage = answer_coverage(signals().generations)
+    unread = (coverage.unparsed * coverage["rows"]).sum() / coverage["rows"].sum()
+    return (
+        f"**{unread:.1%} of responses have no readable answer** (mostly 0.5B), and none of these is "
+        f"right. Seq Avg has the lower ECE on {lower_errors('zero')} of {PAIRS} if both scores are 0 "
+        f"there, and on {lower_errors('drop')} of {PAIRS} without them."
+    )
+
+
+def mechanism() -> str:
+    first, late, position = (
+        counts(name) for name in ("MeansOverlapFirst", "MeansPartLater", "NoSingleToken")
+    )
+    rising = cases("MeansDiverge")
+    both_rise = (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0) & (rising.outcome == DISAGREES)
+    return (
+        "**The paper's mechanism holds in part.** Right and wrong responses start alike (not told "
+        f"apart on {first[AGREES]} of {PAIRS} pairs) and differ late on {late[AGREES]} "
+        f"({late[OPEN]} open). But the running mean rises for both kinds on {both_rise.sum()} of "
+        f"{PAIRS}, and a single late position, the answer, ranks as well as the whole response: worse "
+        f"on {position[AGREES]}, better on {position[DISAGREES]}, open on {position[OPEN]}."
+    )
+
+
+def calibration() -> str:
+    change = mean_difference(ISOTONIC, ANS)
+    again = compare_on_resplits(signals().sets, CHOICES.bins)
+    low, high = again.constant_lower_ece.min(), again.constant_lower_ece.max()
+    best_four = sorted(again.isotonic_lower_brier)[-4:]
+    return (
+        f"**Isotonic regression lowers the ECE of Ans Avg on {change.lower} of {PAIRS}** "
+        f"({with_interval(change)}). On random re-splits a constant has a still lower ECE in "
+        f"{low:.0%} to {high:.0%}, though it ranks nothing; by Brier score isotonic regression wins "
+        f"in {best_four[0]:.0%} to {best_four[-1]:.0%} on four pairs. So a low ECE alone does not "
+        "make a confidence useful."
+    )
+
+
+def verification() -> str:
+    lower, in_situ = mean_difference(P_TRUE, SEQ), mean_difference(IN_SITU, P_TRUE)
+    half = (values("ECE of the constant .5") < values("ECE P(True)")).sum()
+    return (
+        f"**P(True)** hardly varies (spread {span('spread of P(True)')}) and hardly ranks (AUROC "
+        f"{span('AUROC P(True)')}). Its ECE is lower than that of Seq Avg on {lower.lower} of {PAIRS} "
+        "because it says about .6 to everything; the constant .5 has a still lower ECE on "
+        f"{half}. In situ (asked right after the response) its ECE is lower on {in_situ.lower} pairs, "
+        f"those of the 0.5B, and higher on the 1.5B: {with_interval(in_situ)} on average."
+    )
+
+
+def limits() -> str:
+    right = 300 * values("of these right, evaluation")
+    gsm8k, gsmhard = (round(right["qwen2.5-coder-0.5b", name]) for name in ("gsm8k", "gsmhard"))
+    easier = []
+    for name, label in {"svamp": "SVAMP", "gsm8k": "GSM8K"}.items():
+        difference, p = easier_questions(name)
+        easier.append(f"{label} ({format_3dp(difference, '+')}, p {format_3dp(p)})")
+    return (
+        "**Limits.** Two models of one family are not six independent cases, and the 0.5B is rarely "
+        f"right: on {gsm8k} of 300 questions of GSM8K and {gsmhard} of GSMHard. Calibration questions "
+        f"are easier than evaluation questions on {' and '.join(easier)}, as published training "
+        "splits are: a calibrator or a guarantee holds if new questions are like the calibration "
+        "questions."
+    )
+
+
+def not_run() -> str:
+    return (
+        "**Not run:** the paper's five models, which are implemented. Never run on a GPU; SLURM tested "
+        "on one machine only."
+    )
+
+
+BULLETS = (
+    sequence_and_answer,
+    unreadable_answers,
+    mechanism,
+    calibration,
+    verification,
+    limits,
+    not_run,
+)
+
+
+def sentences() -> str:
+    """All bullets, wrapped like the rest of README."""
+    texts = []
+    for bullet in BULLETS:
+        texts.append(textwrap.fill(f"- {bullet()}", 138, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join(texts)
+
+
+def renewed(text: str) -> str:
+    return replace_table(text, BEGIN, sentences())
+
+
+if __name__ == "__main__":
+    print(sentences())
+    README.write_text(renewed(README.read_text(encoding="utf-8")), encoding="utf-8")
