@@ -20,10 +20,9 @@ from markupsafe import Markup
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
-from lib.paper.claims import QUANTIFIERS
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, VERDICTS, count_kinds
+from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.paths import show_hidden
 from workflow.pipeline import command_of
 from workflow.rules import FINDINGS_TABLE

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ttest_1samp
 
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
@@ -114,14 +115,21 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     """
     bald = np.array([compute_bald(row).mean() for row in passes.itertuples()])
     curves = np.stack([mean_over_tokens(entropies) for entropies in passes.predictive])
-    excess = mean_with_interval((bald - curves[:, -1] / 2)[:, None], least=-np.inf)
-    steps = mean_with_interval(np.diff(curves[:, :5], axis=1), least=-np.inf)
-    statistics = {}
-    for name, rows in {"excess": excess, "growth": steps}.items():
-        statistics[name] = rows["mean"].min()
-        statistics[f"{name}_low"] = rows["low"].min()
-        statistics[f"{name}_high"] = rows["high"].min()
+    excess = [mean_with_t_interval(bald - curves[:, -1] / 2)]
+    steps = [mean_with_t_interval(step) for step in np.diff(curves[:, :5], axis=1).T]
+    statistics: dict[str, float] = {}
+    for name, numbers in {"excess": excess, "growth": steps}.items():
+        mean, low, high = np.min(numbers, axis=0) if numbers else np.full(3, np.nan)
+        statistics |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame([statistics])
+
+
+def mean_with_t_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean of n rows and its 95% interval by Student's t; NaN for the ends of one row."""
+    if len(values) < 2:
+        return float(np.mean(values)), np.nan, np.nan
+    low, high = ttest_1samp(values, 0).confidence_interval()
+    return float(values.mean()), float(low), float(high)
 
 
 def scores_after_passes(

@@ -51,7 +51,7 @@ class Verdict:
     lacks: str = ""
 
     def in_words(self, otherwise: str) -> str:
-        """Return a short form such as "holds: pairs: 15 agree"."""
+        """Return a short form such as "holds: 15 pairs agree"."""
         if self.kind == NOT_JUDGED:
             return f"{NOT_JUDGED}: {self.said or otherwise}"
         return f"{self.kind}: {self.said}"
@@ -78,7 +78,7 @@ def judge(claim: Claim, results: Results) -> Verdict:
     if claim.numbers is not None:
         texts.append(claim.numbers(cases))
     if claim.quantifier != "figure":
-        texts.append(f"{claim.unit}: {count_outcomes(cases.outcome)}")
+        texts.append(count_outcomes(cases.outcome, claim.unit))
     if is_by_number:
         texts.append("by number")
     kind = kind_of_verdict(claim.quantifier, cases.outcome)
@@ -94,14 +94,15 @@ def kind_of_verdict(quantifier: str, outcomes: pd.Series) -> str:
     return UNDECIDED if suffices(agreeing + undecided, total) else FAILS
 
 
-def count_outcomes(outcomes: pd.Series) -> str:
-    """Return the counts in words: "4 agree, 1 open, 1 disagrees"."""
-    parts = []
+def count_outcomes(outcomes: pd.Series, unit: str) -> str:
+    """Return the counts in words: "4 pairs agree, 1 open, 1 disagrees"."""
+    parts: list[str] = []
     for outcome in (AGREES, OPEN, DISAGREES):
         count = (outcomes == outcome).sum()
         verb = outcome.removesuffix("s") if count > 1 else outcome
+        counted = "" if parts else unit if count > 1 else unit.removesuffix("s")
         if count:
-            parts.append(f"{count} {verb}")
+            parts.append(f"{count} {counted} {verb}" if counted else f"{count} {verb}")
     return ", ".join(parts)
 
 

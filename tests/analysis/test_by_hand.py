@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 import synthetic
 import yaml
-from scipy.optimize import minimize
-from scipy.stats import chi2
 from synthetic import keyed
 
 from lib import store
@@ -74,14 +72,18 @@ def test_by_hand(call, given, gives):
         assert same(found if name is None else found[name], expected), (name, found)
 
 
-def test_the_quadratic_term_by_maximum_likelihood():
-    rng = np.random.default_rng(3)
-    c, y = rng.uniform(0.05, 0.95, 80).round(2), rng.random(80) < 0.6
-    x, sign = np.log(c / (1 - c)), np.where(y, -1, 1)
-    losses = [
-        minimize(lambda weights: np.logaddexp(0, sign * np.polyval(weights, x)).sum(), np.zeros(terms), tol=1e-12).fun
-        for terms in (2, 3)
-    ]
-    curvature = experiments.test_curvature
-    assert curvature(c, y) == pytest.approx(chi2.sf(2 * (losses[0] - losses[1]), 1), rel=1e-4)
-    assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))
+def test_rates_that_differ_are_told_from_exchanged_ones():
+    """Two rates: at one, c_BALD is right on average; at the other it is .3 too high. Two equal rates differ by nothing,
+    and exchanging them changes nothing."""
+    correct = [True, False] * 20
+    keys = {"example_id": [f"e{i}" for i in range(40)], "split": "calibration"}
+    responses = keyed(40, correct=correct).assign(**keys, answer=[np.zeros(1)] * 40, parsed=True)
+    parts = []
+    for rate, bald in ((0.1, 0.5), (0.2, 0.2), (0.3, 0.5)):
+        entropies = {"predictive": [[[bald]]] * 40, "conditional": [[[0.0]]] * 40}
+        parts.append(keyed(40, **entropies).assign(**keys, rate=rate, tuning=True, selected=False))
+    passes = pd.concat(parts)
+    found = multi_pass_statistics.compare_rates(responses, passes, EvaluationChoices(), draws=200).iloc[0]
+    assert found.ece_range == pytest.approx(0.3) and 0 < found.chance_high < 0.2
+    alike = multi_pass_statistics.compare_rates(responses, passes[passes.rate != 0.2], EvaluationChoices()).iloc[0]
+    assert alike.ece_range == alike.chance_high == 0

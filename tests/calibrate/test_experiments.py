@@ -7,11 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import chi2, norm
 from synthetic import fitting_input, responses, run, single_pass, with_margins
 
 from lib import store
 from lib.calibrate import experiments, fitting
+from lib.calibrate.fitting import CalibrationData, ScoredSplit
 from lib.params import Subsampling
 from lib.paths import ROOT, UserError
 from lib.score.evaluation import RESAMPLED, evaluate
@@ -84,6 +87,47 @@ def test_transfer_to_itself_is_calibration(sets, fits, own):
         assert metric == "acc" or moved[*source, *pair, method, metric] == pytest.approx(value)
     raw, far = moved["", "", "n", "e", ""], moved["m", "d", "n", "e", "platt"]
     assert far["delta_ece"] == pytest.approx(far["ece"] - raw["ece"])
+
+
+# ---- both splits
+
+
+def test_shares_are_compared_by_the_chi_squared_test():
+    """40 of 80 against 20 of 80: (30 - 40)^2 / 30 of four cells' expectations, twice, and of 50, twice: 10.667."""
+    first, second = np.arange(80) < 40, np.arange(80) < 20
+    statistic = 2 * 10**2 / 30 + 2 * 10**2 / 50
+    assert experiments.compare_shares(first, second) == pytest.approx(chi2.sf(statistic, 1))
+    assert np.isnan(experiments.compare_shares(first | True, second | True))
+
+
+def test_splits_of_unequal_accuracy_are_told(sets):
+    """The z test of two shares by hand, and wrong calibration rows above .9 counted one by one."""
+    found = experiments.describe_splits(sets).set_index(PAIR)
+    for pair, (old, new) in sets.items():
+        first, second, n = old.correct.mean(), new.correct.mean(), len(old.correct)
+        pooled = (first + second) / 2
+        z = (first - second) / np.sqrt(2 * pooled * (1 - pooled) / n)
+        wrong = sum(c > 0.9 and not right for c, right in zip(old.confidence, old.correct, strict=True))
+        expected = [first, second, 2 * norm.sf(abs(z)), 50 * wrong / n]
+        assert found.loc[pair].tolist() == pytest.approx(expected)
+
+
+def test_on_resplits_an_informative_score_beats_a_constant():
+    """Scores that know the answer: isotonic regression has the lower ECE and Brier score on every split. Scores that
+    know nothing: the constant mostly has the lower ECE."""
+    n = 200
+    correct = np.arange(n) % 2 == 0
+    knowing, noise = np.where(correct, 0.9, 0.2), np.random.default_rng(0).random(n)
+    keys = pd.DataFrame({"example_id": [f"{i}" for i in range(n)]})
+
+    def pair(scores):
+        split = ScoredSplit(keys, scores, None, correct)
+        return CalibrationData(split, split)
+
+    found = experiments.compare_on_resplits({("m", "d"): pair(knowing), ("m", "e"): pair(noise)}, splits=50)
+    found = found.set_index("dataset")
+    assert found.loc["d", ["isotonic", "constant_lower_ece", "isotonic_lower_brier"]].tolist() == [0, 0, 1]
+    assert found.constant_lower_ece["e"] > 0.9 and found.isotonic_lower_brier["e"] < 0.9
 
 
 # ---- files

@@ -20,7 +20,8 @@ PUBLISHED = numbers_of_paper.published()
 
 def test_every_finding_on_the_papers_numbers():
     verdicts = judge_all(PUBLISHED)
-    assert {name: [v.held, v.said] for name, v in verdicts.items() if v.held is not None} == ON_PAPER
+    judged = {name: [v.kind, v.said] for name, v in verdicts.items() if v.kind != "not judged"}
+    assert judged == ON_PAPER
 
 
 @paper
@@ -134,16 +135,16 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
 
 
 def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
-    """Wrong responses without an answer, whose last number is nearly certain: the sequence has the lower error beside
-    it, and the higher beside 0. A choice may leave no response."""
+    """Wrong responses without an answer, whose last number is nearly certain: P(True) has the lower error. With
+    confidence 0 for every estimator, both errors are 0. A choice may leave no response."""
     rows = shipped.generations.query("model == 'tiny-llama' and dataset == 'demo-medium'").groupby("split").head(40)
-    rows = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
+    unread = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    unanswered = run_results.Signals(rows, first, shipped.dropout.head(0), params.EvaluationChoices())
-    found = judge_alternatives(unanswered, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
-    turned = found[found.flips].set_index(["choice", "name"])[["here", "then"]]
+    nothing = run_results.Signals(unread, first, shipped.dropout.head(0), params.EvaluationChoices())
+    found = judge_alternatives(nothing, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
     zero = "a response without an answer (missing): zero, not last_number"
-    assert turned.loc[zero, "SeqAvgBelowAnswer"].tolist() == ["1 of 1 pairs", "0 of 1 pairs"]
-    assert {"SeqAnsOverlap", "MeansDiverge", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
+    turned = found[found.flips].set_index(["choice", "name"])[["here", "then"]]
+    assert turned.loc[zero, "PTrueBelowAnsAvg"].tolist() == ["holds: 1 pair agrees", "open: 1 pair open"]
+    assert {"MeansDiverge", "NoSingleToken", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
     (dropped,) = found[found.choice.str.contains("(missing): drop", regex=False)].itertuples()
     assert dropped.finding.startswith("no response has an answer") and not dropped.flips

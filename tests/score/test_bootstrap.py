@@ -10,7 +10,7 @@ from scipy.stats import bootstrap as scipy_bootstrap
 from synthetic import keyed, scored
 
 from lib.score import evaluation
-from lib.score.evaluation import RESAMPLED, draw_chance_errors, evaluate, paired_differences, resample_metric
+from lib.score.evaluation import RESAMPLED, draw_chance_errors, evaluate, resample_metric
 from lib.score.metrics import measure
 
 SEQ, ANS = ("seq_avg", ""), ("ans_avg", "")
@@ -45,28 +45,14 @@ def test_draws_depend_on_the_seed_and_on_nothing_else():
     assert (one.value == other.value).all() and (one.low != other.low).any()
 
 
-def test_differences_are_paired():
-    """Each is the metric of one score less that of the other on the same resamples; of what is not there, none."""
-    rows = frame(SEQ, ANS)
-    gap = paired_differences(rows, [(ANS, SEQ), (SEQ, ("absent", "")), (SEQ, SEQ)], resamples=500)
-    one, other = (part.sort_values("example_id") for _, part in rows.groupby("estimator"))
-    first, second = (resample_metric("ece", part.confidence, part.correct, resamples=500) for part in (one, other))
-    ends = [*np.percentile(first - second, [2.5, 97.5]), 0, 0]
-    assert gap[["low", "high"]].to_numpy().ravel() == pytest.approx(ends)
-    values = evaluate(rows, names=["ece"]).set_index("estimator").value
-    assert gap.difference.tolist() == pytest.approx([values.ans_avg - values.seq_avg, 0])
-    assert gap[["estimator", "than"]].to_numpy().tolist() == [["ans_avg", "seq_avg"], ["seq_avg", "seq_avg"]]
-
-
 def test_estimators_of_fewer_rows_are_drawn_from_their_own():
-    """As c_BALD, where only some rows were dropped out: on its own rows, and paired with none of more."""
+    """As c_BALD, where only some rows were dropped out: on its own rows."""
     rows = frame(SEQ, ANS, ("seq_avg", "isotonic"))
     fewer = (rows.estimator == "seq_avg") & rows.example_id.isin([f"e{i}" for i in range(30)])
     some = rows[(rows.estimator == "ans_avg") | fewer]
     found, alone = (results_of(part, resamples=200) for part in (some, rows[fewer]))
     pd.testing.assert_frame_equal(found.loc["seq_avg"], alone.loc["seq_avg"])
     assert set(alone.n) == {30} and found.n["", "", "acc"] == 80
-    assert paired_differences(some, [(SEQ, ANS), (("seq_avg", "isotonic"), SEQ)]).than.tolist() == ["seq_avg"]
 
 
 # ---- what chance alone gives to calibrated scores

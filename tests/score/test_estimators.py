@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from synthetic import keyed, responses, single_pass
+from synthetic import keyed, passed, responses, single_pass
 
 from lib.score import estimators, interpretation
+from lib.score.confidence import confidence_frame
 from lib.store import KEYS
 
 LOG = np.log
@@ -59,7 +60,7 @@ def table(*rows):
     (none(probabilities=(0.3,)), {}, 0.3, 0.3),  # nothing but the end token
     (none(last_number_start=0, last_number_end=2), {}, None, 0.65),
     (none(), {}, None, 0.9),  # last token before the end token
-    (none(), {"missing": "zero"}, 2.2 / 3, 0.0),
+    (none(), {"missing": "zero"}, 0.0, 0.0),
 ])  # fmt: skip
 def test_which_tokens_a_choice_reads(read, choices, seq_avg, ans_avg):
     values = single_pass(table(read), **choices).set_index("estimator").confidence
@@ -75,6 +76,22 @@ def test_a_response_without_an_answer_is_wrong_or_left_out():
     left = responses(some, missing="drop")
     assert left.index.tolist() == [0, 1] and left.example_id.tolist() == ["b", "d"] and "index" not in left
     assert single_pass(table(none()), missing="drop").empty
+
+
+def test_without_an_answer_zero_is_the_confidence_of_every_estimator():
+    """Of P(True) and c_BALD, too, and of all that is calibrated; other rows keep theirs."""
+    some = table(none(), row("b"))
+    read = responses(some, missing="zero")
+    rows = some[KEYS].assign(spellings=[["A", "B"]] * 2, standard_logits=[[1.0, 0.0]] * 2, standard_logz=2.0)
+    rows = rows.assign(in_situ_logits=rows.standard_logits, in_situ_logz=2.0)
+    passes = pd.concat([passed(example_id=[name]) for name in some.example_id]).drop(columns="correct")
+    keyed_as_rows = passes.drop(columns=KEYS).reset_index(drop=True).join(some[KEYS].reset_index(drop=True))
+    scores = confidence_frame(read, rows, keyed_as_rows)
+    unread = scores[scores.example_id == "a"].set_index("estimator")
+    assert set(unread.index) == {"seq_joint", "seq_avg", "ans_joint", "ans_avg", "p_true", "p_true_insitu", "c_bald"}
+    assert (unread.confidence == 0).all() and (scores[scores.example_id == "b"].confidence > 0.1).all()
+    margins = unread.margin.dropna()
+    assert len(margins) == 2 and np.isfinite(margins).all() and (margins < -36).all(), "Platt scaling takes them"
 
 
 # ---- the questions that are asked again after other prompts

@@ -20,7 +20,8 @@ from workflow.report import report_page
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [["<m>", 0.12345], ["m", None]]}
     claim = dict(name="One", group="Finding 1", counted="the ECE is low", quote="as it says", quantifier="all")
-    told = dict(place="tab_result_estimation", paper="holds", paper_said="1 of 2 pairs", paper_rows=rows)
+    told = dict(place="tab_result_estimation", paper="holds", paper_said="1 pair agrees", paper_rows=rows)
+    told["paper_open"] = ""
     return claim | told | changed
 
 

@@ -1,0 +1,216 @@
+"""Claims on the rows of a run: for each, rows by hand whose case agrees, disagrees, and is open.
+
+A pair has 400 evaluation rows, of which the first 240 are right. Scores are constants, whose ECE is
+the distance to the accuracy of .6, or rank answers by hand.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
+from lib.analysis.results import Results
+from lib.analysis.token_statistics import choose_position, trajectory_scores
+from lib.paper.verdicts import CLAIMS, judge, show_claims
+
+PAIR = ("llama", "easy")
+MODELS, DATASETS = {"llama": "Llama-3"}, {"easy": "Easy"}
+NOTHING = Results(MODELS, DATASETS, MODELS, (MODELS, DATASETS), (), {})
+NAMES = {claim.name: claim for claim in CLAIMS}
+N, RIGHT = 400, np.arange(400) < 240
+RANKS = np.where(RIGHT, 0.7, 0.5)  # AUROC 1
+MISRANKS = np.where(RIGHT, 0.5, 0.7)  # AUROC 0
+# AUROC about .5: the same eight scores in turn, for right and for wrong answers
+RANKS_NOTHING = 0.5 + 0.01 * (np.arange(400) % 8)
+NOISY = 0.5 + 0.01 * ((np.arange(400) * 3) % 8)  # likewise, in another order
+
+# Of each claim: scores for which its case agrees, disagrees and is open. A number is a constant score.
+BY_ROWS = {
+    "MultiPassCalibrated": (
+        {"p_true": np.where(RIGHT, 0.599, 0.591), "c_bald": 0.9},
+        {"p_true": np.where(RIGHT, 0.9, 0.8), "c_bald": 0.99},  # it ranks, but lies far above the accuracy
+        {"p_true": 0.1 + RANKS_NOTHING, "c_bald": 0.99},  # near the accuracy, and ranks nothing
+    ),
+    "OverconfidenceOfAnswers": (
+        {"ans_avg": 0.9, "ans_joint": 0.9, "seq_avg": 0.8, "seq_joint": 0.8},
+        {"ans_avg": 0.9, "ans_joint": 0.8, "seq_avg": 0.8, "seq_joint": 0.7},
+        {"ans_avg": 0.54 + 0.1 * RIGHT, "ans_joint": 0.9, "seq_avg": 0.6, "seq_joint": 0.5},
+    ),
+    "SeqDiscriminates": ({"seq_avg": RANKS}, {"seq_avg": MISRANKS}, {"seq_avg": RANKS_NOTHING}),
+    "SeqRanksAboveAnswer": (
+        {"seq_avg": RANKS, "ans_avg": RANKS_NOTHING},
+        {"seq_avg": RANKS_NOTHING, "ans_avg": RANKS},
+        {"seq_avg": RANKS_NOTHING, "ans_avg": NOISY},
+    ),
+    "TopTokenUnchanged": (
+        {"c_bald_unchanged": RANKS},
+        {"c_bald_unchanged": MISRANKS},
+        {"c_bald_unchanged": RANKS_NOTHING},
+    ),
+    "SeqAvgBelowAnswer": (
+        {"seq_avg": 0.7, "ans_avg": 0.8, "ans_joint": 0.9},
+        {"seq_avg": 0.85, "ans_avg": 0.8, "ans_joint": 0.9},
+        {"seq_avg": 0.5, "ans_avg": 0.7, "ans_joint": 0.9},  # as far below the accuracy as above it
+    ),
+    "SeqJointBelowAnswer": (
+        {"seq_joint": 0.7, "ans_avg": 0.9, "ans_joint": 0.8},
+        {"seq_joint": 0.85, "ans_avg": 0.9, "ans_joint": 0.8},
+        {"seq_joint": 0.601, "ans_avg": 0.9, "ans_joint": 0.605},  # both within chance
+    ),
+    "SubstantiallyBetter": (
+        {"seq_avg": 0.7, "ans_avg": 0.9},
+        {"seq_avg": 0.88, "ans_avg": 0.9},
+        {"seq_avg": 0.84, "ans_avg": 0.9},  # .24 against .8 * .3
+    ),
+    "SeqBelowMultiPass": (
+        {"seq_avg": 0.9, "seq_joint": 0.7, "p_true": 0.8, "c_bald": 0.85},
+        {"seq_avg": 0.9, "seq_joint": 0.9, "p_true": 0.95, "c_bald": 0.85},
+        {"seq_avg": 0.9, "seq_joint": 0.5, "p_true": 0.7, "c_bald": 0.85},
+    ),
+    "MeansOverlapFirst": (
+        {"first_tenth": RANKS_NOTHING},
+        {"first_tenth": RANKS_NOTHING + 0.1 * RIGHT},
+        None,
+    ),
+    "MeansPartLater": (
+        {"last_tenth": RANKS_NOTHING + 0.1 * RIGHT},
+        {"last_tenth": RANKS_NOTHING - 0.1 * RIGHT},
+        {"last_tenth": RANKS_NOTHING},
+    ),
+    "MeansDiverge": (
+        {"after_a_tenth": np.full(N, 0.5), "seq_avg": RANKS_NOTHING + np.where(RIGHT, 0.1, -0.2)},
+        {"after_a_tenth": np.full(N, 0.5), "seq_avg": RANKS_NOTHING + 0.1},  # both rise
+        {"after_a_tenth": RANKS_NOTHING, "seq_avg": NOISY},
+    ),
+    "NoSingleToken": (
+        {"seq_avg": RANKS, "single_position": RANKS_NOTHING},
+        {"seq_avg": RANKS_NOTHING, "single_position": RANKS},
+        {"seq_avg": RANKS_NOTHING, "single_position": NOISY},
+    ),
+    "SignalAccumulates": (
+        {"seq_avg": RANKS, "after_a_tenth": RANKS_NOTHING},
+        {"seq_avg": RANKS_NOTHING, "after_a_tenth": RANKS},
+        {"seq_avg": RANKS_NOTHING, "after_a_tenth": NOISY},
+    ),
+    "FiveReliable": (
+        {"c_bald_after_five": 0.7, "c_bald": 0.7},
+        {"c_bald_after_five": 0.9, "c_bald": 0.7},
+        {"c_bald_after_five": 0.85, "c_bald": 0.8},  # .25 against 1.25 * .2
+    ),
+    "BaldBelowPTrue": (
+        {"c_bald": 0.7, "p_true": 0.8},
+        {"c_bald": 0.8, "p_true": 0.7},
+        {"c_bald": 0.5, "p_true": 0.7},
+    ),
+    "PTrueBelowAnsAvg": (
+        {"p_true": 0.7, "ans_avg": 0.8},
+        {"p_true": 0.8, "ans_avg": 0.7},
+        {"p_true": 0.5, "ans_avg": 0.7},
+    ),
+    "InSituComparable": (
+        {"p_true_insitu": 0.8, "p_true": 0.8},
+        {"p_true_insitu": 0.9, "p_true": 0.8},
+        {"p_true_insitu": 0.85, "p_true": 0.8},
+    ),
+}  # fmt: skip
+
+
+def rows_of(values, keep=slice(None)):
+    confidence = np.broadcast_to(np.asarray(values, float), N)
+    ids = np.array([f"{i:04d}" for i in range(N)])
+    return ScoredRows(ids[keep], RIGHT[keep].astype(float), confidence[keep])
+
+
+def results_of(scores, **more):
+    columns = {Score(name): rows_of(values) for name, values in scores.items()}
+    return replace(NOTHING, scores=ResampledScores({PAIR: columns}, ResampleSettings(resamples=1000)), **more)
+
+
+@pytest.mark.parametrize("place, outcome", [(0, "agrees"), (1, "disagrees"), (2, "open")])
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_the_interval_of_these_rows_decides_the_case(name, place, outcome):
+    scores = BY_ROWS[name][place]
+    if scores is not None:
+        verdict = judge(NAMES[name], results_of(scores))
+        assert verdict.rows.outcome.tolist() == [outcome]
+        assert verdict.kind == {"agrees": "holds", "disagrees": "fails", "open": "open"}[outcome]
+        assert (outcome == "open") == bool(verdict.open_cases), "an open case is shown with its interval"
+
+
+def test_an_open_case_is_named_with_its_interval():
+    verdict = judge(NAMES["SeqDiscriminates"], results_of({"seq_avg": RANKS_NOTHING}))
+    low, high = verdict.rows.iloc[0][["low", "high"]]
+    assert verdict.open_cases == f"llama easy {verdict.rows.margin[0]:.3f} [{low:.3f}, {high:.3f}]"
+    assert low < 0 < high and verdict.in_words("") == "open: 1 pair open"
+
+
+def test_nineteen_unchanged_responses_are_no_case():
+    few = {Score("c_bald_unchanged"): rows_of(RANKS, np.r_[:10, 391:400])}
+    results = replace(NOTHING, scores=ResampledScores({PAIR: few}))
+    assert judge(NAMES["TopTokenUnchanged"], results).kind == "not judged"
+
+
+def test_rates_differ_by_more_than_exchanged_ones_or_the_case_is_open():
+    def verdict(ece_range):
+        rates = pd.DataFrame([{"model": "llama", "dataset": "easy", "ece_range": ece_range, "chance_high": 0.05}])
+        return judge(NAMES["RateMatters"], results_of({}, frames={"rates": rates})).kind
+
+    assert [verdict(0.051), verdict(0.05)] == ["holds", "open"]
+
+
+def test_what_a_run_counts_by_number_says_so():
+    tokens = pd.DataFrame([{"model": "llama", "dataset": "easy", "median": 0.999}])
+    results = results_of({}, frames={"tokens": tokens})
+    assert judge(NAMES["AnswersSaturate"], results).said == "1 pair agrees; by number"
+    shown = show_claims("AnswersSaturate", MODELS, DATASETS, results.scores, tokens=tokens).shown
+    assert shown.here.tolist() == ["holds: 1 pair agrees; by number"]
+
+
+# ---- the single position
+
+
+def responses_of(correct, tokens, split):
+    ids = [f"{split} {i}" for i in range(len(correct))]
+    keys = {"model": "llama", "dataset": "easy", "split": split, "example_id": ids}
+    return pd.DataFrame({**keys, "correct": correct, "response": list(np.log(tokens))})
+
+
+def test_the_position_is_chosen_on_calibration_rows():
+    """On them the third token tells right from wrong, on evaluation rows the second."""
+    correct = np.array([True, False] * 10)
+    tokens = np.full((20, 5), 0.5)
+    old, new = tokens.copy(), tokens.copy()
+    old[:, 2], new[:, 1] = 0.5 + 0.3 * correct, 0.5 + 0.3 * correct
+    calibration, evaluation = responses_of(correct, old, "calibration"), responses_of(correct, new, "evaluation")
+    scores = trajectory_scores(pd.concat([calibration, evaluation]), points=5)
+    single = scores[scores.estimator == "single_position"]
+    assert choose_position(calibration, 5) == 2 and single.confidence.tolist() == pytest.approx([0.5] * 20)
+    one_class = trajectory_scores(pd.concat([calibration.assign(correct=True), evaluation]), points=5)
+    assert "single_position" not in set(one_class.estimator)
+
+
+def test_no_position_beats_chance_if_labels_are_permuted():
+    """The chosen one has an AUROC of .5 on other rows, on average; the best of all on these rows does not."""
+    rng = np.random.default_rng(0)
+    chosen, best = [], []
+    for _ in range(40):
+        tokens = rng.uniform(0.1, 1, (2, 60, 20))
+        correct = rng.permutation(np.arange(60) < 30)
+        old = responses_of(correct, tokens[0], "calibration")
+        new = responses_of(correct, tokens[1], "evaluation")
+        position = choose_position(old, 20)
+        ranks = [auroc_by_hand(column, correct) for column in tokens[1].T]
+        scores = trajectory_scores(pd.concat([old, new]), points=20)
+        single = scores[scores.estimator == "single_position"].confidence.to_numpy()
+        assert auroc_by_hand(single, correct) == pytest.approx(ranks[position])
+        chosen.append(ranks[position])
+        best.append(max(ranks))
+    assert np.mean(chosen) == pytest.approx(0.5, abs=0.04) and np.mean(best) > 0.6
+
+
+def auroc_by_hand(scores, correct):
+    """The share of pairs of a right and a wrong row in which the right one is higher; ties count half."""
+    right, wrong = scores[correct][:, None], scores[~correct]
+    return (right > wrong).mean() + (right == wrong).mean() / 2
