@@ -18,6 +18,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def list_files(folder: Path) -> list[Path]:
+    """Return the files of a folder and its subfolders, sorted; none that is hidden, or in a hidden one as `.git`."""
+    files = []
+    for parent, subfolders, names in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        paths = [Path(parent, name) for name in names if not name.startswith(".")]
+        files += [path for path in paths if path.is_file()]
+    return sorted(files)
+
+
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,17 +8,20 @@ job has made, because people read it; nothing else does, so they may save it.
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lib import params
-from lib.paths import ROOT, UserError, local_path, public_path
+from lib.files import list_files
+from lib.paths import ROOT, UserError, local_path, number_equal_names, public_path
 from workflow import fingerprint
 from workflow.fingerprint import checksum, digest, normalize_source
 from workflow.pipeline import Job
 
 # code that scores and presents: outputs of notebooks that run a model do not depend on it, except for `decided_by`
 SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
+# of a model's folder: what nothing opens, as only safetensors are loaded
+UNREAD = (".md", ".bin", ".pt", ".pth")
 Parts = dict[str, object]
 
 
@@ -28,11 +31,12 @@ def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts
     values, where = job.parameters, current_paths or {}
     parts = {f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS}
     parts |= {f"input {path}": fingerprint.semantic_checksum(where.get(path, path)) for path in job.inputs}
-    for kind, name in params.names_mentioned(values):
-        spec = params.LOADERS[kind](name)
-        parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
-        if job.notebook.per_pair:
-            parts |= {f"file {path}": value for path, value in local_checksums(spec, job.dataset).items()}
+    specs = {f"{kind} {name}": params.LOADERS[kind](name) for kind, name in params.names_mentioned(values)}
+    for named, spec in specs.items():
+        parts[named] = describe_content(spec, with_label=not job.notebook.per_pair)
+    if job.notebook.per_pair:
+        sums = local_checksums(specs.values(), job.dataset)
+        parts |= {f"file {path}": value for path, value in sums.items()}
     if times := job.run.forced.get(job.name):
         parts["forced"] = times
     return parts | {f"code {path}": value for path, value in code_digests(job).items()}
@@ -52,22 +56,49 @@ def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> d
     return content
 
 
-def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[str, str | None]:
-    """Return the checksums of the local files, also in folders, that a model or dataset file names."""
+def files_at(place: str) -> dict[str, Path]:
+    """Return the file at a place that a parameter file names, or the files of that folder, by public path."""
+    path, public = local_path(place), Path(public_path(place))
+    if os.path.isfile(path):  # is_file raises for a name too long
+        return {public.as_posix(): path}
+    found = list_files(path) if os.path.isdir(path) else []
+    return {(public / file.relative_to(path)).as_posix(): file for file in found}
+
+
+def files_of_weights(spec: params.Model) -> dict[str, Path]:
+    """Return the local files that loading a model may read: weights, configuration, tokenizer, end tokens, template.
+    A GGUF file is known by its sha256."""
+    found = files_at(spec.source) if spec.source and not spec.gguf else {}
+    return {name: file for name, file in found.items() if not name.endswith(UNREAD)}
+
+
+def files_of_responses(spec: params.Model, dataset: str) -> dict[str, Path]:
+    """Return the local files of precomputed responses to a dataset, with those to both forms of P(True)."""
+    responses = spec.responses_to(dataset)
+    if responses is None:
+        return {}
+    verdicts = sorted(responses.parent.glob(f"{dataset}.*.responses.jsonl"))
+    return {name: file for path in (responses, *verdicts) for name, file in files_at(str(path)).items()}
+
+
+def files_of_questions(spec: params.Dataset) -> list[tuple[str, Path]]:
+    """Return the local files of a dataset, with their public paths, of which two may be the same."""
     places = list(spec.source.values()) if isinstance(spec.source, dict) else [spec.source]
-    if isinstance(spec, params.Dataset):
-        places.append(spec.split_ids or "")
-    else:
-        answers = spec.responses_to(dataset)
-        served = [answers, *sorted(answers.parent.glob(f"{dataset}.*.responses.jsonl"))] if answers else []
-        places = [*([] if spec.gguf else places), *map(str, served)]
-    sums = {}
-    for place in filter(None, places):
-        path, public = local_path(place), Path(public_path(place))
-        for file in [path, *path.rglob("[!.]*")] if os.path.exists(path) else ():  # is_file raises for a name too long
-            if file.is_file():
-                sums[(public / file.relative_to(path)).as_posix()] = checksum(str(file))
-    return sums
+    places += [spec.split_ids] if spec.split_ids else []
+    return [item for place in places for item in files_at(place).items()]
+
+
+def local_checksums(specs: Iterable[params.Model | params.Dataset], dataset: str) -> dict[str, str | None]:
+    """Return the checksums of the local files of models and datasets by public path: first those of weights, whose
+    names are not numbered."""
+    files: list[tuple[str, Path]] = []
+    for spec in sorted(specs, key=lambda spec: isinstance(spec, params.Dataset)):
+        if isinstance(spec, params.Dataset):
+            files += files_of_questions(spec)
+        else:
+            files += [*files_of_weights(spec).items(), *files_of_responses(spec, dataset).items()]
+    names = number_equal_names(name for name, _ in files)
+    return {name: checksum(str(file)) for name, (_, file) in zip(names, files, strict=True)}
 
 
 def code_digests(job: Job) -> dict[str, str]:
@@ -93,10 +124,12 @@ def read_source(path: str) -> str:
 
 
 def key_of_rows(job: Job, content: Parts) -> str:
-    """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): `--force`, and the code
-    unless rows survive its changes. It is empty if that is nothing."""
-    counted = {name: value for name, value in content.items() if name.startswith(("code ", "forced"))}
-    counted = {name: value for name, value in counted.items() if not tolerates_changes(job, [name])}
+    """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): the files of a local model,
+    `--force`, and the code unless rows survive its changes. It is empty if that is nothing."""
+    weights = files_of_weights(params.load_model_config(job.model)) if job.model else {}
+    names = [f"file {name}" for name in weights]
+    names += [name for name in content if name.startswith(("code ", "forced"))]
+    counted = {name: content.get(name) for name in names if not tolerates_changes(job, [name])}
     return digest(counted)[:16] if counted else ""
 
 
