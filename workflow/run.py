@@ -96,6 +96,10 @@ def make(args: Namespace, run: Run) -> int:
         slurm.check(run)
     if args.dry_run:
         return list_jobs(run, args.force)
+    if not machine.may_write(run):
+        check_up_to_date(run, args.force)
+        summarize(run, ran=0, total=len(run.jobs), started=started)
+        return 0
     with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
         run = fresh.force(run, args.force)
@@ -119,13 +123,36 @@ def make(args: Namespace, run: Run) -> int:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
-        ran, total, seconds = board.ran, len(verdicts), time.monotonic() - started
-        say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
-        if run.wanted:
-            return 0
+        summarize(run, board.ran, len(verdicts), started)
+    return 0
+
+
+def check_up_to_date(run: Run, force: list[str]) -> None:
+    """Raise UserError if a run whose folder may not be written has anything to do."""
+    hub.pin_revisions(run)
+    verdicts = fresh.judge_all(fresh.force(run, force))
+    todo = [verdict for verdict in verdicts if verdict.needs_run or verdict.source]
+    if todo:
+        count = f"{len(todo)} of {len(verdicts)} jobs are not up to date"
+        raise UserError(f"{count}, and {run.folder} may not be written: copy the project to where you may write")
+
+
+def summarize(run: Run, ran: int, total: int, started: float) -> None:
+    """Print the last lines of a run that has ended well."""
+    seconds = time.monotonic() - started
+    say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
+    if not run.wanted:
         say(f"report: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
-    return 0
+
+
+def move_old_report(run: Run, board: Board) -> None:
+    """Move the report of an earlier start into stale where a failure keeps it from being made anew: nothing in it says
+    that its numbers are of before."""
+    for job in board.jobs:
+        if job.notebook.module and job not in board.ended and (ROOT / job.executed).exists():
+            fresh.set_aside(job)
+            say(f"{job.executed} had earlier results: it was moved to {run.folder}/stale/")
 
 
 SAID = {  # by state
@@ -188,6 +215,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
         Submission(run, board, taken).run_jobs()
     else:
         Schedule(run, board, scratch).run_jobs()
+    if board.failed:
+        with suppress(OSError):  # a full disk: the failure itself is told
+            move_old_report(run, board)
     for _, text in reversed(board.failed.values()):  # the first failure last
         print_error(text)
     return min((code for code, _ in board.failed.values()), default=0)
