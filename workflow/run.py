@@ -14,6 +14,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,7 @@ from pathlib import Path
 from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, fresh, hub, machine, slurm
+from workflow import apart, check, cli, fresh, hub, machine, slurm
 from workflow.jobs import Schedule, start_fork_server
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
@@ -111,13 +112,12 @@ def make(args: Namespace, run: Run) -> int:
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
         if not run.slurm:
             start_fork_server(run, jobs, scratch)
-        prepare_models(run, jobs, models)
+        run = replace(run, small=prepare_models(run, jobs, models))
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
         fresh.settle(run, verdicts)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = check.with_small(run, models)
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
@@ -176,13 +176,25 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> None:
-    """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
+def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> tuple[str, ...]:
+    """Download what the jobs need, and return the models that run on the processor everywhere. Raise UserError for a
+    model that cannot be loaded. No result of the run changes."""
     waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
-    check.refuse_unusable(run, [name for name in models if name not in waiting])
+    small = look_at_models(run, [name for name in models if name not in waiting])
     machine.install_vllm(run, jobs)
     hub.fetch(models)
-    check.refuse_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
+    return small + look_at_models(run, waiting)  # a GGUF file can be looked at only once it is here
+
+
+def look_at_models(run: Run, names: list[str]) -> tuple[str, ...]:
+    """Return those of these models that run on the processor everywhere. Raise UserError for one that the run can't
+    use. Both need PyTorch."""
+
+    def look() -> tuple[str, ...]:
+        check.refuse_unusable(run, names)
+        return check.with_small(run, names).small
+
+    return apart.call(look) if names else ()
 
 
 def typeset(folder: Path) -> str:
