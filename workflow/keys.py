@@ -7,21 +7,17 @@ job has made, because people read it; nothing else does, so they may save it.
 """
 
 import ast
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from lib import params
-from lib.files import list_files
-from lib.paths import ROOT, UserError, local_path, number_equal_names, public_path
-from workflow import fingerprint
+from lib.paths import ROOT, UserError
+from workflow import fingerprint, local_files
 from workflow.fingerprint import checksum, digest, normalize_source
 from workflow.pipeline import Job
 
 # code that scores and presents: outputs of notebooks that run a model do not depend on it, except for `decided_by`
 SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
-# of a model's folder: what nothing opens, as only safetensors are loaded
-UNREAD = (".md", ".bin", ".pt", ".pth")
 Parts = dict[str, object]
 
 
@@ -35,7 +31,7 @@ def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts
     for named, spec in specs.items():
         parts[named] = describe_content(spec, with_label=not job.notebook.per_pair)
     if job.notebook.per_pair:
-        sums = local_checksums(specs.values(), job.dataset)
+        sums = local_files.local_checksums(specs.values(), job.dataset)
         parts |= {f"file {path}": value for path, value in sums.items()}
     if times := job.run.forced.get(job.name):
         parts["forced"] = times
@@ -54,51 +50,6 @@ def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> d
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
     return content
-
-
-def files_at(place: str) -> dict[str, Path]:
-    """Return the file at a place that a parameter file names, or the files of that folder, by public path."""
-    path, public = local_path(place), Path(public_path(place))
-    if os.path.isfile(path):  # is_file raises for a name too long
-        return {public.as_posix(): path}
-    found = list_files(path) if os.path.isdir(path) else []
-    return {(public / file.relative_to(path)).as_posix(): file for file in found}
-
-
-def files_of_weights(spec: params.Model) -> dict[str, Path]:
-    """Return the local files that loading a model may read: weights, configuration, tokenizer, end tokens, template.
-    A GGUF file is known by its sha256."""
-    found = files_at(spec.source) if spec.source and not spec.gguf else {}
-    return {name: file for name, file in found.items() if not name.endswith(UNREAD)}
-
-
-def files_of_responses(spec: params.Model, dataset: str) -> dict[str, Path]:
-    """Return the local files of precomputed responses to a dataset, with those to both forms of P(True)."""
-    responses = spec.responses_to(dataset)
-    if responses is None:
-        return {}
-    verdicts = sorted(responses.parent.glob(f"{dataset}.*.responses.jsonl"))
-    return {name: file for path in (responses, *verdicts) for name, file in files_at(str(path)).items()}
-
-
-def files_of_questions(spec: params.Dataset) -> list[tuple[str, Path]]:
-    """Return the local files of a dataset, with their public paths, of which two may be the same."""
-    places = list(spec.source.values()) if isinstance(spec.source, dict) else [spec.source]
-    places += [spec.split_ids] if spec.split_ids else []
-    return [item for place in places for item in files_at(place).items()]
-
-
-def local_checksums(specs: Iterable[params.Model | params.Dataset], dataset: str) -> dict[str, str | None]:
-    """Return the checksums of the local files of models and datasets by public path: first those of weights, whose
-    names are not numbered."""
-    files: list[tuple[str, Path]] = []
-    for spec in sorted(specs, key=lambda spec: isinstance(spec, params.Dataset)):
-        if isinstance(spec, params.Dataset):
-            files += files_of_questions(spec)
-        else:
-            files += [*files_of_weights(spec).items(), *files_of_responses(spec, dataset).items()]
-    names = number_equal_names(name for name, _ in files)
-    return {name: checksum(str(file)) for name, (_, file) in zip(names, files, strict=True)}
 
 
 def code_digests(job: Job) -> dict[str, str]:
@@ -126,10 +77,12 @@ def read_source(path: str) -> str:
 def key_of_rows(job: Job, content: Parts) -> str:
     """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): the files of a local model,
     `--force`, and the code unless rows survive its changes. It is empty if that is nothing."""
-    weights = files_of_weights(params.load_model_config(job.model)) if job.model else {}
-    names = [f"file {name}" for name in weights]
-    names += [name for name in content if name.startswith(("code ", "forced"))]
-    counted = {name: content.get(name) for name in names if not tolerates_changes(job, [name])}
+    counted: Parts = {}
+    for name, value in content.items():
+        if name.startswith(("code ", "forced")) and not tolerates_changes(job, [name]):
+            counted[name] = value
+    if job.model:
+        counted |= local_files.checksums_of_weights(params.load_model_config(job.model))
     return digest(counted)[:16] if counted else ""
 
 

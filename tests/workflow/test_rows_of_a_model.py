@@ -10,7 +10,7 @@ from small_project import PAIR, write
 from lib import params, store
 from lib.row_cache import RowCache
 from lib.tasks import datasets
-from workflow import fresh, keys
+from workflow import fresh, keys, local_files
 from workflow.pipeline import Run
 
 READ = [
@@ -72,8 +72,8 @@ def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(as
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_a_file_that_no_model_reads_remakes_nothing_and_is_not_hashed(asked, final, monkeypatch, name):
-    hashed, checksum = [], keys.checksum
-    monkeypatch.setattr(keys, "checksum", lambda path: hashed.append(path) or checksum(path))
+    hashed, checksum = [], local_files.checksum
+    monkeypatch.setattr(local_files, "checksum", lambda path: hashed.append(path) or checksum(path))
     before, _ = asked()
     (final / name).write_text("other")
     assert asked() == (before, [])
