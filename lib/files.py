@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,24 @@ import yaml
 
 from lib.paths import UserError, first_line, relative_path
 
+MOST_YAML = 200_000  # bytes of a file of parameters
+MOST_VALUES = 10_000  # in it
+
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Return the files of a folder and its subfolders, sorted; none that is hidden, or in a hidden one as `.git`."""
+    files = []
+    for parent, subfolders, names in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        paths = [Path(parent, name) for name in names if not name.startswith(".")]
+        files += [path for path in paths if path.is_file()]
+    return sorted(files)
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -32,11 +46,15 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file. Raise UserError if it can't be read."""
+    """Return the bytes of a file. Raise UserError if it can't be read, or may have no end, as a pipe or /dev/zero."""
     try:
-        return path.read_bytes()
+        mode = path.stat().st_mode
+        data = path.read_bytes() if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else None
     except (OSError, ValueError) as error:  # ValueError: an invalid file name
         raise UserError(f"{relative_path(path)} can't be read: {getattr(error, 'strerror', None) or error}") from error
+    if data is None:
+        raise UserError(f"{relative_path(path)} is a pipe or a device: write its content to a file")
+    return data
 
 
 def parse_json(data: bytes, where: object, line: int = 1) -> Any:
@@ -53,21 +71,50 @@ class PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping. Raise ConstructorError for a duplicate key."""
-        keys = [key for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key.value in [earlier.value for earlier in keys[:place]]:
-                raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' again", key.start_mark)
+        seen = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key '{name}' again", key.start_mark)
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
 
 PlainLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
 
 
+def count_values(node: Any, known: dict[int, int]) -> int:
+    """Return how many values a node of YAML stands for, those of an alias each time. `known`: counts by id of a node;
+    one that holds itself counts as too many."""
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1
+        parts = list(node.value) if isinstance(node, yaml.CollectionNode) else []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in parts for part in pair]
+        known[id(node)] = 1 + sum(count_values(part, known) for part in parts)
+    return known[id(node)]
+
+
+def construct_yaml(text: str) -> Any:
+    """Return what a text of YAML stands for. Raise UserError for so much that reading it would not end."""
+    loader = PlainLoader(text)
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    if count_values(node, {}) > MOST_VALUES:
+        raise UserError(f"it holds more than {MOST_VALUES:,} values, those of an alias (`*name`) each time")
+    return loader.construct_document(node)
+
+
 def read_yaml(path: Path) -> Any:
-    """Parse a YAML file. Raise UserError with the file and the line."""
+    """Parse a YAML file. Raise UserError with the file and the line, or if it is too long."""
     data = read_bytes(path)
+    if len(data) > MOST_YAML:
+        raise UserError(f"{relative_path(path)} has {len(data):,} bytes: a file of YAML may have {MOST_YAML:,}")
     try:
-        return yaml.load(data.decode("utf-8"), PlainLoader)
+        return construct_yaml(data.decode("utf-8"))
+    except UserError as error:
+        raise UserError(f"{relative_path(path)}: {error}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         line = f", line {mark.line + 1}" if mark else ""

@@ -9,6 +9,7 @@ import difflib
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,16 @@ def public_path(value: str) -> str:
         value = os.path.relpath(os.path.realpath(value), os.path.realpath(ROOT))
     outside = os.path.normpath(value).startswith(f"..{os.sep}")
     return f".../{os.path.basename(os.path.normpath(value))}" if outside else value
+
+
+def number_equal_names(names: Iterable[str]) -> list[str]:
+    """Return the public paths of several files, numbered where two are the same: `.../a.csv`, `.../a.csv (2)`."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for name in names:
+        seen[name] += 1
+        numbered.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
+    return numbered
 
 
 def relative_path(path: Path) -> str:

@@ -39,7 +39,8 @@ class RowCache:
     rows_per_shard : items that are lost at most if the process is killed
     """
 
-    # set by the workflow: digest of the code that makes rows, empty if rows survive a change of code; else None
+    # set by the workflow: digest of the code that makes rows, unless they survive its changes, and of the files of a
+    # local model; empty if that is nothing; None without the workflow
     code = os.environ.get("CALIBRATION_CODE")
 
     def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):

@@ -10,9 +10,11 @@ plan            the parameters, shipped signals, cores and GPUs of a run
 rules           the notebooks, with their inputs and outputs (notebooks.yaml, findings.yaml)
 pipeline        runs and their jobs
 keys            everything that the outputs of a job depend on, and the record of a finished job
+local_files     the files of models and datasets on this machine
 fresh           which outputs are up to date
 fingerprint     JSON files, and checksums of files and code
 jobs            run the jobs in order, on the cores and GPUs of this machine, each in a process of its own
+apart           a function in a process that ends, and its memory with it
 slurm           submit the jobs to a SLURM cluster
 notebook        the environment of a notebook (kernel.yaml), its kernel and its execution
 hub             revisions, access and weights of models (hub_errors.yaml)

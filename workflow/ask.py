@@ -13,6 +13,8 @@ import os
 import random
 import subprocess
 from argparse import Namespace
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from shutil import which
 from typing import Any, BinaryIO
@@ -24,7 +26,7 @@ from lib import params
 from lib.files import parse_json, read_bytes
 from lib.generate import served
 from lib.generate.imported_responses import ImportedResponses
-from lib.generate.response_files import parse_response, read_response_file
+from lib.generate.response_files import Response, parse_response, parse_response_lines
 from lib.paths import ROOT, UserError, first_line, relative_path
 from workflow import hub
 from workflow.check import select_examples
@@ -33,7 +35,7 @@ from workflow.progress import say
 
 RETRIES = 5  # after a broken connection, 408, 409, 429 and 5xx; openai waits longer before each
 MOST_BYTES = 2**26  # of an answer
-KEY = os.environ.get("OPENAI_API_KEY", "")
+KEY = os.environ.get("OPENAI_API_KEY", "")  # of the server, as the user set it
 REMEDIES = {
     **dict.fromkeys((301, 302, 307, 308), "--url must be where it redirects to"),
     400: "which fields a provider may refuse is in docs/extending.md",
@@ -108,8 +110,7 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{name} is being written by another `ask`") from None
-        end_last_line(file, answers)
-        found = read_response_file(answers, dataset)
+        found = read_answers(file, answers, asked, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
         random.shuffle(left)  # so that what fails each time does not come first each time
         unusable = asyncio.run(send(left, file, args.url, args.concurrent))
@@ -118,13 +119,42 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
         say(f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}")
 
 
-def end_last_line(file: BinaryIO, path: Path) -> None:
-    """Remove half a line, which a killed run left at the end, or end a whole one."""
-    rest = read_bytes(path).rpartition(b"\n")[2]
-    try:
-        file.write(b"\n" if rest and parse_json(rest, path) else b"")
-    except UserError:
-        file.truncate(path.stat().st_size - len(rest))
+def read_answers(file: BinaryIO, path: Path, asked: Iterable[str], dataset: str) -> dict[str, Response]:
+    """Return the answers so far, and let the file end in a whole line: one that a killed `ask` left half is removed.
+
+    Raise UserError for a file that can't be read whole otherwise. Nothing of it is changed.
+    """
+    data = read_bytes(path)
+    last = data.rpartition(b"\n")[2]
+    whole = data.removesuffix(last) if is_half_line(last, asked) else data
+    found = parse_response_lines(whole, relative_path(path), dataset)
+    file.truncate(len(whole))
+    if whole and not whole.endswith(b"\n"):
+        file.write(b"\n")
+    return found
+
+
+def line_start(custom_id: str) -> str:
+    """Return how the line with the answer to a request begins, as `fetch_line` writes it."""
+    return json.dumps({"custom_id": custom_id, "response": {"status_code": 200}}).removesuffix("}}")
+
+
+def is_half_line(text: bytes, asked: Iterable[str]) -> bool:
+    """Whether a text that ends a file is half a line that `ask` wrote: no JSON, and begun as the line of a request."""
+    with suppress(UserError):
+        parse_json(text, "the last line")
+        return False
+    starts = [line_start(custom_id).encode() for custom_id in asked]
+    return any(text.startswith(start) or start.startswith(text) for start in starts)
+
+
+def read_key() -> str:
+    """Return the server's key, without what a file adds at its ends. Raise UserError, without the key, if no header
+    can carry it."""
+    key = KEY.strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UserError("OPENAI_API_KEY has a character that no header can carry: copy the key again")
+    return key
 
 
 async def send(requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
@@ -133,7 +163,7 @@ async def send(requests: list[served.BatchRequest], file: BinaryIO, url: str, co
     Raise the last problem where as many in a row have one as are sent at once: then it concerns all.
     """
     root, client = url.rstrip("/").removesuffix("/v1"), BoundedClient(follow_redirects=False)
-    api = openai.AsyncOpenAI(base_url=root, api_key=KEY or "none", max_retries=RETRIES, http_client=client)
+    api = openai.AsyncOpenAI(base_url=root, api_key=read_key() or "none", max_retries=RETRIES, http_client=client)
     queue, unusable, in_a_row = iter(tqdm(requests, disable=None)), list[UserError](), list[UserError]()
 
     async def work() -> None:
@@ -182,7 +212,7 @@ async def post(api: openai.AsyncOpenAI, path: str, body: served.BatchRequest) ->
     try:
         answer = parse_json(await api.post(path, body=body, cast_to=bytes), url)
     except openai.APIError as error:
-        said = first_line(error.__cause__ or error).replace(KEY or "\0", "***")
+        said = first_line(error.__cause__ or error).replace(read_key() or "\0", "***")
         remedy = REMEDIES.get(getattr(error, "status_code", None), "does it run there? see its log")
         raise UserError(f"{url}: {said}: {remedy}") from None
     if not isinstance(answer, dict):

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib.util import resolve_name
 from itertools import accumulate
@@ -55,7 +56,9 @@ def checksum(path: str) -> str | None:
     memory = ROOT / "artifacts" / ".checksums" / digest(identity)
     if not memory.is_file():
         value = sha256(place)
-        write_atomically(memory, lambda scratch: scratch.write_text(value))
+        with suppress(OSError):  # of a disk that is full, or may only be read
+            write_atomically(memory, lambda scratch: scratch.write_text(value))
+        return value
     return memory.read_text()
 
 

@@ -7,13 +7,12 @@ job has made, because people read it; nothing else does, so they may save it.
 """
 
 import ast
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from lib import params
-from lib.paths import ROOT, UserError, local_path, public_path
-from workflow import fingerprint
+from lib.paths import ROOT, UserError
+from workflow import fingerprint, local_files
 from workflow.fingerprint import checksum, digest, normalize_source
 from workflow.pipeline import Job
 
@@ -28,11 +27,12 @@ def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts
     values, where = job.parameters, current_paths or {}
     parts = {f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS}
     parts |= {f"input {path}": fingerprint.semantic_checksum(where.get(path, path)) for path in job.inputs}
-    for kind, name in params.names_mentioned(values):
-        spec = params.LOADERS[kind](name)
-        parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
-        if job.notebook.per_pair:
-            parts |= {f"file {path}": value for path, value in local_checksums(spec, job.dataset).items()}
+    specs = {f"{kind} {name}": params.LOADERS[kind](name) for kind, name in params.names_mentioned(values)}
+    for named, spec in specs.items():
+        parts[named] = describe_content(spec, with_label=not job.notebook.per_pair)
+    if job.notebook.per_pair:
+        sums = local_files.local_checksums(specs.values(), job.dataset)
+        parts |= {f"file {path}": value for path, value in sums.items()}
     if times := job.run.forced.get(job.name):
         parts["forced"] = times
     return parts | {f"code {path}": value for path, value in code_digests(job).items()}
@@ -50,24 +50,6 @@ def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> d
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
     return content
-
-
-def local_checksums(spec: params.Model | params.Dataset, dataset: str) -> dict[str, str | None]:
-    """Return the checksums of the local files, also in folders, that a model or dataset file names."""
-    places = list(spec.source.values()) if isinstance(spec.source, dict) else [spec.source]
-    if isinstance(spec, params.Dataset):
-        places.append(spec.split_ids or "")
-    else:
-        answers = spec.responses_to(dataset)
-        served = [answers, *sorted(answers.parent.glob(f"{dataset}.*.responses.jsonl"))] if answers else []
-        places = [*([] if spec.gguf else places), *map(str, served)]
-    sums = {}
-    for place in filter(None, places):
-        path, public = local_path(place), Path(public_path(place))
-        for file in [path, *path.rglob("[!.]*")] if os.path.exists(path) else ():  # is_file raises for a name too long
-            if file.is_file():
-                sums[(public / file.relative_to(path)).as_posix()] = checksum(str(file))
-    return sums
 
 
 def code_digests(job: Job) -> dict[str, str]:
@@ -93,10 +75,14 @@ def read_source(path: str) -> str:
 
 
 def key_of_rows(job: Job, content: Parts) -> str:
-    """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): `--force`, and the code
-    unless rows survive its changes. It is empty if that is nothing."""
-    counted = {name: value for name, value in content.items() if name.startswith(("code ", "forced"))}
-    counted = {name: value for name, value in counted.items() if not tolerates_changes(job, [name])}
+    """Return the key of what a job's rows depend on beside their facts (lib/row_cache.py): the files of a local model,
+    `--force`, and the code unless rows survive its changes. It is empty if that is nothing."""
+    counted: Parts = {}
+    for name, value in content.items():
+        if name.startswith(("code ", "forced")) and not tolerates_changes(job, [name]):
+            counted[name] = value
+    if job.model:
+        counted |= local_files.checksums_of_weights(params.load_model_config(job.model))
     return digest(counted)[:16] if counted else ""
 
 

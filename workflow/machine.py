@@ -49,6 +49,12 @@ def memory_by_gpu() -> dict[str, float]:
 # ---- the folders of a run --------------------------------------------------------------------------------------
 
 
+def may_write(run: Run) -> bool:
+    """Whether this user may write the run's folder, or make it: not on a disk that is mounted to be read alone."""
+    folder = ROOT / run.folder
+    return os.access(next(filter(Path.exists, (folder, *folder.parents))), os.W_OK)
+
+
 @contextmanager
 def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
     """Hold the run's lock and yield its scratch folder, which is empty and private. Raise UserError while another

@@ -14,6 +14,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,7 @@ from pathlib import Path
 from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import check, cli, fresh, hub, machine, slurm
+from workflow import apart, check, cli, fresh, hub, machine, slurm
 from workflow.jobs import Schedule, start_fork_server
 from workflow.pipeline import Job, Run
 from workflow.plan import plan
@@ -96,6 +97,10 @@ def make(args: Namespace, run: Run) -> int:
         slurm.check(run)
     if args.dry_run:
         return list_jobs(run, args.force)
+    if not machine.may_write(run):
+        check_up_to_date(run, args.force)
+        summarize(run, ran=0, total=len(run.jobs), started=started)
+        return 0
     with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
         run = fresh.force(run, args.force)
@@ -107,25 +112,47 @@ def make(args: Namespace, run: Run) -> int:
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
         if not run.slurm:
             start_fork_server(run, jobs, scratch)
-        prepare_models(run, jobs, models)
+        run = replace(run, small=prepare_models(run, jobs, models))
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
         fresh.settle(run, verdicts)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
-        run = check.with_small(run, models)
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
-        ran, total, seconds = board.ran, len(verdicts), time.monotonic() - started
-        say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
-        if run.wanted:
-            return 0
+        summarize(run, board.ran, len(verdicts), started)
+    return 0
+
+
+def check_up_to_date(run: Run, force: list[str]) -> None:
+    """Raise UserError if a run whose folder may not be written has anything to do."""
+    hub.pin_revisions(run)
+    verdicts = fresh.judge_all(fresh.force(run, force))
+    todo = [verdict for verdict in verdicts if verdict.needs_run or verdict.source]
+    if todo:
+        count = f"{len(todo)} of {len(verdicts)} jobs are not up to date"
+        raise UserError(f"{count}, and {run.folder} may not be written: copy the project to where you may write")
+
+
+def summarize(run: Run, ran: int, total: int, started: float) -> None:
+    """Print the last lines of a run that has ended well."""
+    seconds = time.monotonic() - started
+    say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
+    if not run.wanted:
         say(f"report: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
-    return 0
+
+
+def move_old_report(run: Run, board: Board) -> None:
+    """Move the report of an earlier start into stale where a failure keeps it from being made anew: nothing in it says
+    that its numbers are of before."""
+    for job in board.jobs:
+        if job.notebook.module and job not in board.ended and (ROOT / job.executed).exists():
+            fresh.set_aside(job)
+            say(f"{job.executed} had earlier results: it was moved to {run.folder}/stale/")
 
 
 SAID = {  # by state
@@ -149,13 +176,25 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> None:
-    """Download what the jobs need. Raise UserError for a model that cannot be loaded. No result of the run changes."""
+def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> tuple[str, ...]:
+    """Download what the jobs need, and return the models that run on the processor everywhere. Raise UserError for a
+    model that cannot be loaded. No result of the run changes."""
     waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
-    check.refuse_unusable(run, [name for name in models if name not in waiting])
+    small = look_at_models(run, [name for name in models if name not in waiting])
     machine.install_vllm(run, jobs)
     hub.fetch(models)
-    check.refuse_unusable(run, waiting)  # a GGUF file can be looked at only once it is here
+    return small + look_at_models(run, waiting)  # a GGUF file can be looked at only once it is here
+
+
+def look_at_models(run: Run, names: list[str]) -> tuple[str, ...]:
+    """Return those of these models that run on the processor everywhere. Raise UserError for one that the run can't
+    use. Both need PyTorch."""
+
+    def look() -> tuple[str, ...]:
+        check.refuse_unusable(run, names)
+        return check.with_small(run, names).small
+
+    return apart.call(look) if names else ()
 
 
 def typeset(folder: Path) -> str:
@@ -188,6 +227,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, ta
         Submission(run, board, taken).run_jobs()
     else:
         Schedule(run, board, scratch).run_jobs()
+    if board.failed:
+        with suppress(OSError):  # a full disk: the failure itself is told
+            move_old_report(run, board)
     for _, text in reversed(board.failed.values()):  # the first failure last
         print_error(text)
     return min((code for code, _ in board.failed.values()), default=0)

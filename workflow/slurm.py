@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lib.files import read_yaml
-from lib.paths import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest, one_line
 from workflow import keys
 from workflow.fingerprint import digest
 from workflow.machine import run_program
@@ -29,6 +29,9 @@ from workflow.rules import NOTEBOOKS
 POLL_SECONDS = 5  # between two looks at the jobs
 VISIBLE_SECONDS = 120  # until one node's files must be visible on another
 CANCEL_SECONDS = 60  # until canceled jobs must have ended
+# of a controller that is busy: sbatch may succeed a moment later, or has succeeded, and its answer was lost
+PASSING = ("Socket timed out", "Unable to contact slurm controller", "Resource temporarily unavailable")
+RETRY_SECONDS = (5, 20, 60)  # before each further try
 LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
 
 
@@ -65,7 +68,10 @@ def check(run: Run) -> None:
 
 
 def first_error(said: str) -> str:
-    return said.partition("\n")[0].removeprefix("sbatch: ").removeprefix("error: ")
+    """Return the first error of what a program printed, among which may be banners and warnings."""
+    lines = said.splitlines() or [""]
+    line = next((line for line in lines if "error: " in line), lines[0])
+    return line.removeprefix("sbatch: ").removeprefix("error: ")
 
 
 # ---- jobs in the queue -----------------------------------------------------------------------------------------
@@ -81,9 +87,8 @@ def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
     code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %T %j")
     if code:
         return None
-    rows = [line.split(maxsplit=2) for line in said.splitlines()]
-    prefix = name_prefix(run)
-    return {number: (name.removeprefix(prefix), state) for number, state, name in rows if name.startswith(prefix)}
+    rows = re.findall(rf"^(\d+) (\S+) {re.escape(name_prefix(run))}(\S+)\s*$", said, flags=re.M)
+    return {number: (name, state) for number, state, name in rows}
 
 
 def state_of_ended(number: str) -> str:
@@ -103,6 +108,42 @@ def cancel(run: Run, numbers: list[str]) -> None:
     end = time.monotonic() + CANCEL_SECONDS
     while time.monotonic() < end and not set(numbers).isdisjoint(list_queue(run) or ()):
         time.sleep(1)
+
+
+def submit(run: Run, job: Job, words: list[str]) -> str:
+    """Submit a job by sbatch and return its number. While the controller is busy, try again, but look first whether the
+    job is in the queue: sbatch may have submitted it, and lost the answer. Raise UserError if SLURM refuses the job."""
+    said = ""
+    for seconds in (0, *RETRY_SECONDS):
+        time.sleep(seconds)
+        queue = list_queue(run) if said else {}
+        if queue is None:  # it may hold the job
+            continue
+        if number := find_in_queue(queue, job):
+            return number
+        code, said = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
+        if not code and (number := read_number(said)):
+            return number
+        if not any(reason in said for reason in PASSING):
+            break
+    if number := find_in_queue(list_queue(run) or {}, job):
+        return number
+    if code:
+        raise UserError(f"SLURM refuses {job.title}: {first_error(said)}")
+    raise UserError(f"sbatch printed no number of a job for {job.title}, but: {one_line(said)}")
+
+
+def read_number(said: str) -> str:
+    """Return the number of a job in what `sbatch --parsable` printed: the last line of the form `4711` or
+    `4711;cluster`, below what the site prints; empty without one."""
+    numbers = re.findall(r"^(\d+)(?:;\S+)?\s*$", said, flags=re.M)
+    return numbers[-1] if numbers else ""
+
+
+def find_in_queue(queue: dict[str, tuple[str, str]], job: Job) -> str:
+    """Return the number of a job that waits or runs, by its name; empty if there is none."""
+    submitted = [number for number, (name, state) in queue.items() if name == job.name and state != "COMPLETING"]
+    return submitted[-1] if submitted else ""
 
 
 def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
@@ -156,10 +197,7 @@ class Submission:
             *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
             f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.jobs', self.run.name, job.name])}",
         ]
-        code, said = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
-        if code:
-            raise UserError(f"SLURM refuses {job.title}: {first_error(said)}")
-        self.numbers[job] = said.partition(";")[0]
+        self.numbers[job] = submit(self.run, job, words)
 
     def look_at_jobs(self) -> None:
         """Show what the jobs have told, and close those that ended, which may be without a word."""

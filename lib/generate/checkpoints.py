@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig, logging
 
+from lib.generate.chat_templates import render_chat
 from lib.parameter_schemas import Model
 from lib.paths import UserError, first_line, is_path, nearest
 
@@ -136,7 +137,9 @@ def closing_token(tokenizer: Any) -> int | None:
     """Return the id of the special token right after an assistant's message in the chat template; None without one."""
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": ANSWERED}]
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        text = render_chat(tokenizer, messages)
+    except UserError:  # beyond the limits of any
+        raise
     except Exception:  # of a template that knows no such messages
         return None
     after = tokenizer(text.rpartition(ANSWERED)[2].lstrip(), add_special_tokens=False).input_ids[:1]

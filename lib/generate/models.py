@@ -16,6 +16,7 @@ import torch
 from transformers import GenerationConfig
 
 from lib.generate import checkpoints
+from lib.generate.chat_templates import render_chat
 from lib.generate.checkpoints import load_network, loading_errors, local_folder
 from lib.generate.float32_logits import give_float32_logits
 from lib.parameter_schemas import SMALL, Model
@@ -176,7 +177,7 @@ def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | 
     options: dict[str, Any] = {"enable_thinking": lm.spec.thinking if thinking is None else thinking}
     if date := lm.spec.date_string:
         options |= {"date_string": date, "chat_template": DATED + lm.tokenizer.get_chat_template()}
-    return lm.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
+    return render_chat(lm.tokenizer, messages, add_generation_prompt=True, **options)
 
 
 def encode(lm: LanguageModel, text: str) -> list[int]:

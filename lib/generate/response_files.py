@@ -71,10 +71,14 @@ def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     Raise UserError, with the line number, for a line that cannot be read whole and for a question with two responses.
     An empty response, as of a failed request, may be repeated on another line.
     """
+    return parse_response_lines(read_bytes(path), relative_path(path), dataset)
+
+
+def parse_response_lines(data: bytes, name: str, dataset: str) -> dict[str, Response]:
+    """Return the responses of the content of a file, as `read_response_file`; `name`: the file's, for messages."""
     found: dict[str, Response] = {}
-    name = relative_path(path)
-    for number, data in enumerate(read_bytes(path).split(b"\n"), 1):
-        line = parse_line(data, name, number) if data.strip() else None
+    for number, text in enumerate(data.split(b"\n"), 1):
+        line = parse_line(text, name, number) if text.strip() else None
         if line and line.dataset in (None, dataset):
             response = build_response(line, where := f"{name}, line {number}")
             if response.example_id not in found or found[response.example_id].empty:

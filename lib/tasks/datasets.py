@@ -198,7 +198,8 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
         return {"source": str(dataset.source), "revision": dataset.revision or "the newest"}
     names = [name for part in find_files(dataset).values() for name in part]
     names += [dataset.split_ids] if dataset.split_ids else []
-    return {paths.public_path(name): hash_file(name) for name in names}
+    public = paths.number_equal_names(map(paths.public_path, names))
+    return {shown: hash_file(name) for shown, name in zip(public, names, strict=True)}
 
 
 def read_rows(dataset: Dataset) -> Iterator[PublishedRow]:
@@ -236,7 +237,7 @@ def find_files(dataset: Dataset) -> dict[str, list[str]]:
     if not folder.is_dir():
         remedy = f"a file is named by its part, as `source: {{all: {dataset.source}}}`"
         raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}; {remedy}")
-    files = [file for file in sorted(folder.rglob("*")) if find_ending(file.name)]
-    words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in files}
+    questions = [file for file in files.list_files(folder) if find_ending(file.name)]
+    words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in questions}
     parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}
     return parts if dataset.seed is None else {"all": list(words)}

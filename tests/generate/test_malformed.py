@@ -4,6 +4,8 @@ A row of a table is a way in which a file can be wrong, and words of the line th
 """
 
 import json
+import resource
+import signal
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 from lib import params
-from lib.generate import models, preflight
+from lib.generate import chat_templates, models, preflight
 from lib.paths import ROOT, UserError
 from workflow import check, hub
 
@@ -126,6 +128,28 @@ def test_weights_in_two_files_are_a_model_and_one_of_the_two_is_none(tmp_path):
 @pytest.mark.parametrize("template, said", TEMPLATES)
 def test_a_template_that_does_not_ask(tmp_path, template, said):
     fits(looked_at(changed(tmp_path, {"chat_template.jinja": template}))[0], said)
+
+
+LOOP = "{% for n in range(99999) %}"
+ENDLESS = {  # templates that run, or write, beyond any use
+    f"{LOOP}{LOOP}{{% endfor %}}{{% endfor %}}": "takes more than 1 s for a short conversation",
+    f"{LOOP}{{{{ 'x' * 30000 }}}}{{% endfor %}}": "needs more than 1.1 GB of memory",
+    "{{ 'x' * 3000000000 }}": "needs more than 1.1 GB of memory",
+    "{{ 'x' * 20000000 }}": "writes 20,000,000 characters for a short conversation",
+}
+
+
+@pytest.mark.parametrize("template, said", ENDLESS.items(), ids=["loops", "3 GB", "3 GB at once", "20 MB"])
+def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, said):
+    """Said by `check`, and where a notebook loads the model; what limits it is lifted again."""
+    monkeypatch.setattr(chat_templates, "MOST_SECONDS", 1)
+    limits = resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)
+    spec = changed(tmp_path, {"chat_template.jinja": template})
+    assert looked_at(spec) == [f"its chat template {said}"]
+    with pytest.raises(UserError, match=f"its chat template {said}$"):
+        models.load_language_model("mine", spec)
+    assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == limits
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 @pytest.mark.parametrize("date", ["strftime_now('%d %B %Y')", "date_string or strftime_now('%d')"])

@@ -1,6 +1,7 @@
 """`ask` against a server that fails in each way: nothing is lost, nothing asked twice, and one line says why."""
 
 import fcntl
+import gzip
 import json
 import time
 from collections import Counter
@@ -119,6 +120,56 @@ def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(model, monkeypatc
             with pytest.raises(UserError, match=f"{status}.*--url must be where it redirects to"):
                 model.send(lambda _: (status, {"location": f"{other.url}/v1/chat/completions"}, b""))  # noqa: B023
     assert not other.asked
+
+
+FOREIGN = {
+    "gzip": gzip.compress,
+    "UTF-16, of Windows": lambda text: text.decode().encode("utf-16"),
+    "an indented list": lambda text: json.dumps([json.loads(line) for line in text.splitlines()], indent=1).encode(),
+    "a remark at its end": lambda text: text + b"# collected on node 7, second shift",
+    "half a line of a provider": lambda text: text + b'{"id": "batch_req_1", "custom_id": "easy-0001", "resp',
+    "half a line of nobody's question": lambda text: text + line_of("nobody")[:70],
+    "half a line of `ask` after a bad one": lambda text: b"{\n" + text[:-20],
+    "no line break after a bad line": lambda text: b"{\n" + text.rstrip(b"\n"),
+}
+
+
+def line_of(name):
+    return batch_line(name, completion()).encode()
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_file_that_is_refused_keeps_every_byte(model, kind):
+    """Answers that somebody joined, packed or annotated, or that another program left half."""
+    text = b"".join(map(line_of, list(seeds(model))[:3]))
+    (path := model.answers()).write_bytes(FOREIGN[kind](text))
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=f"{path.name}, line ") as refused:
+        model.send(right)
+    assert path.read_bytes() == before and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kept", [1, 13, 30, -1])
+def test_half_a_line_that_a_killed_ask_wrote_is_removed_and_asked_again(model, kept):
+    first, second, *others = map(line_of, seeds(model))
+    model.answers().write_bytes(b"".join(others) + first + second[:kept])
+    asked = model.send(right)
+    assert len(asked) == (0 if kept == -1 else 1) and len(model.kept()) == 20
+    assert model.answers().read_bytes().startswith(b"".join(others) + first)
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret\r\n", "\tsk-secret"])
+def test_blanks_around_a_key_are_none_of_it(model, monkeypatch, key):
+    monkeypatch.setattr(ask, "KEY", key)
+    assert {request.key for request in model.send(right)} == {"Bearer sk-secret"}
+
+
+@pytest.mark.parametrize("key", ["sk-se\ncret", "sk-s\u00eecret", "\u201csk-secret\u201d", "sk-\x00secret"])
+def test_a_key_that_no_header_can_carry_is_one_line_without_it(model, monkeypatch, key):
+    monkeypatch.setattr(ask, "KEY", key)
+    with pytest.raises(UserError, match="^OPENAI_API_KEY has a character that no header can carry") as refused:
+        model.send(right)
+    assert "cret" not in str(refused.value) and not model.answers().read_bytes()
 
 
 def test_two_at_once_are_refused(model):

@@ -66,6 +66,9 @@ def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
     (folder := tmp_path / "mine").mkdir()
     monkeypatch.chdir(folder)
     paths = [lines(folder / f"{part}.jsonl", {"question": f"{part}?", "answer": 5}) for part in ("test", "train")]
+    (folder / ".cache/huggingface").mkdir(parents=True)  # of a download; nor is what macOS puts beside a file read
+    for hidden in (".cache/huggingface/train.jsonl", ".train.jsonl"):
+        lines(folder / hidden, {"question": "hidden?", "answer": 5})
     for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source)
         assert [example.question for example in datasets.load_examples(mine)] == ["train?", "test?"]

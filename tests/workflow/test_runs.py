@@ -97,6 +97,22 @@ def test_a_failing_cell(project, source, code, line):
     assert not (project.root / "artifacts/demo/notebooks/02_single_pass.ipynb").exists()
 
 
+def test_a_report_of_before_does_not_stay_beside_tables_that_could_not_be_made(copy):
+    """Without a mark nobody would see that it is old. Once the tables are as before, it comes back."""
+    report, tables = "figures/demo/report.html", copy.root / "notebooks/08_tables.ipynb"
+    before, notebook = copy.read(report), tables.read_text()
+    copy.add_cells("08_tables", "1 / 0")
+    code, text = copy.run()
+    assert code == 1 and text.strip().splitlines()[-1].endswith("ZeroDivisionError: division by zero")
+    assert f"{report} had earlier results: it was moved to artifacts/demo/stale/\n" in text
+    (moved,) = copy.root.glob(f"artifacts/demo/stale/*/{report}")
+    assert moved.read_text() == before and not (copy.root / report).exists()
+    assert copy.run()[1].count("it was moved") == 0
+    tables.write_text(notebook)
+    code, text = copy.run()
+    assert code == 0 and copy.read(report) == before and "report: figures/demo/report.html" in text
+
+
 def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys):
     for path, line in (("notebooks/02_single_pass.ipynb", "02_single_pass.ipynb, line 1: not JSON"),
                        ("lib/beta.py", "lib/beta.py, line 1: '(' was never closed: def f(")):  # fmt: skip

@@ -56,6 +56,78 @@ def test_what_the_cluster_refuses_is_one_line(answers):
         slurm.check(run)
 
 
+BANNER = """-----------------------------------------------------------------
+          Welcome to the Stampede3 Supercomputer, 2024
+-----------------------------------------------------------------
+No reservation for this job
+--> Verifying valid submit host (login4)...OK
+"""
+TIMED_OUT = (1, "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+BUSY = [
+    TIMED_OUT,
+    (1, "sbatch: error: Unable to contact slurm controller (connect failure)"),
+    (1, "sbatch: error: Batch job submission failed: Resource temporarily unavailable"),
+]
+
+
+@pytest.fixture
+def submit(inside, answers, monkeypatch):
+    """What a job's number is, given what sbatch and squeue say one after the other, and how often sbatch was asked."""
+    monkeypatch.setattr(slurm, "RETRY_SECONDS", (0, 0, 0))
+    run = replace(run_of(), slurm={row.name: {} for row in NOTEBOOKS})
+    job = run.jobs[0]
+
+    def number_of(sbatch, squeue=()):
+        said = {"sbatch": iter(sbatch), "squeue": iter(squeue)}
+        monkeypatch.setattr(slurm, "run_program", lambda *words, **env: answers.asked.append(words[0]) or next(
+            said.get(words[0], iter(())), (0, "")))  # fmt: skip
+        answers.asked.clear()
+        submission = slurm.Submission(run, Namespace(jobs=[job], ended=set(), failed={}), {})
+        submission.submit(job)
+        return submission.numbers[job], answers.asked.count("sbatch")
+
+    number_of.queued = f"{BANNER}4712 PENDING {slurm.name_prefix(run)}{job.name}\n"
+    return number_of
+
+
+@pytest.mark.parametrize(
+    "said", ["4711", "4711;snellius", f"{BANNER}4711", f"{BANNER}4711;frontera\nbye", "4710\n4711"]
+)
+def test_a_job_s_number_is_known_by_its_form(submit, said):
+    assert submit([(0, said)]) == ("4711", 1)
+
+
+def test_a_job_without_a_number_is_looked_up_or_refused(submit):
+    assert submit([(0, BANNER)], [(0, submit.queued)]) == ("4712", 1)
+    with pytest.raises(UserError, match="^sbatch printed no number of a job for 01_generate tiny easy, but: ---"):
+        submit([(0, BANNER)])
+
+
+def test_a_busy_controller_is_asked_again_three_times_at_most(submit):
+    assert submit([*BUSY, (0, "4711")]) == ("4711", 4)
+    with pytest.raises(UserError, match="^SLURM refuses 01_generate tiny easy: Batch job.*: Socket timed out"):
+        submit([*BUSY, TIMED_OUT, (0, "4711")])
+
+
+def test_a_job_that_was_submitted_though_sbatch_timed_out_is_not_submitted_again(submit):
+    """Nor one of which squeue can't tell; another's, or what remains of an earlier one, is not taken for it."""
+    assert submit([TIMED_OUT, (0, "4711")], [(0, submit.queued)]) == ("4712", 1)
+    assert submit([TIMED_OUT, (0, "4711")], [(1, "down"), (0, submit.queued)]) == ("4712", 1)
+    assert submit([TIMED_OUT] * 4, [(0, "")] * 3 + [(0, submit.queued)]) == ("4712", 4)
+    for other in (submit.queued.replace("01_", "02_"), submit.queued.replace("PENDING", "COMPLETING")):
+        assert submit([TIMED_OUT, (0, "4711")], [(0, other)]) == ("4711", 2)
+
+
+@pytest.mark.parametrize("reason", ["Invalid account", "Requested node configuration is not available",
+                                    "QOSMaxSubmitJobPerUserLimit"])  # fmt: skip
+def test_any_other_refusal_is_final(submit, reason):
+    refused = (1, f"sbatch: no partition specified\nsbatch: error: Batch job submission failed: {reason}")
+    with pytest.raises(
+        UserError, match=f"^SLURM refuses 01_generate tiny easy: Batch job submission failed: {reason}$"
+    ):
+        submit([refused, (0, "4711")])
+
+
 def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cancelled(inside, answers):
     """Though what one tells ends in half a line."""
     run = run_of(models=["tiny", "other"])

@@ -45,6 +45,27 @@ def test_a_stdout_that_takes_no_more(copy, where, code, said):
     assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
 
 
+def test_a_disk_that_may_only_be_read(copy):
+    """A finished run is up to date, with checksums of big files yet to be remembered; what is to be done is refused."""
+    copy.replace("workflow/fingerprint.py", "BIG = 64e6", "BIG = 10")
+
+    def run_read_only() -> tuple[int, str]:
+        command = f"mount --bind . . && mount -o remount,bind,ro . && cd . && '{sys.executable}' -m workflow.run"
+        words = ["unshare", "--mount", "sh", "-c", command]
+        env = os.environ | {"PYTHONPATH": str(copy.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(words, cwd=copy.root, env=env, capture_output=True, text=True)
+        if "mount" in done.stderr or "unshare" in done.stderr:
+            pytest.skip("no folder can be mounted here to be read alone")
+        return done.returncode, done.stdout + done.stderr
+
+    code, text = run_read_only()
+    assert code == 0 and text.startswith("demo: 0 of 4 jobs ran, 4 up to date, "), text
+    assert "report: figures/demo/report.html\n" in text and text.count("\n") == 3
+    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")
+    refused = "artifacts/demo may not be written: copy the project to where you may write"
+    assert run_read_only() == (2, f"run_all.sh: 2 of 4 jobs are not up to date, and {refused}\n")
+
+
 def test_a_full_disk(project):
     """A file system of 1 MB for what the run writes."""
     disk = project.root / "artifacts"

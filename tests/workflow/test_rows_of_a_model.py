@@ -1,0 +1,129 @@
+"""Rows that a model made stay with the files that it was: another file in place, or another folder of the same last
+name, is another model; two data files of one name are two."""
+
+import shutil
+
+import pandas as pd
+import pytest
+from small_project import PAIR, write
+
+from lib import params, store
+from lib.row_cache import RowCache
+from lib.tasks import datasets
+from workflow import fresh, keys, local_files
+from workflow.pipeline import Run
+
+READ = [
+    "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json",
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "tokenizer.model", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
+]  # fmt: skip
+UNREAD = [".git/HEAD", ".git/objects/ab/cd", ".cache/huggingface/download/model.safetensors.metadata", ".gitattributes",
+          "README.md", "pytorch_model.bin", "checkpoint-5/optimizer.pt"]  # fmt: skip
+VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
+
+
+@pytest.fixture(params=["remake", "keep"])
+def asked(inside, request, monkeypatch):
+    """The key of the job, and the rows that its notebook makes and does not find in its shards, as 01 asks for them."""
+    monkeypatch.setattr(store, "ARTIFACTS", inside.root / "artifacts")
+
+    def ask() -> tuple[dict, list[str]]:
+        job = Run("mine", VALUES | {"on_code_change": request.param}).jobs[0]
+        parts = keys.key_parts(job)
+        monkeypatch.setattr(RowCache, "code", keys.key_of_rows(job, parts))
+        spec, data = params.load_model_config("tiny"), params.load_dataset_config("easy")
+        facts = {"model": spec.model_dump(), "data": datasets.describe_source(data), "loaded": {"device": "cpu"}}
+        made = []
+
+        def work(items):
+            made.extend(items)
+            return pd.DataFrame({"x": items})
+
+        assert RowCache("mine", "generations", PAIR, facts).map(work, ["a", "b"]).x.tolist() == ["a", "b"]
+        return parts, made
+
+    return ask
+
+
+@pytest.fixture
+def final(inside, tmp_path):
+    """A model at ~/runs/A/final, with a file of each name."""
+    folder = tmp_path / "runs/A/final"
+    for name in READ + UNREAD:
+        write(folder / name, "first")
+    inside.replace("params/models/tiny.yaml", "weights/tiny", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("name", READ)
+def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(asked, final, name):
+    """Also by a profile that keeps its rows under other code; and the rows of before are there when the file is."""
+    parts, made = asked()
+    assert made == ["a", "b"] and asked() == (parts, [])
+    for change in (lambda: (final / name).write_text("other"), (final / name).unlink):
+        change()
+        others, made = asked()
+        assert made == ["a", "b"] and keys.digest(others) != keys.digest(parts)
+        write(final / name, "first")
+        assert asked() == (parts, [])
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_file_that_no_model_reads_remakes_nothing_and_is_not_hashed(asked, final, monkeypatch, name):
+    hashed, checksum = [], local_files.checksum
+    monkeypatch.setattr(local_files, "checksum", lambda path: hashed.append(path) or checksum(path))
+    before, _ = asked()
+    (final / name).write_text("other")
+    assert asked() == (before, [])
+    (final / name).unlink()
+    assert asked() == (before, [])
+    assert str(final / READ[0]) in hashed and not {str(final / name) for name in UNREAD} & set(hashed)
+
+
+def test_two_models_of_one_last_name_are_two(asked, final, inside):
+    """~/runs/A/final and ~/runs/B/final, where one file differs; no name of a folder above stands in the key."""
+    other = shutil.copytree(final, final.parents[1] / "B/final")
+    (other / "model.safetensors").write_text("of B")
+    before, _ = asked()
+    inside.replace("params/models/tiny.yaml", str(final), str(other))
+    after, made = asked()
+    assert made == ["a", "b"] and "file .../final/model.safetensors" in before.keys() & after.keys()
+    assert not [name for name in (*before, *after, str(before), str(after)) if "runs" in name]
+    inside.replace("params/models/tiny.yaml", str(other), str(final))
+    assert asked() == (before, [])
+
+
+def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
+    """An edit of either, or the one for the other, is noticed by the job, its rows and its manifest."""
+    first, second = tmp_path / "one/q.jsonl", tmp_path / "two/q.jsonl"
+    write(first, '{"id": "a"}')
+    write(second, '{"id": "b"}')
+    source = f"{{calibration: {first}, evaluation: {second}}}"
+    inside.replace("params/datasets/easy.yaml", "{all: questions.jsonl}", source)
+    before, _ = asked()
+    assert {"file .../q.jsonl", "file .../q.jsonl (2)"} <= before.keys() and str(tmp_path) not in str(before)
+    described = datasets.describe_source(params.load_dataset_config("easy"))
+    assert list(described) == [".../q.jsonl", ".../q.jsonl (2)"] and len({*described.values()}) == 2
+    for path in (first, second):
+        text = path.read_text()
+        path.write_text('{"id": "c"}')
+        after, made = asked()
+        assert made == ["a", "b"] and keys.digest(after) != keys.digest(before)
+        path.write_text(text)
+    inside.replace("params/datasets/easy.yaml", source, f"{{calibration: {second}, evaluation: {first}}}")
+    assert asked()[1] == ["a", "b"]
+
+
+def test_a_run_after_another_file_of_one_name_makes_what_reads_it(inside, tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path / name / "q.jsonl", "{}")
+    source = f"{{train: {tmp_path}/one/q.jsonl, test: {tmp_path}/two/q.jsonl}}"
+    inside.replace("params/datasets/easy.yaml", "{all: questions.jsonl}", source)
+    job = Run("mine", VALUES).jobs[0]
+    write(inside.root / job.executed, "{}")
+    keys.write_record(job, keys.key_parts(job), [])
+    assert fresh.judge(job).state == "fresh"
+    (tmp_path / "one/q.jsonl").write_text("other")
+    assert fresh.judge(job).state == "changed" and fresh.judge(job).why == "file .../q.jsonl"
