@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_1samp
 
+from lib import stored_columns
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
 from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds
@@ -165,6 +166,8 @@ def pass_scores(
     Estimators: c_BALD after five passes, where there are more (`c_bald_after_five`), and after all
     on responses whose most probable answer tokens no pass changes (`c_bald_unchanged`).
     """
+    if dropout.empty:
+        return stored_columns.empty_frame("confidence")
     chosen = dropout[dropout.selected & (dropout.split == "evaluation")]
     longer = chosen[chosen.predictive.map(len) > 5]
     unchanged = chosen[~chosen.top_changed.map(any)]
@@ -194,9 +197,9 @@ def compare_rates(
         percentile of that range over the draws.
     """
     records = []
-    tuning = dropout[dropout.tuning]
     by_rate = []
-    for rate, part in tuning.groupby("rate"):
+    tuning = dropout[dropout.tuning] if len(dropout) else dropout
+    for rate, part in tuning.groupby("rate") if len(tuning) else ():
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
         by_rate.append(scores.assign(rate=rate))
     if not by_rate:

@@ -107,7 +107,7 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
 def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Canvas:
     """Draw paired differences of ECE with their 95% intervals, a panel per contrast and a line per pair.
 
-    `differences` is from `paired_differences`, `pairs` {(model, dataset): label}. The first has the lower ECE left
+    `differences` is from `compare_contrasts`, `pairs` {(model, dataset): label}. The first has the lower ECE left
     of 0. A hollow marker means that the interval contains 0.
     """
     contrasts, places = list(differences.groupby(CONTRAST, sort=False)), np.arange(len(pairs))

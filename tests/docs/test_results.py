@@ -3,10 +3,9 @@
 import re
 
 import goldens
-import pandas as pd
 import pytest
 
-from docs.tables import address, claims, expected, findings, small_models
+from docs.tables import address, claims, expected, findings, sentences, small_models
 from lib.paths import ROOT
 
 README = small_models.README.read_text(encoding="utf-8")
@@ -15,47 +14,29 @@ APPENDIX = expected.PAGE.read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("page, renewed", [
     ("README.md", findings.renewed), ("docs/code-map.md", claims.renewed), ("ARTIFACT-APPENDIX.md", expected.renewed),
-    ("docs/small-models.md", small_models.renewed), ("README.md", small_models.renewed_readme)])  # fmt: skip
+    ("docs/small-models.md", small_models.renewed), ("README.md", small_models.renewed_readme),
+    ("README.md", sentences.renewed)])  # fmt: skip
 def test_a_table_is_what_its_script_makes(page, renewed):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert renewed(text) == text, f"python {renewed.__module__.replace('.', '/')}.py renews it"
 
 
-def test_the_sentences_of_readme_count_what_its_table_and_the_stored_reports_say():
-    measured = small_models.results()
-    columns = {head: measured[row] for head, row in small_models.IN_README.items()}
-    table = pd.DataFrame(columns).rename(index=lambda name: name.split("-")[-1]).astype(float)
-    judged, isotonic, stored = findings.judged("replay-small"), "ECE Ans Avg, isotonic", goldens.read("replay-small")
-    said = {name: one["here_said"].removesuffix(" pairs") for name, one in judged.items()}
-    right = [round(300 * table.accuracy["0.5b", dataset]) for dataset in ("gsm8k", "gsmhard")]
+def test_the_sentences_of_readme_are_what_stored_reports_say():
+    """They are made from the shipped signals; the reports were made by commands, and are stored."""
+    text, stored = " ".join(README.split()), goldens.read("replay-small")
+    values = re.findall(r"^/\d+/(value|low|high): (.*)$", stored["rep_pooled"], flags=re.M)
+    first = [f"{float(value):.3f}".replace("0.", ".") for _, value in sorted(values[:3], reverse=True)]
+    assert f"as in the paper: {first[0]} [{first[1]}, {first[2]}] on average" in text
+    judged = {name: one["here_said"] for name, one in findings.judged("replay-small").items()}
     (unread,) = re.findall(r"are ([\d.]+%) without a parsable answer", stored["rep_notes"])
-    (of_zero,) = re.findall(r'zero, not last_number SeqAvgBelowAnswer/then: "(.*) pairs"', stored["rep_sensitivity"])
-
-    def lower(one: str, other: str) -> str:
-        return f"{sum(table[one] < table[other])} of {len(table)}"
-
-    for sentence in (
-        f"Seq Avg has the lower ECE on {lower('ECE Seq Avg', 'ECE Ans Avg')} pairs**",
-        f"(ECE {min(table['ECE Seq Avg']):.3f} to {max(table['ECE Seq Avg']):.3f})".replace("0.", "."),
-        f"Ans Avg ranks answers better (by AUROC) on {lower('AUROC Seq Avg', 'AUROC Ans Avg')}.",
-        f"on {right[0]} of 300 questions of GSM8K and {right[1]} of GSMHard.",
-        f"{unread} of responses (mostly 0.5B) have no readable answer; "
-        f"counted as confidence zero, Seq Avg has the lower ECE on {of_zero}.",
-        f"lowers the ECE of Ans Avg on {lower(isotonic, 'ECE Ans Avg')}.",
-        f"has a still lower ECE on {lower('ECE constant', isotonic)}, ",
-        f"has a lower ECE than Seq Avg on {lower('ECE P(True)', 'ECE Seq Avg')}, in a fresh prompt and in situ",
-        f"differ late in the response on {said['MeansPartLater']} pairs.",
-        f"start out overlapping on only {said['MeansOverlapFirst']}.",
-        "On none do they",
-        "In situ has a lower ECE than a fresh prompt on the 0.5B, and a higher one on the 1.5B.",
-        "fails on the paper's own numbers: Seq Joint below Ans",
-    ):
-        assert sentence in " ".join(README.split())
-    assert said["MeansDiverge"] == said["NoSingleToken"] == "0 of 6"
-    in_situ = table["ECE P(True) in situ"] < table["ECE P(True)"]
-    assert (in_situ == (table.index.get_level_values(0) == "0.5b")).all()
-    failing = [name for name, one in findings.judged("replay").items() if one["paper"] == "does not hold"]
-    assert failing == ["SeqJointBelowAnswer"]
+    assert f"**{unread} of responses have no readable answer**" in text
+    assert judged["MeansOverlapFirst"] == "5 pairs agree, 1 disagrees" and "told apart on 5 of 6 pairs" in text
+    assert judged["MeansPartLater"] == "5 pairs agree, 1 open" and "differ late on 5 (1 open)" in text
+    assert judged["NoSingleToken"] == "1 pair agrees, 4 open, 1 disagrees"
+    assert "worse on 1, better on 1, open on 4" in text
+    assert judged["SeqAvgBelowAnswer"] == "6 pairs agree"
+    failing = [name for name, one in findings.judged("replay").items() if one["paper"] == "fails"]
+    assert failing == ["SeqJointBelowAnswer"] and "claim fails on the paper's own numbers: Seq Joint below Ans" in text
 
 
 def test_the_method_is_as_short_as_readme_says():

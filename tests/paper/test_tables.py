@@ -36,6 +36,8 @@ def test_every_record(demo, shipped):
     here, published = replace(demo, frames=demo.frames | {"chance": chance}), numbers_of_paper.published()
     found = {
         "rep_overview": report_contents.list_overview(here),
+        "rep_pooled": report_contents.list_pooled(here),
+        "rep_splits": report_contents.list_splits(shipped, here),
         "rep_findings": verdicts.list_claims(verdicts.judge_all(published), verdicts.judge_all(here)),
         "rep_numbers": report_contents.compare_with_paper(here, published),
         "rep_ablation": report_contents.list_ablation(here),

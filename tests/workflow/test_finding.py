@@ -10,9 +10,10 @@ def test_a_finding_from_shipped_signals(capsys):
     assert run.main(["finding", "3", "replay"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("replay: 0 of 0 jobs ran, ")
-    assert "   paper  holds: 12 of 15 pairs" in lines and "   here   holds: 5 of 6 pairs" in lines
-    assert any(line.split() == ["tiny-llama", "demo-easy", "0.246", "0.177", "no"] for line in lines)
-    assert "Finding 3 on the paper's numbers: of 4 claims 3 can be judged, 3 of them hold" in lines
+    assert "   paper  holds: 11 pairs agree, 4 disagree" in lines and "   here   open: 3 pairs agree, 3 open" in lines
+    (case,) = [line for line in lines if line.split()[:4] == ["tiny-llama", "demo-easy", "0.246", "0.177"]]
+    assert case.split()[-1] == "open" and len(case.split()) == 8, "with its margin and interval"
+    assert "Finding 3 on the paper's numbers: of 4 claims 3 hold, 1 not judged" in lines
     assert lines[-1] == "see: notebooks/03_ptrue_insitu.ipynb"
 
 
