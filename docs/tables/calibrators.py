@@ -1,6 +1,6 @@
 """The shipped calibrators of the two real models, fitted on their shipped signals.
 
-`python docs/tables/calibrators.py` renews artifacts/shipped/calibrators/: isotonic regression on Seq Avg and Ans Avg of
+`python docs/tables/calibrators.py` renews lib/calibrate/shipped/: isotonic regression on Seq Avg and Ans Avg of
 the calibration rows, each with its ECE before and after on the evaluation rows, and what it does to other pairs."""
 
 import json

@@ -14,12 +14,12 @@ import numpy as np
 from lib.calibrate.fitting import load_calibrator, read_calibrator_record
 from lib.generate.response_files import parse_response
 from lib.params import EvaluationChoices
-from lib.paths import SHIPPED, UserError, nearest
+from lib.paths import UserError, nearest
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import interpret_row
 from lib.tasks.answers import locate_answer
 
-CALIBRATORS = SHIPPED.parent / "calibrators"
+CALIBRATORS = Path(__file__).with_name("shipped")  # of an installed package, too
 
 
 class CalibratedScore(NamedTuple):
