@@ -43,9 +43,9 @@ class SetupError(Exception):
 
 
 def read_pins(root: Path, test: bool) -> dict[str, str]:
-    """Return the direct dependencies and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
+    """Return the direct requirements and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    wanted = "dependencies|test" if test else "dependencies"
+    wanted = "run|test" if test else "run"
     blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
     return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 

@@ -160,7 +160,7 @@ def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_nee
     shutil.rmtree(root / ".venv-test")
     (root / ".venv" / environment.MADE_BY_US).unlink()
     pretend(root / ".venv", *PINS.items())
-    assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by `uv sync --extra test`, say"
+    assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by uv sync, say"
 
 
 @pytest.mark.parametrize("damage", [
