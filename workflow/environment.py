@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.lock", "requirements-test.lock")
 MADE_BY_US = "made-by-run_all.json"  # in an environment: the project's folder and the checksum of the locks
 BUILDS = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # of PyTorch
-PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python")
-SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
+PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python")
+SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))"
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
@@ -131,8 +131,8 @@ def venv_command(venv: Path) -> list[str]:
         if run([path, "-I", "-c", SUITABLE], quiet=True):
             return [path, "-I", "-m", "venv", str(venv)]
     if uv := shutil.which("uv"):
-        return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
-    raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
+        return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.15", str(venv)]
+    raise SetupError("no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv), and no uv")
 
 
 def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
