@@ -1,4 +1,4 @@
-"""The Pythons that the project takes, named alike wherever they are named, and what GitHub runs on each of them."""
+"""The Pythons that the project takes, named alike everywhere, and what GitHub runs on each."""
 
 import re
 import subprocess
@@ -13,7 +13,8 @@ from workflow import environment
 
 BOUNDS = re.search(r'^requires-python = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
 TAKEN = [f"3.{minor}" for minor in range(30) if f"3.{minor}.5" in SpecifierSet(BOUNDS)]
-NODE_24 = {"checkout": 7, "setup-python": 7, "upload-pages-artifact": 5, "deploy-pages": 5}  # the first majors on it
+# the first majors that run on Node 24
+NODE_24 = {"checkout": 7, "setup-python": 7, "upload-pages-artifact": 5, "deploy-pages": 5}
 
 
 @pytest.mark.parametrize("python", [f"3.{minor}" for minor in range(8, 17)])
@@ -31,11 +32,14 @@ def test_every_place_names_the_same_pythons(monkeypatch, tmp_path):
     assert {*started.split()} == {*environment.PYTHONS} and len(TAKEN) == 4
     for page in ("README.md", "ARTIFACT-APPENDIX.md"):
         assert f"Python {first} to {last}" in " ".join((ROOT / page).read_text().split()), page
-    assert f"for Python {first}-{last} on" in (ROOT / "requirements.lock").read_text().partition("\n")[0]
-    monkeypatch.setattr(environment.shutil, "which", lambda name: "uv" if name == "uv" else None)
+    head = (ROOT / "requirements.lock").read_text().partition("\n")[0]
+    assert f"for Python {first}-{last} on" in head
+    found = {"uv": "uv"}
+    monkeypatch.setattr(environment.shutil, "which", found.get)
     assert BOUNDS in environment.venv_command(tmp_path)
-    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
-    with pytest.raises(environment.SetupError, match=f"no Python {first} to {last} with venv was found"):
+    found.clear()
+    refused = f"no Python {first} to {last} with venv was found"
+    with pytest.raises(environment.SetupError, match=refused):
         environment.venv_command(tmp_path)
 
 
@@ -54,8 +58,9 @@ def test_the_tests_run_on_every_python(workflows):
 
 def test_actions_are_of_a_version_whose_runtime_is_there(workflows):
     """Runners have Node 24 alone since September 2026."""
-    steps = [step for file in workflows.values() for job in file["jobs"].values() for step in job["steps"]]
-    used = [step["uses"].removeprefix("actions/").split("@v") for step in steps if "uses" in step]
+    jobs = [job for file in workflows.values() for job in file["jobs"].values()]
+    steps = [step for job in jobs for step in job["steps"] if "uses" in step]
+    used = [step["uses"].removeprefix("actions/").split("@v") for step in steps]
     assert {name for name, _ in used} == NODE_24.keys() and len(used) == 8
     for name, version in used:
         assert int(version) >= NODE_24[name], name
