@@ -10,10 +10,10 @@ here="$(CDPATH='' cd -- "$(dirname -- "$me")" && pwd -P)" || exit 1
 unset PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONINSPECT PYTHONHASHSEED
 export CALLED_FROM="$PWD" PYTHONIOENCODING=:backslashreplace  # for terminals that lack a character
 
-# Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13. With -I it
+# Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.14. With -I it
 # imports its own library alone: nothing from this folder, from the user's, or that a variable names.
 boot=""
-for name in python3 python python3.13 python3.12 python3.11; do
+for name in python3 python python3.14 python3.13 python3.12 python3.11; do
   if "$name" -I -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then boot="$name"; break; fi
 done
 if [ -z "$boot" ] && command -v uv >/dev/null 2>&1; then
@@ -21,7 +21,7 @@ if [ -z "$boot" ] && command -v uv >/dev/null 2>&1; then
   boot="$(uv python find 3.12)"
 fi
 if [ -z "$boot" ]; then
-  echo "run_all.sh: no Python was found; install Python 3.11, 3.12 or 3.13, or uv" >&2
+  echo "run_all.sh: no Python was found; install Python 3.11 to 3.14, or uv" >&2
   exit 1
 fi
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from lib.paths import MODELS, UserError, local_path, nearest, public_path
+from lib.paths import MODELS, UserError, local_path, nearest, of_project, public_path
 
 SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
 Kind = TypeVar("Kind", bound="Strict")
@@ -119,7 +119,9 @@ class Model(Strict):
     @property
     def place(self) -> Path:
         """The local folder of its source, or of its GGUF file once that is checked."""
-        return MODELS / str(self.sha256) if self.gguf else local_path(self.source)
+        if self.gguf:
+            return of_project(MODELS) / str(self.sha256)
+        return local_path(self.source)
 
     def responses_to(self, dataset: str) -> Path | None:
         """Return the file of its precomputed responses to a dataset; relative paths start from the project's root.

@@ -19,7 +19,7 @@ from pydantic import Field
 from lib import parameter_schemas
 from lib.files import read_yaml
 from lib.parameter_schemas import Bins, Count, Dataset, Model, Names, Rows, Seed, Several, Share, Strict, Text, validate
-from lib.paths import PARAMS, UserError, nearest, relative_path
+from lib.paths import PARAMS, UserError, nearest, of_project, relative_path
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
@@ -157,7 +157,7 @@ def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> param
 def load_parameter_file(kind: str, name: str, contents: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
     """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved if it names none.
     Raise UserError with the nearest name."""
-    folder = PARAMS if contents is Profile else PARAMS / f"{kind}s"
+    folder = of_project(PARAMS) / ("" if contents is Profile else f"{kind}s")
     names = [path.stem for path in folder.glob("*.yaml")]
     if name not in names:
         raise UserError(f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}")

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent  # site-packages, if lib is installed alone
 ARTIFACTS = ROOT / "artifacts"
 PARAMS = ROOT / "params"
 MODELS = ARTIFACTS / ".models"  # GGUF files that were checked, each in a folder named by its sha256
@@ -78,6 +78,14 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
 
 
 # ---- paths
+
+
+def of_project(path: Path) -> Path:
+    """Return a path below artifacts/ or params/. Raise UserError if `lib` is installed alone."""
+    if not (ROOT / "run_all.sh").exists():
+        folders = "artifacts/ and params/ are folders of the project"
+        raise UserError(f"{folders}, and `lib` is installed without it: use a clone of the project")
+    return path
 
 
 def public_path(value: str) -> str:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lib import stored_columns
 from lib.files import sha256, write_atomically
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, relative_path
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, of_project, relative_path
 from lib.stored_columns import KEYS
 
 PAIR = KEYS[:2]  # a model and a dataset
@@ -106,10 +106,13 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def run_folder(run: Any) -> Path:
-    """Return the folder of a run. Raise UserError for a name that can't be a folder in artifacts/."""
+    """Return the folder of a run. Raise UserError for a name that can't be a folder in artifacts/.
+
+    Raise it, too, where `lib` is installed without the project.
+    """
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
         raise UserError(f"run {run!r} can't be a folder in artifacts/: write letters, digits, '.', '-' or '_'")
-    return ARTIFACTS / run
+    return of_project(ARTIFACTS) / run
 
 
 def frame_path(run: str, kind: str, name: str) -> Path:
@@ -123,7 +126,7 @@ def search_path(run: str) -> list[Path]:
     The run `shipped` has only the demo's shipped frames. Raise as `run_folder`.
     """
     if run == "shipped":
-        return [SHIPPED]
+        return [of_project(SHIPPED)]
     own, (verb, _, profile) = run_folder(run), run.partition("-")
     if verb == "replay":
         return [own, SHIPPED.parent / (profile or SHIPPED.name)]

@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.lock", "requirements-test.lock")
 MADE_BY_US = "made-by-run_all.json"  # in an environment: the project's folder and the checksum of the locks
 BUILDS = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # of PyTorch
-PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python")
-SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
+PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python")
+SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))"
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
@@ -43,9 +43,9 @@ class SetupError(Exception):
 
 
 def read_pins(root: Path, test: bool) -> dict[str, str]:
-    """Return the direct dependencies and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
+    """Return the direct requirements and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    wanted = "dependencies|test" if test else "dependencies"
+    wanted = "run|test" if test else "run"
     blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
     return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 
@@ -131,8 +131,8 @@ def venv_command(venv: Path) -> list[str]:
         if run([path, "-I", "-c", SUITABLE], quiet=True):
             return [path, "-I", "-m", "venv", str(venv)]
     if uv := shutil.which("uv"):
-        return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
-    raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
+        return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.15", str(venv)]
+    raise SetupError("no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv), and no uv")
 
 
 def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:

@@ -1,6 +1,6 @@
 """The shipped calibrators of the two real models, fitted on their shipped signals.
 
-`python docs/tables/calibrators.py` renews artifacts/shipped/calibrators/: smoothed isotonic
+`python docs/tables/calibrators.py` renews lib/calibrate/shipped/: smoothed isotonic
 regression on Seq Avg and Ans Avg of the calibration responses with an answer. Each file tells what
 a user of `score` gets over all evaluation responses, where those without an answer get 0: the ECE
 before and after, and what the calibrator does to other pairs.

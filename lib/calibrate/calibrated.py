@@ -17,12 +17,12 @@ from lib.calibrate.fitting import load_calibrator, read_calibrator_record
 from lib.files import parse_json
 from lib.generate.response_files import parse_response
 from lib.params import EvaluationChoices
-from lib.paths import SHIPPED, UserError, nearest
+from lib.paths import UserError, nearest
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.interpretation import InterpretedRow, interpret_row
 from lib.tasks.answers import locate_answer
 
-CALIBRATORS = SHIPPED.parent / "calibrators"
+CALIBRATORS = Path(__file__).with_name("shipped")  # of an installed package, too
 WITHHELD = {  # by finish reason: what is there in place of an answer
     "content_filter": "content filter",
     "tool_calls": "tool call",

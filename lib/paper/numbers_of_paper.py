@@ -10,7 +10,7 @@ import pandas as pd
 import yaml
 
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results, as_sentence
-from lib.paths import ARTIFACTS
+from lib.paths import ARTIFACTS, of_project
 
 REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
 # a dropout rate, a number of bins, or a method, with the source of a transfer
@@ -24,7 +24,7 @@ DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$"
 @cache
 def paper_facts() -> dict[str, Any]:
     """Return facts from the paper's text: numbers stated `twice`, the boxed `findings`, `models` and `questions`."""
-    return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
+    return yaml.safe_load(of_project(FACTS).read_text(encoding="utf-8"))
 
 
 def reference_numbers() -> pd.DataFrame:
@@ -35,7 +35,7 @@ def reference_numbers() -> pd.DataFrame:
     +66% is 0.66) if the paper prints none.
     """
     names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
-    raw = pd.read_csv(REFERENCE, dtype=str, keep_default_na=False).rename(columns=names)
+    raw = pd.read_csv(of_project(REFERENCE), dtype=str, keep_default_na=False).rename(columns=names)
     numbers = raw[QUANTITIES].apply(pd.to_numeric, errors="coerce")
     variant = raw.variant.str.extract(VARIANT_PATTERN).astype({"rate": float, "bins": "Int64"})
     variant = variant.fillna(dict.fromkeys(["method", "source_model", "source_dataset"], ""))

@@ -23,8 +23,6 @@ from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import Any
 
-from tokenizers.decoders import DecodeStream
-
 from lib.paths import check_choice
 from lib.tasks import numbers
 from lib.tasks.numbers import BOXED, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
@@ -46,6 +44,8 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
     tokens belongs to the last one; the others add "", as does an id without a token. `tokenizer` is a fast tokenizer
     of transformers or a `tokenizers.Tokenizer`.
     """
+    from tokenizers.decoders import DecodeStream  # needed for a model, not for a log
+
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     ids = [int(token) for token in ids]
     texts, stream = [], DecodeStream(skip_special_tokens=False)

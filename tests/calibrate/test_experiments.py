@@ -15,6 +15,7 @@ from synthetic import fitting_input, responses, run, single_pass, with_margins
 from lib import store
 from lib.calibrate import experiments, fitting
 from lib.calibrate.fitting import CalibrationData, ScoredSplit
+from lib.paper.booktabs import OF_PAPER
 from lib.params import Subsampling
 from lib.paths import ROOT, UserError
 from lib.score.evaluation import RESAMPLED, evaluate
@@ -56,8 +57,8 @@ def test_calibrators_see_calibration_rows_only(confidence, sets, fits):
 # ---- fewer rows
 
 
-def curves_of(sets, sizes, draws, sampling=("uniform",)):
-    drawn = Subsampling(calibration_sizes=sizes, draws=draws, seed=5)
+def curves_of(sets, sizes, draws, sampling=("uniform",), seed=5):
+    drawn = Subsampling(calibration_sizes=sizes, draws=draws, seed=seed)
     return experiments.learning_curves(sets, drawn, sampling)
 
 
@@ -74,6 +75,34 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
     both = one.merge(other, on=[*PAIR, "method", "n", "draw"])
     assert len(both) == len(one) and (both.ece_x == both.ece_y).all()
     assert (one.query("method != ''").groupby([*PAIR, "n", "draw"]).one_class.nunique() == 1).all()
+
+
+def test_draws_depend_on_the_seed(sets):
+    first, again, other = (curves_of(sets, [10], 4, seed=seed) for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(first, again)
+    drawn = (first.n == 10) & (first["method"] != "")
+    assert (first.ece[drawn] != other.ece[drawn]).mean() > 0.5
+
+
+def test_the_band_of_the_curves_is_the_one_of_their_caption():
+    """101 draws, whose ECE grows evenly from 0 to 1."""
+    keys = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 10}
+    errors = np.arange(101) / 100
+    draws = pd.DataFrame({**keys, "draw": range(101), "ece": errors, "one_class": False})
+    (band,) = experiments.summarize_curves(draws).itertuples()
+    assert (band.low, band.high) == pytest.approx((0.1, 0.9)) and band.mean == pytest.approx(0.5)
+    _, caption = OF_PAPER["fig_calibration_analysis"]
+    assert f"with the middle {band.high - band.low:.0%} of the draws" in caption
+
+
+def test_a_wrong_answer_of_exactly_nine_tenths_is_no_confident_error(sets):
+    """By hand: of ten calibration rows, two wrong ones and a right one are above .9."""
+    confidence = np.array([0.9, 0.9, 0.9, 0.91, 0.99, 1.0, 0.5, 0.5, 0.2, 0.1])
+    correct = np.array([0, 0, 1, 0, 0, 1, 1, 0, 0, 1], dtype=bool)
+    pair, data = next(iter(sets.items()))
+    old = replace(data.calibration, confidence=confidence, correct=correct)
+    found = experiments.describe_splits({pair: data._replace(calibration=old)})
+    assert found.confident_errors.tolist() == [50 * 2 / 10]
 
 
 # ---- other pairs' rows

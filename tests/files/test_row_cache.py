@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pandas as pd
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -156,3 +157,9 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
         assert [example for example in whole if example in part] == part and (whole[: len(part)] == part or count > 200)
         assert Counter(example.split for example in part) == {"calibration": count, "evaluation": min(count, 200)}
     assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]
+
+
+def test_the_peak_of_memory_is_in_megabytes():
+    """At least what the process holds now, and not a hundred times that."""
+    now = psutil.Process().memory_info().rss / 1e6
+    assert 0.98 * now < measured_facts()["peak_memory_mb"] < 100 * now

@@ -2,20 +2,22 @@
 half precision (plain forward passes of many architectures: tests/field/test_architectures.py)."""
 
 import dataclasses
+import json
+import shutil
 import types
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from architectures import SETTINGS, assert_alike, examples, load, random, requests, respond, warp
+from architectures import SETTINGS, assert_alike, examples, load, plain_logits, random, requests, respond, warp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import params, store
 from lib.generate import batching, float32_logits, generation, mc_dropout, models, p_true, sampling, teacher_forcing
 from lib.params import Dropout, Generation
-from lib.paths import SHIPPED, UserError
+from lib.paths import ROOT, SHIPPED, UserError
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
 WARPED = [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, "top_p": 0.8}, {"min_p": 0.05},
@@ -35,6 +37,16 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     # at the nucleus' edge, by float32's last digits; of 20,000 tokens, many are about as probable as its last
     assert (torch.isinf(found) != torch.isinf(expected)).sum() <= (20 if settings.get("top_p") == 0.999 else 0)
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
+
+
+def test_a_loaded_network_draws_no_masks(llama, tmp_path):
+    """Though its configuration names a rate of dropout, which is for training."""
+    folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"attention_dropout": 0.5}))
+    lm, ids = load("tiny-llama", source=str(folder)), list(range(5, 30))
+    assert lm.model.config.attention_dropout == 0.5
+    assert torch.equal(plain_logits(lm, ids), plain_logits(llama, ids))
 
 
 def test_sampling_follows_the_distribution():
@@ -130,11 +142,15 @@ def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, m
 def test_thinking_is_shown_and_holds_no_answer(llama):
     """Closed and not; each part's tokens counted by themselves."""
     lm = dataclasses.replace(llama, spec=llama.spec.model_copy(update={"thinking": True}))
-    thought, mark, answer = (models.encode(lm, text) for text in ("<think>\n#### 5\n</think>", "\n\n#### ", "42"))
-    engine = types.SimpleNamespace(sample=lambda asked: [[*thought, *mark, *answer, lm.eos[0]], thought[:-1]])
+    texts = "<think>\n#### 5\n</think>", "\n\n#### ", "42", " eggs"
+    thought, mark, answer, after = (models.encode(lm, text) for text in texts)
+    ids = [*thought, *mark, *answer, *after, lm.eos[0]]
+    engine = types.SimpleNamespace(sample=lambda asked: [ids, thought[:-1]])
     frame = generation.generate_responses(lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine)
     closed, unclosed = (generation.token_table(lm, row) for row in frame.itertuples())
-    assert closed.part.tolist() == ["thinking"] * len(thought) + [""] * len(mark) + ["answer"] * len(answer) + ["end"]
+    parts = {"thinking": thought, "": mark, "answer": answer, " ": after, "end": lm.eos[:1]}
+    named = [part.strip() for part, tokens in parts.items() for _ in tokens]
+    assert closed.part.tolist() == named
     assert set(unclosed.part) == {"thinking"} and frame.answer.fillna("none").tolist() == ["42", "none"]
     assert frame.thinking_end.tolist() == [len(thought), len(thought)], "never closed: one more than there are"
     np.testing.assert_allclose(closed["when sampling"], np.exp(frame.token_logprobs_sampling[0]), atol=1e-6)

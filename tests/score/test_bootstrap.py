@@ -71,6 +71,12 @@ def test_two_constants_by_the_binomial_distribution():
         assert (drawn <= level).mean() == pytest.approx(p[error <= level].sum(), abs=0.015)
 
 
+def test_draws_of_chance_depend_on_the_seed():
+    c = scored(50)[0]
+    first, again, other = (draw_chance_errors(c, 10, 100, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, again) and not np.isin(first, other).all()
+
+
 def test_what_cannot_be_told_from_calibrated_is_marked():
     """Answers are right as often as the square of Seq Avg here, which is Ans Avg."""
     rows = frame(SEQ, ANS, n=600)

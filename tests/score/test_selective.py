@@ -11,7 +11,9 @@ from scipy.special import expit
 from scipy.stats import binomtest
 from synthetic import columns, keyed, scored
 
+from lib.random_streams import first_rows
 from lib.score import selective
+from lib.store import KEYS
 
 pairs_of = st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40)
 
@@ -71,6 +73,27 @@ def test_the_promise_holds_in_five_hundred_draws():
     found = [at for at in found if at is not None]
     assert sum(y[c >= at].mean() < 0.8 for at in found) <= 0.1 * 500
     assert len(found) > 0.2 * 500, "a promise that is never given is easily kept"
+
+
+def test_a_score_at_the_threshold_is_answered():
+    """By hand: all answers at .7 are right, and all at .2 are wrong."""
+    high = np.array([True] * 90 + [False] * 90 + [True, True, False])
+    frame = raw(len(high)).assign(confidence=np.where(high, 0.7, 0.2), correct=high)
+    frame["split"] = ["calibration"] * 180 + ["evaluation"] * 3
+    (found,) = selective.selective_thresholds(frame, [0.8]).itertuples()
+    assert (found.threshold, found.answered, found.precision) == (0.7, 2 / 3, 1)
+
+
+def test_rows_on_which_an_estimator_was_tuned_do_not_test_its_threshold():
+    frame = raw(900, power=0.2)
+    calibration = frame[frame.split == "calibration"]
+    tuned = calibration[KEYS].tail(150)
+    learning = first_rows(calibration, 200, seed=0)
+    used = {*learning.example_id, *tuned.example_id}
+    assert 200 < len(used) < 350, "some are both"
+    for estimator, tested in ("seq_avg", 600 - len(used)), ("c_bald", 400):
+        found = selective.selective_thresholds(frame, [0.8], tuned={estimator: tuned})
+        assert found.tested.tolist() == [tested]
 
 
 def test_a_table_of_thresholds():

@@ -42,7 +42,7 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_what_torch_needs_but_neit
     assert not [name for name in versions if re.match(r"torch$|nvidia|cuda|triton", name)]
     assert not re.search(r"https?://|file:|--index|--find-links|--extra", "".join(entries))
     assert not [entry for entry in entries if "--hash=sha256:" not in entry]
-    for python, machines in product(("3.11.7", "3.12.1", "3.13.0"), ("linux x86_64", "darwin arm64")):
+    for python, machines in product(("3.11.7", "3.12.1", "3.13.0", "3.14.2"), ("linux x86_64", "darwin arm64")):
         here = dict(zip(("sys_platform", "platform_machine"), machines.split(), strict=True))
         here |= {"python_full_version": python, "python_version": python[:4]}
         names = [canonicalize_name(one.name) for one in locked if not one.marker or one.marker.evaluate(here)]
@@ -160,7 +160,7 @@ def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_nee
     shutil.rmtree(root / ".venv-test")
     (root / ".venv" / environment.MADE_BY_US).unlink()
     pretend(root / ".venv", *PINS.items())
-    assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by `uv sync --extra test`, say"
+    assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by uv sync, say"
 
 
 @pytest.mark.parametrize("damage", [

@@ -113,6 +113,22 @@ def test_a_report_of_before_does_not_stay_beside_tables_that_could_not_be_made(c
     assert code == 0 and copy.read(report) == before and "report: figures/demo/report.html" in text
 
 
+@pytest.mark.parametrize("codes, ends", [([2, 1], 1), ([1, 2], 1), ([2, 2], 2), ([1, 1], 1)])
+def test_a_run_ends_with_one_if_any_failure_is_not_the_users(
+    inside, monkeypatch, capsys, codes, ends
+):
+    """And with 2 if the user can mend all of them; the first failure is said last."""
+
+    def fail(schedule):
+        for job, code in zip(schedule.board.jobs, codes, strict=False):
+            schedule.board.show(job, "fail", f"{job.title} failed", code)
+
+    monkeypatch.setattr(run.Schedule, "run_jobs", fail)
+    monkeypatch.setattr(run, "start_fork_server", lambda *words: None)
+    assert run.main([]) == ends
+    assert capsys.readouterr().err.splitlines()[-1].endswith("01_generate tiny easy failed")
+
+
 def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys):
     for path, line in (("notebooks/02_single_pass.ipynb", "02_single_pass.ipynb, line 1: not JSON"),
                        ("lib/beta.py", "lib/beta.py, line 1: '(' was never closed: def f(")):  # fmt: skip

@@ -74,6 +74,17 @@ def test_a_response_written_otherwise_is_left_out_and_counted(verify, theirs):
         verify(token_ids=[np.append(row, 7) for row in ids])
 
 
+@pytest.mark.parametrize("fewer, said", [
+    ("here", "0 responses are only here, 7 only shipped"),
+    ("there", "7 responses are only here, 0 only shipped"),
+])  # fmt: skip
+def test_responses_that_one_side_lacks_are_not_the_same(theirs, fewer, said):
+    some = replace(theirs, generations=theirs.generations[7:])
+    matched = match_rows(some, theirs) if fewer == "here" else match_rows(theirs, some)
+    alike = pd.DataFrame({"within": [True], "difference": [0.0]})
+    assert judge.judge_reproduction(alike, matched) == (False, f"NOT the same: {said}")
+
+
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
     keys = ["m/d/seq_avg/ece", "m/d/ans_avg/ece", "m/d/seq_avg/ece/isotonic", "m/d/p_true/ece/isotonic"]
     shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5})
