@@ -37,6 +37,7 @@ OTHERS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reaso
 VERDICTS = ("#verify", "#in_situ")  # ends of custom_ids: requests for one token, in both forms of P(True)
 LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
+JUDGED = 10  # tokens; fewer may all be certain, as those of `#### 7` are
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
 CUT = "end before their tokens, at a stop string: the tokens after it do not count"
@@ -216,6 +217,8 @@ def build_response(line: ResponseLine, where: str) -> Response:
         raise UserError(f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: {remedy}")
     told = kept if (cut := len(kept) < len(body)) else kept + pieces[len(body) :]
     logprobs = [one.logprob for one in tokens[: len(told)]]
+    if why := why_no_probabilities(logprobs):
+        raise UserError(f"{where}: {why}")
     unfinished, marked = line.finish_reason == "unfinished", min(logprobs, default=0) < LEAST
     return Response(
         line.example_id,
@@ -231,6 +234,18 @@ def build_response(line: ResponseLine, where: str) -> Response:
         prompt_tokens=line.prompt_size,
         cached_tokens=line.cached_size,
     )
+
+
+def why_no_probabilities(logprobs: Sequence[float]) -> str:
+    """Return why the log-probabilities (n,) of a response's tokens are none; empty if they may be some.
+
+    Servers write 0 for every token that a smaller model proposed, or that they do not compute. Nothing is said of fewer
+    than JUDGED tokens.
+    """
+    if len(logprobs) < JUDGED or any(logprobs):
+        return ""
+    reason = "a server writes this if it does not compute them, or decodes speculatively"
+    return f"the log-probabilities of all {len(logprobs)} tokens are 0: {reason}: serve without, or give `text` alone"
 
 
 def decode(tokens: Sequence[LoggedToken]) -> list[str]:
