@@ -81,12 +81,19 @@ def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Seque
 def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXAMPLE) -> str:
     """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that can render it."""
     if not lm.tokenizer.chat_template:
-        raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
+        raise UserError(f"its tokenizer has no chat template: {why_no_template(lm)}")
     try:
         return generation.solving_prompt(lm, question, values["demonstration"])
     except Exception as error:  # templates raise many types
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
+
+
+def why_no_template(lm: LanguageModel) -> str:
+    """Return what to do for a tokenizer without a chat template. Those of models with images may lie apart."""
+    if (Path(lm.tokenizer.name_or_path) / "chat_template.json").is_file():
+        return "write the text in its chat_template.json, which is not read, into chat_template.jinja"
+    return "models that were not taught to chat can't be asked"
 
 
 def estimate_prompt(lm: LanguageModel, values: Values) -> int:
@@ -169,19 +176,33 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     raises.
     """
     config = copy.deepcopy(lm.model.config)
-    layers, types, own = config.num_hidden_layers, getattr(config, "layer_types", None) or [""], vars(config)
-    few = min(layers, max(2, 1 + max(map(types.index, types))))
-    own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
-    for pattern, most in LARGEST.items():
-        sizes = [name for name, value in own.items() if type(value) is int and re.search(pattern, name)]
-        own.update({name: min(own[name], most) for name in sizes})
-    config.num_hidden_layers, config.initializer_range = few, SPREAD
-    config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
+    parts = [getattr(config, name, None) for name in config.sub_configs]  # of text, of images
+    for part in [config, *filter(None, parts)]:
+        reduce_config(part)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
     return replace(lm, model=network)
+
+
+def reduce_config(config: Any) -> None:
+    """Leave few layers of a network's configuration, or of a part's, with every type of layer, and small numbers."""
+    own = vars(config)
+    if layers := getattr(config, "num_hidden_layers", 0):
+        types = getattr(config, "layer_types", None) or [""]
+        few = min(layers, max(2, 1 + max(map(types.index, types))))
+        if own.get("num_kv_shared_layers"):  # each type once more, with the keys and values of the earlier layer
+            few, own["num_kv_shared_layers"] = min(layers, 2 * few), min(few, layers - few)
+        listed = [name for name, value in own.items() if isinstance(value, list) and len(value) == layers]
+        own.update({name: own[name][:few] for name in listed})
+        config.num_hidden_layers = few
+    for pattern, most in LARGEST.items():
+        sizes = [name for name, value in own.items() if type(value) is int and re.search(pattern, name)]
+        own.update({name: min(own[name], most) for name in sizes})
+    config.initializer_range = SPREAD
+    # some look up the embedding of padding
+    config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, 0
 
 
 @torch.inference_mode()
