@@ -71,8 +71,8 @@ def find_source(spec: Model) -> str:
 
 
 def check_files(folder: Path) -> None:
-    """Raise UserError for an adapter in a model's folder, which would be left out, or if a file is missing without which
-    transformers guesses."""
+    """Raise UserError for an adapter in a model's folder, which would be left out, or if a file is
+    missing without which transformers guesses."""
     names = sorted(path.name for path in folder.iterdir())
     if adapters := list(filter(ADAPTER.fullmatch, names)):
         remedy = "merge it into its model (`merge_and_unload` of peft) and name the folder of the result"

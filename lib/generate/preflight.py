@@ -23,8 +23,9 @@ from lib.generate.models import LanguageModel
 from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
 from lib.params import Model
 from lib.paths import MissingSignal, UserError, first_line
-from lib.tasks import answers, prompts
+from lib.tasks import prompts
 from lib.tasks.datasets import Example
+from lib.tasks.thinking import find_open
 
 Line = tuple[str, str]  # ok, note or wrong; the result
 Values = Mapping[str, Any]  # parameters of a run
@@ -124,8 +125,11 @@ def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
         yield "wrong", "its chat template does not write question and instruction as they are given"
     if lm.spec.system_prompt and prompts.SYSTEM not in text:
         yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
-    if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
+    if not lm.spec.thinking and find_open(text):
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
+    if lm.spec.thinking and not lm.family:
+        reason = "its template has no switch and no mark of thinking that docs/extending.md lists"
+        yield "wrong", f"{reason}, so no answer would be found after one: write `thinking: false`"
     if (last := max(ids, default=0)) >= lm.vocab_size:
         yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
     yield "ok", f"P(True) counts {prompts.describe_spellings(p_true.option_tokens(lm), values['options'])}"

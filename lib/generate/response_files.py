@@ -18,9 +18,10 @@ from pydantic import BeforeValidator, Field
 from lib.files import parse_json, read_bytes
 from lib.parameter_schemas import Strict, validate
 from lib.paths import UserError, relative_path
-from lib.tasks.answers import CLOSING_TAG, text_offsets
+from lib.tasks.answers import text_offsets
+from lib.tasks.thinking import CLOSING, CLOSING_TAG, OPENING
 
-END_MARK = re.compile(r"(<(?!/think>)[^<>\s]+>)?")  # an end token as text: </s>, <|im_end|>, or nothing
+END_MARK = re.compile(rf"(?!{CLOSING.pattern})(<[^<>\s]+>)?")  # an end token as text: </s>, <|im_end|>, or nothing
 # a token that is not decoded: its id, its bytes, or a vocabulary's sign for a blank, line break or byte
 NOT_DECODED = re.compile(r"^token_id:\d+$|^(bytes:)?(\\x[0-9a-f]{2})+$|<0x[0-9A-F]{2}>|[\u0120\u010a\u2581]", re.M)
 HALF = "\ufffd"  # a token that is part of a character decodes to it
@@ -209,7 +210,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
     body = pieces[: len(pieces) - ended]
     if (mark := NOT_DECODED.search("\n".join([*body, text]))) and not re.search(r"\s", text):
         raise UserError(f"{where}: {mark[0]!r} is a token's id, bytes or sign, not its text: log tokens as their text")
-    if 0 < len(thinking) < len(tokens) and CLOSING_TAG not in "".join(body):
+    if 0 < len(thinking) < len(tokens) and not CLOSING.search("".join(body)):
         body[len(thinking) - 1] += CLOSING_TAG  # which the server's parser removed
     checked = line.reasoning_content or (tokens and line.text is not None)
     if (kept := align(body, line.reasoning_content or "", text, stopped) if checked else body) is None:
@@ -228,7 +229,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
         logprobs=logprobs,
         listed={decode([one])[0]: one.logprob for one in sorted(line.listed, key=lambda one: one.logprob)},
         ended=ended and not cut,
-        thought=bool(thinking or line.reasoning_content) or CLOSING_TAG in "".join([*kept, text]),
+        thought=bool(thinking or line.reasoning_content or CLOSING.search("".join([*kept, text]))),
         finish_reason="stop" if stopped else "length",
         remarks=[UNFINISHED] * unfinished + [CUT] * cut + [MARKED] * marked,
         prompt_tokens=line.prompt_size,
@@ -263,8 +264,11 @@ def align(pieces: list[str], thinking: str, text: str, stopped: bool) -> list[st
     """
     if "".join(pieces).strip() == text.strip() and not thinking:
         return pieces
-    tag = f"(?:{CLOSING_TAG})" + "?" * (not text)  # of a thinking that may not have ended
-    before = rf"(?:<think>)?\s*{re.escape(thinking.strip())}\s*{tag}" if thinking else f"(?s:.*?{CLOSING_TAG})?"
+    closing = f"(?:{CLOSING.pattern})"
+    before = f"(?s:.*?{closing})?"
+    if thinking:
+        tag = closing + "?" * (not text)  # of a thinking that may not have ended
+        before = rf"(?:{OPENING.pattern})?\s*{re.escape(thinking.strip())}\s*{tag}"
     pattern, runs = rf"\s*{before}\s*{re.escape(text.lstrip())}", re.compile("[^\0-\x7f]+")
     for filled in (pieces, [piece or HALF for piece in pieces]):
         joined, exact = "".join(filled), pattern

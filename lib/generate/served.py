@@ -34,6 +34,7 @@ from lib.store import KEYS
 from lib.tasks import prompts
 from lib.tasks.answers import answer_start_char
 from lib.tasks.datasets import Example
+from lib.tasks.thinking import is_opening
 
 VERIFICATIONS = ("verify", "in_situ")  # the forms of P(True), as files and custom_ids name them
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
@@ -193,7 +194,7 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
 
 def count_options(verdict: Response) -> int:
     """Return how many of the two options are listed; 0 where the model thinks."""
-    thinks = verdict.thought or "<think>" in verdict.text
+    thinks = verdict.thought or is_opening(verdict.text)
     return 0 if thinks else sum(bool(verdict.listed.keys() & set(side)) for side in SIDES)
 
 
