@@ -49,9 +49,11 @@ def parse_json(data: bytes, where: object, line: int = 1) -> Any:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML loader that refuses a duplicate key, of which YAML keeps the last, and reads whole numbers
-    in decimals alone: `1:30`, which YAML takes for 90, and `0x400` stay texts, and are then refused
-    by their key."""
+    """YAML loader that refuses a duplicate key, of which YAML keeps the last.
+
+    It reads whole numbers in decimals alone: `1:30`, which YAML takes for 90, and `0x400` stay
+    texts, and are then refused by their key.
+    """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping. Raise ConstructorError for a duplicate key."""

@@ -31,6 +31,7 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+EXPONENTIAL = r"[+-]?\d{1,9}(\.\d{1,9})?[eE][+-]?\d"
 PRINTABLE = r"^[^\p{Cc}\p{Zl}\p{Zp}]*$"  # no control characters, no line breaks
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -88,9 +89,9 @@ def refuse_zero(temperature: Any) -> Any:
 
 def suggest_number(value: Any) -> str:
     """Return how YAML wants a number to be written that it has read as a text: `1e-1` as 0.1."""
-    if not isinstance(value, str) or not re.fullmatch(r"[+-]?\d{1,9}(\.\d{1,9})?e[+-]?\d", value, re.IGNORECASE):
-        return ""
-    return f": write {Decimal(value):f}"
+    if isinstance(value, str) and re.fullmatch(EXPONENTIAL, value):
+        return f": write {Decimal(value):f}"
+    return ""
 
 
 # ---- models and datasets

@@ -51,7 +51,8 @@ class LanguageModel:
     def family(self) -> Family | None:
         """How it thinks, by its chat template; None if it does not, or in no known way."""
         messages = prompts.question_messages(prompts.EXAMPLE, self.spec.system_prompt)
-        return find_family(self.tokenizer.get_chat_template(), partial(render_template, self, messages))
+        render = partial(render_template, self, messages)
+        return find_family(self.tokenizer.get_chat_template(), render)
 
     @property
     def vocab_size(self) -> int:
@@ -179,8 +180,8 @@ DATED = "{% macro strftime_now(form) %}{{ date_string }}{% endmacro %}\n"
 def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
     """Return the conversation as rendered by the model's template, up to the assistant's turn.
 
-    `thinking` overrides the setting in the model's file, and is given in the template's own words (lib.tasks.thinking).
-    A fixed date keeps templates with today's date from changing daily.
+    `thinking` overrides the setting in the model's file. The template is given its own switch for
+    it (lib.tasks.thinking).
     """
     on = lm.spec.thinking if thinking is None else thinking
     own = lm.family.options(on) if lm.family else {}
@@ -188,7 +189,10 @@ def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | 
 
 
 def render_template(lm: LanguageModel, messages: Messages, variables: Mapping[str, Any]) -> str:
-    """Return the conversation as rendered by the model's template, given some of its variables."""
+    """Return the conversation as rendered by the model's template, given some of its variables.
+
+    A fixed date keeps templates with today's date from changing daily.
+    """
     options = dict(variables)
     if date := lm.spec.date_string:
         options |= {"date_string": date, "chat_template": DATED + lm.tokenizer.get_chat_template()}

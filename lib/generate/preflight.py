@@ -91,9 +91,9 @@ def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXA
 
 
 def why_no_template(lm: LanguageModel) -> str:
-    """Return what to do for a tokenizer without a chat template. Those of models with images may lie apart."""
+    """Return what to do for a tokenizer without a chat template; with images, it may lie apart."""
     if (Path(lm.tokenizer.name_or_path) / "chat_template.json").is_file():
-        return "write the text in its chat_template.json, which is not read, into chat_template.jinja"
+        return "chat_template.json is not read: write the text in it into chat_template.jinja"
     return "models that were not taught to chat can't be asked"
 
 
@@ -191,19 +191,21 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
 
 
 def reduce_config(config: Any) -> None:
-    """Leave few layers of a network's configuration, or of a part's, with every type of layer, and small numbers."""
+    """Leave few layers of a configuration, or of its part, of every type, and small sizes."""
     own = vars(config)
     if layers := getattr(config, "num_hidden_layers", 0):
         types = getattr(config, "layer_types", None) or [""]
         few = min(layers, max(2, 1 + max(map(types.index, types))))
-        if own.get("num_kv_shared_layers"):  # each type once more, with the keys and values of the earlier layer
-            few, own["num_kv_shared_layers"] = min(layers, 2 * few), min(few, layers - few)
-        listed = [name for name, value in own.items() if isinstance(value, list) and len(value) == layers]
-        own.update({name: own[name][:few] for name in listed})
+        if own.get("num_kv_shared_layers"):
+            # each type of layer once more, with the keys and values of the earlier one
+            own["num_kv_shared_layers"] = min(few, layers - few)
+            few = min(layers, 2 * few)
+        lists = {name: value for name, value in own.items() if isinstance(value, list)}
+        own.update({name: value[:few] for name, value in lists.items() if len(value) == layers})
         config.num_hidden_layers = few
     for pattern, most in LARGEST.items():
-        sizes = [name for name, value in own.items() if type(value) is int and re.search(pattern, name)]
-        own.update({name: min(own[name], most) for name in sizes})
+        sizes = {name: value for name, value in own.items() if type(value) is int}
+        own.update({name: min(sizes[name], most) for name in sizes if re.search(pattern, name)})
     config.initializer_range = SPREAD
     # some look up the embedding of padding
     config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, 0

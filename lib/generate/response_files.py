@@ -21,7 +21,8 @@ from lib.paths import UserError, relative_path
 from lib.tasks.answers import text_offsets
 from lib.tasks.thinking import CLOSING, CLOSING_TAG, OPENING
 
-END_MARK = re.compile(rf"(?!{CLOSING.pattern})(<[^<>\s]+>)?")  # an end token as text: </s>, <|im_end|>, or nothing
+# an end token as text: </s>, <|im_end|>, or nothing
+END_MARK = re.compile(rf"(?!{CLOSING.pattern})(<[^<>\s]+>)?")
 # a token that is not decoded: its id, its bytes, or a vocabulary's sign for a blank, line break or byte
 NOT_DECODED = re.compile(r"^token_id:\d+$|^(bytes:)?(\\x[0-9a-f]{2})+$|<0x[0-9A-F]{2}>|[\u0120\u010a\u2581]", re.M)
 HALF = "\ufffd"  # a token that is part of a character decodes to it
@@ -238,15 +239,16 @@ def build_response(line: ResponseLine, where: str) -> Response:
 
 
 def why_no_probabilities(logprobs: Sequence[float]) -> str:
-    """Return why the log-probabilities (n,) of a response's tokens are none; empty if they may be some.
+    """Return why the log-probabilities (n,) of a response's tokens are none; empty if they may be.
 
-    Servers write 0 for every token that a smaller model proposed, or that they do not compute. Nothing is said of fewer
-    than JUDGED tokens.
+    Servers write 0 for every token if they do not compute them, or if a smaller model proposed the
+    token. Nothing is said of fewer than JUDGED tokens.
     """
     if len(logprobs) < JUDGED or any(logprobs):
         return ""
     reason = "a server writes this if it does not compute them, or decodes speculatively"
-    return f"the log-probabilities of all {len(logprobs)} tokens are 0: {reason}: serve without, or give `text` alone"
+    remedy = "serve without, or give `text` alone"
+    return f"the log-probabilities of all {len(logprobs)} tokens are 0: {reason}: {remedy}"
 
 
 def decode(tokens: Sequence[LoggedToken]) -> list[str]:

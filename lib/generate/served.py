@@ -8,9 +8,10 @@ vLLM, SGLang and providers send such files; `./run_all.sh ask` sends them to any
 them as `.responses.jsonl`.
 
 The mass of an option is that of its spellings among the most probable tokens, which the server lists. An option outside
-the list is bounded by the least probability listed and by what the listed ones leave of 1, and such rows are counted.
-Whether the server let the model go on with its own message is seen by the tokens of the prompt: those beside the
-question's and the response's are the query's. Rows with another number of tokens stay empty.
+the list is bounded by the least probability listed and by what the listed ones leave of 1, and such
+rows are counted. Whether the server let the model go on with its own message is seen by the tokens
+of the prompt: those beside the question's and the response's are the query's. Rows with another
+number of tokens stay empty.
 """
 
 import json
@@ -235,7 +236,8 @@ def verification_frame(imported: ImportedResponses, model: str, kept: dict[str, 
 def option_logprobs(verdict: Response | None, spellings: list[str]) -> list[float]:
     """Return the log-probability of each spelling of an option; NaN without a verdict.
 
-    One that is not listed is impossible. If none is, the first has the most that the listed tokens leave it.
+    One that is not listed is impossible. If none is, the first has the most that the listed tokens
+    leave it.
     """
     if verdict is None:
         return [np.nan] * len(spellings)
@@ -245,10 +247,10 @@ def option_logprobs(verdict: Response | None, spellings: list[str]) -> list[floa
 
 
 def bound_unlisted(listed: Mapping[str, float]) -> float:
-    """Return the largest log-probability of a token that is not listed, given the listed ones' (nats).
+    """Return the most that the log-probability of a token that is not listed may be (nats).
 
-    It is no more probable than the least one listed, and than what these leave of 1. A rest below ROUNDING is none that
-    can be told.
+    It is no more probable than the least one listed, and than what these leave of 1. A rest below
+    ROUNDING is none that can be told.
     """
     logprobs = np.array(list(listed.values()))
     rest = 1 - np.exp(logprobs).sum()

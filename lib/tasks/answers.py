@@ -174,13 +174,14 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     answer = find_answer(text, start)
     answer_start, answer_end = token_span(spans, answer)
     last_start, last_end = token_span(spans, last_number(text, start))
+    never_ended = start > 0 and not CLOSING.search(text)
     return {
         "text": text,
         "answer_start": answer_start,
         "answer_end": answer_end,
         "last_number_start": last_start,
         "last_number_end": last_end,
-        "thinking_end": sum(c1 <= start for _, c1 in spans) + (not CLOSING.search(text)) if start else 0,
+        "thinking_end": sum(c1 <= start for _, c1 in spans) + never_ended if start else 0,
         "answer": canonical_number(text[slice(*answer)] if answer else None),
     }
 

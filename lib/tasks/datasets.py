@@ -220,7 +220,8 @@ def load_hub_parts(dataset: Dataset) -> dict[str, Any]:
     try:
         import datasets  # slow to import, and local files do not need it
 
-        parts = datasets.load_dataset(str(dataset.source), dataset.config, revision=dataset.revision)
+        source, revision = str(dataset.source), dataset.revision
+        parts = datasets.load_dataset(source, dataset.config, revision=revision)
         tables = {part: rows.with_format("arrow")[:] for part, rows in parts.items()}
         return {part: shorten_floats(table).to_pylist() for part, table in tables.items()}
     except Exception as error:
@@ -238,6 +239,7 @@ def find_files(dataset: Dataset) -> dict[str, list[str]]:
     if not folder.is_dir():
         remedy = f"a file is named by its part, as `source: {{all: {dataset.source}}}`"
         raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}; {remedy}")
-    words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in list_files(folder)}
+    files = list_files(folder)
+    words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in files}
     parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}
     return parts if dataset.seed is None else {"all": list(words)}

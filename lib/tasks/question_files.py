@@ -34,7 +34,7 @@ def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
 
 READERS = {".csv": partial(read_texts, ","), ".tsv": partial(read_texts, "\t"), ".parquet": pq.read_table}
 FILE_ENDINGS = (".jsonl", ".json", ".ndjson", *READERS)
-# about the questions: of the library datasets, beside its .arrow files, and of repositories on the hub
+# about the questions: of `save_to_disk`, and of repositories on the hub
 METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
 
@@ -60,11 +60,13 @@ def list_files(folder: Path) -> list[Path]:
 
     Raise UserError if all are .arrow files, which `save_to_disk` of the library datasets writes.
     """
-    visible = [path for path in sorted(folder.rglob("*")) if not is_hidden(path.relative_to(folder))]
+    there = sorted(folder.rglob("*"))
+    visible = [path for path in there if not is_hidden(path.relative_to(folder))]
     found = [path for path in visible if find_ending(path.name) and path.name not in METADATA]
     if not found and any(path.suffix == ".arrow" for path in visible):
+        where = paths.relative_path(folder)
         remedy = "write each part by `to_parquet` instead, as train.parquet"
-        raise UserError(f"{paths.relative_path(folder)} holds .arrow files of `save_to_disk`: {remedy}")
+        raise UserError(f"{where} holds .arrow files of `save_to_disk`: {remedy}")
     return found
 
 
@@ -102,9 +104,12 @@ def shorten_floats(table: pa.Table) -> pa.Table:
 
     A stored .1 is .1 and not .10000000149011612, which no answer would equal.
     """
-    for place, column in enumerate(table.columns):
-        if pa.types.is_float32(column.type):
-            spelled = [None if value is None else str(np.float32(value)) for value in column.to_pylist()]
-            numbers = [None if text is None else float(text) for text in spelled]
-            table = table.set_column(place, table.column_names[place], pa.array(numbers, pa.float64()))
+    for place, field in enumerate(table.schema):
+        if pa.types.is_float32(field.type):
+            numbers = map(shorten_float, table.column(place).to_pylist())
+            table = table.set_column(place, field.name, pa.array(numbers, pa.float64()))
     return table
+
+
+def shorten_float(value: float | None) -> float | None:
+    return None if value is None else float(str(np.float32(value)))

@@ -1,7 +1,7 @@
-"""The marks around a model's thinking, and the switches of chat templates, a row a family: thinking.yaml.
+"""The marks around a model's thinking, and the switches of chat templates: thinking.yaml.
 
-A response is read by the marks of all families: no model writes another's. A template is asked for its
-own family, since a switch that it does not know would change nothing.
+A response is read by the marks of all families: no model writes another's. A template is asked for
+its own family, since a switch that it does not know would change nothing.
 """
 
 import re
@@ -25,7 +25,7 @@ class Family:
     values: tuple[Any, Any] | None = None  # on and off
 
     def options(self, thinking: bool) -> dict[str, Any]:
-        """Return the variables that a chat template is given, so that the model thinks or does not."""
+        """Return the variables of a chat template that let the model think, or not."""
         if self.switch is None or self.values is None:
             return {}
         on, off = self.values
@@ -39,8 +39,9 @@ def match_any(marks: Iterable[str]) -> re.Pattern[str]:
 
 _ROWS = yaml.safe_load(Path(__file__).with_name("thinking.yaml").read_text(encoding="utf-8"))
 FAMILIES = [Family(**row) for row in _ROWS]
-OPENING = match_any(mark for family in FAMILIES for mark in family.opens)
-CLOSING = match_any(mark for family in FAMILIES for mark in family.closes)
+OPENS = [mark for family in FAMILIES for mark in family.opens]
+CLOSES = [mark for family in FAMILIES for mark in family.closes]
+OPENING, CLOSING = match_any(OPENS), match_any(CLOSES)
 CLOSING_TAG = "</think>"  # the most usual one
 TAIL = 60  # characters at a prompt's end, in which a block may be opened
 
@@ -51,14 +52,14 @@ TAIL = 60  # characters at a prompt's end, in which a block may be opened
 def is_opening(token: str) -> bool:
     """Whether a response that begins with this token begins to think."""
     start = token.strip()
-    return bool(start) and any(mark.startswith(start) for family in FAMILIES for mark in family.opens)
+    return bool(start) and any(mark.startswith(start) for mark in OPENS)
 
 
 # ---- chat templates
 
 
 def find_open(prompt: str) -> Family | None:
-    """Return the family whose block of thinking a prompt has opened and not closed; None without one."""
+    """Return the family whose block of thinking a prompt has opened and not closed, if any."""
     tail = prompt[-TAIL:]
     for family in FAMILIES:
         place = max(tail.rfind(mark) for mark in family.opens)
@@ -70,7 +71,8 @@ def find_open(prompt: str) -> Family | None:
 def find_family(template: str, render: Callable[[Mapping[str, Any]], str]) -> Family | None:
     """Return the family of a chat template; None if it is of none.
 
-    Its text, or a prompt, holds one of the family's marks. And the family's switch, if it has one, changes the prompt.
+    Its text, or a prompt, holds one of the family's marks. And the family's switch, if it has one,
+    changes the prompt.
 
     Parameters
     ----------
@@ -79,7 +81,9 @@ def find_family(template: str, render: Callable[[Mapping[str, Any]], str]) -> Fa
     """
     text = template + render({})
     for family in FAMILIES:
-        marked = any(mark in text for mark in [*family.opens, *family.closes])
-        if marked and (not family.switch or render(family.options(True)) != render(family.options(False))):
+        if not any(mark in text for mark in [*family.opens, *family.closes]):
+            continue
+        on, off = render(family.options(True)), render(family.options(False))
+        if family.switch is None or on != off:
             return family
     return None

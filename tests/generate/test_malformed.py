@@ -151,7 +151,7 @@ def test_a_template_that_does_not_ask(tmp_path, template, said):
 def test_a_template_that_lies_apart_is_named(tmp_path):
     files = {"chat_template.jinja": ABSENT, "chat_template.json": json.dumps({"chat_template": EVERY})}
     (found,) = looked_at(changed(tmp_path, files))
-    fits(found, "no chat template: write the text in its chat_template.json, which is not read, into chat_template.jin")
+    fits(found, "no chat template: chat_template.json is not read: write the text in it into chat")
 
 
 @pytest.mark.parametrize("date", ["strftime_now('%d %B %Y')", "date_string or strftime_now('%d')"])
