@@ -67,7 +67,11 @@ def parse_json(data: bytes, where: object, line: int = 1) -> Any:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML loader that refuses a duplicate key, of which YAML keeps the last, and `1:30`, which it reads as 90."""
+    """YAML loader that refuses a duplicate key, of which YAML keeps the last.
+
+    It reads whole numbers in decimals alone: `1:30`, which YAML takes for 90, and `0x400` stay
+    texts, and are then refused by their key.
+    """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping. Raise ConstructorError for a duplicate key."""
@@ -80,7 +84,15 @@ class PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-PlainLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+def read_whole_number(_: PlainLoader, node: Any) -> int | str:
+    """Return the number of a YAML node in decimal digits; another notation as its text."""
+    try:
+        return int(node.value)
+    except ValueError:
+        return str(node.value)
+
+
+PlainLoader.add_constructor("tag:yaml.org,2002:int", read_whole_number)
 
 
 def count_values(node: Any, known: dict[int, int]) -> int:

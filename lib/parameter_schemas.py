@@ -5,6 +5,7 @@ import os
 import re
 import reprlib
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -30,6 +31,7 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+EXPONENTIAL = r"[+-]?\d{1,9}(\.\d{1,9})?[eE][+-]?\d"
 PRINTABLE = r"^[^\p{Cc}\p{Zl}\p{Zp}]*$"  # no control characters, no line breaks
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -73,7 +75,23 @@ def explain_validation_error(error: pydantic.ValidationError, kind: type[Strict]
             return f"{f'{key!r} ' if key else ''}{first['ctx']['error']}"
         case "string_type":
             said = "a text is meant: put it in quotes"
+        case "float_type" | "int_type":
+            said += suggest_number(first["input"])
     return f"'{key}' is {reprlib.repr(first['input'])}; {said}"
+
+
+def refuse_zero(temperature: Any) -> Any:
+    """Raise ValueError for the 0 that stands for greedy decoding elsewhere."""
+    if type(temperature) in (int, float) and temperature == 0:
+        raise ValueError("can't be 0: for the most probable token at every step, write `top_k: 1`")
+    return temperature
+
+
+def suggest_number(value: Any) -> str:
+    """Return how YAML wants a number to be written that it has read as a text: `1e-1` as 0.1."""
+    if isinstance(value, str) and re.fullmatch(EXPONENTIAL, value):
+        return f": write {Decimal(value):f}"
+    return ""
 
 
 # ---- models and datasets
@@ -92,7 +110,7 @@ class Model(Strict):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
     gpus: Literal["all"] | None = None  # all: its layers are spread over every visible GPU, and its jobs run alone
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    temperature: float = Field(1.0, ge=0.001, le=1000)
+    temperature: Annotated[float, BeforeValidator(refuse_zero)] = Field(1.0, ge=0.001, le=1000)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(-1, ge=-1, le=10**6)  # -1 (or 0): off
     min_p: float = Field(0.0, ge=0, lt=1)

@@ -1,5 +1,7 @@
 """The models that verification and dropout are tried on: both demo models, and random ones of other architectures."""
 
+from pathlib import Path
+
 import pandas as pd
 import torch
 import transformers
@@ -12,6 +14,7 @@ from lib.generate.models import LanguageModel
 from lib.paths import ROOT
 from lib.tasks import datasets
 
+TINY = ROOT / "demo" / "models" / "tiny-llama"
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2}  # fmt: skip
 WIDE, WINDOW, PADDED = {"head_dim": 16}, {"sliding_window": 12}, {"pad_token_id": 819}
@@ -46,6 +49,21 @@ REFUSED = {  # of which rows can't be read from a cache in parts, or in a batch
               "mamba_dt_rank": 8},
 }  # fmt: skip
 KINDS = ATTENTION | STATEFUL | REFUSED | {"falcon": {}}
+# with a part for images: what differs from SHAPE in that for text, that for images, and the number of an image's token
+IMAGES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "image_size": 28, "patch_size": 14}  # fmt: skip
+PARTS = {
+    "gemma3": (WIDE | WINDOW, IMAGES, {"mm_tokens_per_image": 4, "image_token_index": 7}),
+    "gemma4": (WIDE | WINDOW | {  # two layers have the keys and values of two others
+        "num_hidden_layers": 4, "num_kv_shared_layers": 2, "global_head_dim": 32, "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 820, "layer_types": ["sliding_attention", "full_attention"] * 2},
+        IMAGES, {"image_token_id": 7, "audio_config": None}),
+    "qwen3_5": (WIDE | {
+        "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16},
+        {"depth": 1, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64},
+        {"image_token_id": 7, "video_token_id": 8, "vision_start_token_id": 9, "vision_end_token_id": 10}),
+}  # fmt: skip
 WARPERS = {"temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
            "top_p": transformers.TopPLogitsWarper, "min_p": transformers.MinPLogitsWarper}  # fmt: skip
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
@@ -54,14 +72,30 @@ SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, t
 def random(name: str, **more: object) -> LanguageModel:
     """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths differ."""
     torch.manual_seed(1)
-    tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    config = AutoConfig.for_model(name, vocab_size=len(tokenizer), **SHAPE | KINDS[name] | more)
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    shape = {"vocab_size": len(tokenizer)} | SHAPE
+    config = in_parts(name) if name in PARTS else AutoConfig.for_model(name, **shape | KINDS[name] | more)
     model = AutoModelForCausalLM.from_config(config)
     layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding, Conv1D))]
     for weight in {layer.weight for layer in layers}:  # once if it is tied
         weight.data.mul_(4)  # the usual initialization is so flat that every error would look small
     spec = params.load_model_config("tiny-llama")
     return LanguageModel(name, spec, model.eval(), tokenizer, list(range(300, 315)), {})
+
+
+def in_parts(name: str) -> transformers.PretrainedConfig:
+    """A configuration of parts for text and images. As those of Qwen and Google, it names no end token at its top."""
+    text, images, tokens = PARTS[name]
+    return AutoConfig.for_model(name, text_config={"vocab_size": 820} | SHAPE | text, vision_config=images, **tokens)
+
+
+def save_in_parts(config: transformers.PretrainedConfig, folder: Path) -> torch.nn.Module:
+    """Write the checkpoint of a whole network of random weights, with tiny-llama's tokenizer; return the network."""
+    torch.manual_seed(1)
+    whole = transformers.AutoModelForImageTextToText.from_config(config).eval()
+    whole.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(TINY).save_pretrained(folder)
+    return whole
 
 
 def load(name: str, **changed: object) -> LanguageModel:

@@ -161,6 +161,7 @@ def find_config(spec: Model) -> tuple[str, dict[str, str]]:
         return download(spec, *TEXTS), {}
     folder = checkpoints.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
+        checkpoints.check_files(Path(folder))  # it may be the folder above a model's
         raise UserError(f"{spec.source} has no *.safetensors, the only weights that are loaded")
     return folder, {}
 

@@ -88,10 +88,12 @@ class Calibrator(BaseEstimator):
         NotFittedError
             Before `fit`.
         ValueError
-            An array of two dimensions.
+            An array of two dimensions, or NaN.
         """
         check_is_fitted(self, "constant_")
         score = as_rows(score)
+        if not isinstance(score, AnswerLogits) and np.isnan(score).any():
+            raise ValueError("predict needs scores without NaN")
         return self._predict(score, joint) if self.constant_ is None else np.full(len(score), self.constant_)
 
     def fit_many(

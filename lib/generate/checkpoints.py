@@ -6,13 +6,23 @@ both are checked here.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig, logging
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GgufConfig,
+    logging,
+)
+from transformers.quantizers import AutoHfQuantizer
 
 from lib.generate.chat_templates import render_chat
 from lib.parameter_schemas import Model
@@ -20,6 +30,8 @@ from lib.paths import UserError, first_line, is_path, nearest
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 ANSWERED = "That makes 4."
+ADAPTER = re.compile(r"adapters?(_config|_model)?\.(json|safetensors|bin)")  # of peft and MLX
+TOKENIZER = re.compile(r"(tokenizer|tekken|encoder)\.json|vocab\..*|.*\.(model|tiktoken)")
 
 
 @contextmanager
@@ -59,16 +71,61 @@ def find_source(spec: Model) -> str:
     return spec.source
 
 
+def check_files(folder: Path) -> None:
+    """Raise UserError for an adapter in a model's folder, which would be left out, or if a file is
+    missing without which transformers guesses."""
+    names = sorted(path.name for path in folder.iterdir())
+    if adapters := list(filter(ADAPTER.fullmatch, names)):
+        remedy = "merge it into its model (`merge_and_unload` of peft), and name that folder"
+        raise UserError(f"{adapters[0]} belongs to an adapter, and none is applied: {remedy}")
+    if "config.json" not in names:
+        below = sorted([*folder.glob("*/config.json"), *folder.glob("snapshots/*/config.json")])
+        inner = [str(path.parent.relative_to(folder)) for path in below]
+        remedy = f"name its folder {inner[0]}" if inner else "name the folder of a whole model"
+        raise UserError(f"it has no config.json: {remedy}")
+    if not any(map(TOKENIZER.fullmatch, names)):
+        raise UserError("it has no tokenizer.json: copy the tokenizer's files of its base model")
+
+
 def read_config(source: str, **named: Any) -> Any:
     """Return the configuration of a checkpoint. `named` is its revision, or `gguf_file`, the name of a file there.
 
-    Raise UserError if a GGUF file's end token is none of its tokens: its tokenizer could not be read.
+    Raise UserError for files that are not read (`check_files`), for a kind of network that answers
+    no text, and for a quantization that transformers does not know.
     """
+    packed = "gguf_file" in named
+    if os.path.isdir(source) and not packed:
+        check_files(Path(source))
     config = AutoConfig.from_pretrained(source, trust_remote_code=False, **named)
-    end, size = config.eos_token_id, getattr(config, "vocab_size", 0)
-    if "gguf_file" in named and not (isinstance(end, int) and 0 <= end < size):
-        raise UserError(f"its end token {end} is none of the file's {size} tokens")
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = f"transformers has no AutoModelForCausalLM of its kind, '{config.model_type}'"
+        raise UserError(f"{kind}: save its language part by itself, or let a server run it")
+    if packed:
+        check_gguf_end(config)
+    else:
+        check_quantization(config)
     return config
+
+
+def check_gguf_end(config: Any) -> None:
+    """Raise UserError if a GGUF file's end token is none of its tokens, which could not be read."""
+    end, size = config.eos_token_id, getattr(config, "vocab_size", 0)
+    if not (isinstance(end, int) and 0 <= end < size):
+        raise UserError(f"its end token {end} is none of the file's {size} tokens")
+
+
+def check_quantization(config: Any) -> None:
+    """Raise UserError if the weights are packed in MLX's way, or in one that transformers skips."""
+    settings = getattr(config, "quantization_config", None)
+    settings = settings or getattr(config, "quantization", None)  # MLX's
+    if not isinstance(settings, dict):
+        return
+    named = not settings.keys().isdisjoint(("quant_method", "load_in_8bit", "load_in_4bit"))
+    if named and AutoHfQuantizer.supports_quant_method(settings):
+        return
+    method = f"'{settings['quant_method']}'" if named else "MLX, or another without `quant_method`"
+    unknown = f"its config.json names the quantization {method}, which transformers does not know"
+    raise UserError(f"{unknown}: name the model that it was made from, or a GGUF file")
 
 
 def read_tokenizer(source: str, **named: Any) -> Any:
@@ -85,13 +142,22 @@ def read_tokenizer(source: str, **named: Any) -> Any:
 def load_network(source: str, **options: Any) -> Any:
     """Load the network of a checkpoint with transformers' `from_pretrained`. The weights of a GGUF file are unpacked.
 
-    Raise UserError if the files lack a tensor or contain an unknown one, which transformers only logs; or if a part
-    for GPUs is on the processor or on disk, for lack of memory.
+    Raise UserError if the files lack a tensor, or contain an unknown one or one of another shape,
+    which transformers only logs; or if a part for GPUs is on the processor or on disk, for lack of
+    memory.
     """
     if "gguf_file" in options:
         options["quantization_config"] = GgufConfig(dequantize=True)
     load: Any = AutoModelForCausalLM.from_pretrained
-    network, info = load(source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options)
+    options |= {"use_safetensors": True, "output_loading_info": True}
+    options["ignore_mismatched_sizes"] = True  # they are told below; transformers' error does not
+    network, info = load(source, trust_remote_code=False, **options)
+    if reshaped := sorted(info["mismatched_keys"]):
+        name, stored, expected = reshaped[0]
+        first = f"the first {name}: {list(stored)}, not {list(expected)}"
+        remedy = "packed by a quantization that config.json does not name?"
+        many = f"{len(reshaped)} tensors of its files have another shape"
+        raise UserError(f"{many}, {first}; {remedy}")
     if differing := sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]})):
         raise UserError(f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}")
     if {"cpu", "disk"} & set(map(str, getattr(network, "hf_device_map", {}).values())):

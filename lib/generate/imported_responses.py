@@ -20,8 +20,9 @@ from lib.generate.sampling import Request
 from lib.generate.teacher_forcing import Scores, response_row
 from lib.parameter_schemas import Model
 from lib.paths import UserError, nearest, public_path, relative_path
-from lib.tasks.answers import CLOSING_TAG, MARK, find_answer, locate_answer, runs_on
+from lib.tasks.answers import MARK, find_answer, locate_answer, runs_on
 from lib.tasks.datasets import Example
+from lib.tasks.thinking import CLOSING_TAG
 
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
 IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that replaces a missing response
@@ -57,7 +58,8 @@ class ImportedResponses:
         closed = any(one.thought for one in there)
         if spec.thinking and not closed and any(one.text and one.finish_reason == "stop" for one in there):
             remedy = "remove `thinking: true` from the model's file, or log the thinking, too"
-            raise UserError(f"{where}: no response holds `{CLOSING_TAG}`, so no answer would be found; {remedy}")
+            without = f"no response holds `{CLOSING_TAG}`, or another mark that ends a thinking"
+            raise UserError(f"{where}: {without}, so no answer would be found; {remedy}")
         return cls(spec, dataset, examples, asked)
 
     def find_remarks(self) -> dict[str, list[str]]:

@@ -7,8 +7,9 @@ import json
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from lib.generate.float32_logits import give_float32_logits
 from lib.parameter_schemas import SMALL, Model
 from lib.paths import UserError, public_path
 from lib.store import digest
+from lib.tasks import prompts
 from lib.tasks.prompts import Messages
+from lib.tasks.thinking import Family, find_family
 
 
 @dataclass(eq=False)
@@ -44,6 +47,13 @@ class LanguageModel:
     def context(self) -> int | None:
         """Context length of the model for prompt and response; None if its configuration names none."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    @cached_property
+    def family(self) -> Family | None:
+        """How it thinks, by its chat template; None if it does not, or in no known way."""
+        messages = prompts.question_messages(prompts.EXAMPLE, self.spec.system_prompt)
+        render = partial(render_template, self, messages)
+        return find_family(self.tokenizer.get_chat_template(), render)
 
     @property
     def vocab_size(self) -> int:
@@ -171,10 +181,20 @@ DATED = "{% macro strftime_now(form) %}{{ date_string }}{% endmacro %}\n"
 def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
     """Return the conversation as rendered by the model's template, up to the assistant's turn.
 
-    `thinking` overrides the setting in the model's file. A fixed date keeps templates with today's date from changing
-    daily.
+    `thinking` overrides the setting in the model's file. The template is given its own switch for
+    it (lib.tasks.thinking).
     """
-    options: dict[str, Any] = {"enable_thinking": lm.spec.thinking if thinking is None else thinking}
+    on = lm.spec.thinking if thinking is None else thinking
+    own = lm.family.options(on) if lm.family else {}
+    return render_template(lm, messages, {"enable_thinking": on} | own)
+
+
+def render_template(lm: LanguageModel, messages: Messages, variables: Mapping[str, Any]) -> str:
+    """Return the conversation as rendered by the model's template, given some of its variables.
+
+    A fixed date keeps templates with today's date from changing daily.
+    """
+    options = dict(variables)
     if date := lm.spec.date_string:
         options |= {"date_string": date, "chat_template": DATED + lm.tokenizer.get_chat_template()}
     return render_chat(lm.tokenizer, messages, add_generation_prompt=True, **options)

@@ -22,6 +22,7 @@ from lib.generate.models import LanguageModel, apply_chat_template, check_finite
 from lib.generate.sampling import encode_prefix
 from lib.paths import UserError, relative_path
 from lib.tasks import answers, prompts
+from lib.tasks.thinking import find_open
 
 OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
@@ -76,8 +77,8 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
     proposed = text[answers.answer_start_char(text, lm.spec.thinking) :]
     messages = prompts.verification_messages(question, proposed.strip(), lm.spec.system_prompt)
     prompt = apply_chat_template(lm, messages, thinking=False)
-    bare = prompt.rstrip()
-    return bare + f"\n\n{answers.CLOSING_TAG}\n\n" if bare.endswith("<think>") else prompt
+    opened = find_open(prompt)
+    return prompt.rstrip() + opened.at_once if opened else prompt
 
 
 @lru_cache(maxsize=1)

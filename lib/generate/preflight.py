@@ -23,8 +23,9 @@ from lib.generate.models import LanguageModel
 from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
 from lib.params import Model
 from lib.paths import MissingSignal, UserError, first_line
-from lib.tasks import answers, prompts
+from lib.tasks import prompts
 from lib.tasks.datasets import Example
+from lib.tasks.thinking import find_open
 
 Line = tuple[str, str]  # ok, note or wrong; the result
 Values = Mapping[str, Any]  # parameters of a run
@@ -81,12 +82,19 @@ def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Seque
 def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXAMPLE) -> str:
     """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that can render it."""
     if not lm.tokenizer.chat_template:
-        raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
+        raise UserError(f"its tokenizer has no chat template: {why_no_template(lm)}")
     try:
         return generation.solving_prompt(lm, question, values["demonstration"])
     except Exception as error:  # templates raise many types
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
+
+
+def why_no_template(lm: LanguageModel) -> str:
+    """Return what to do for a tokenizer without a chat template; with images, it may lie apart."""
+    if (Path(lm.tokenizer.name_or_path) / "chat_template.json").is_file():
+        return "chat_template.json is not read: write the text in it into chat_template.jinja"
+    return "models that were not taught to chat can't be asked"
 
 
 def estimate_prompt(lm: LanguageModel, values: Values) -> int:
@@ -117,8 +125,11 @@ def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
         yield "wrong", "its chat template does not write question and instruction as they are given"
     if lm.spec.system_prompt and prompts.SYSTEM not in text:
         yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
-    if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
+    if not lm.spec.thinking and find_open(text):
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
+    if lm.spec.thinking and not lm.family:
+        reason = "its template has no switch and no mark of thinking that docs/extending.md lists"
+        yield "wrong", f"{reason}, so no answer would be found after one: write `thinking: false`"
     if (last := max(ids, default=0)) >= lm.vocab_size:
         yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
     yield "ok", f"P(True) counts {prompts.describe_spellings(p_true.option_tokens(lm), values['options'])}"
@@ -169,19 +180,35 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     raises.
     """
     config = copy.deepcopy(lm.model.config)
-    layers, types, own = config.num_hidden_layers, getattr(config, "layer_types", None) or [""], vars(config)
-    few = min(layers, max(2, 1 + max(map(types.index, types))))
-    own.update({name: value[:few] for name, value in own.items() if isinstance(value, list) and len(value) == layers})
-    for pattern, most in LARGEST.items():
-        sizes = [name for name, value in own.items() if type(value) is int and re.search(pattern, name)]
-        own.update({name: min(own[name], most) for name in sizes})
-    config.num_hidden_layers, config.initializer_range = few, SPREAD
-    config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, None
+    parts = [getattr(config, name, None) for name in config.sub_configs]  # of text, of images
+    for part in [config, *filter(None, parts)]:
+        reduce_config(part)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     network(torch.ones((2, TOKENS), dtype=torch.long), use_cache=False)
     return replace(lm, model=network)
+
+
+def reduce_config(config: Any) -> None:
+    """Leave few layers of a configuration, or of its part, of every type, and small sizes."""
+    own = vars(config)
+    if layers := getattr(config, "num_hidden_layers", 0):
+        types = getattr(config, "layer_types", None) or [""]
+        few = min(layers, max(2, 1 + max(map(types.index, types))))
+        if own.get("num_kv_shared_layers"):
+            # each type of layer once more, with the keys and values of the earlier one
+            own["num_kv_shared_layers"] = min(few, layers - few)
+            few = min(layers, 2 * few)
+        lists = {name: value for name, value in own.items() if isinstance(value, list)}
+        own.update({name: value[:few] for name, value in lists.items() if len(value) == layers})
+        config.num_hidden_layers = few
+    for pattern, most in LARGEST.items():
+        sizes = {name: value for name, value in own.items() if type(value) is int}
+        own.update({name: min(sizes[name], most) for name in sizes if re.search(pattern, name)})
+    config.initializer_range = SPREAD
+    # some look up the embedding of padding
+    config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, 0
 
 
 @torch.inference_mode()

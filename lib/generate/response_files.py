@@ -18,9 +18,11 @@ from pydantic import BeforeValidator, Field
 from lib.files import parse_json, read_bytes
 from lib.parameter_schemas import Strict, validate
 from lib.paths import UserError, relative_path
-from lib.tasks.answers import CLOSING_TAG, text_offsets
+from lib.tasks.answers import text_offsets
+from lib.tasks.thinking import CLOSING, CLOSING_TAG, OPENING
 
-END_MARK = re.compile(r"(<(?!/think>)[^<>\s]+>)?")  # an end token as text: </s>, <|im_end|>, or nothing
+# an end token as text: </s>, <|im_end|>, or nothing
+END_MARK = re.compile(rf"(?!{CLOSING.pattern})(<[^<>\s]+>)?")
 # a token that is not decoded: its id, its bytes, or a vocabulary's sign for a blank, line break or byte
 NOT_DECODED = re.compile(r"^token_id:\d+$|^(bytes:)?(\\x[0-9a-f]{2})+$|<0x[0-9A-F]{2}>|[\u0120\u010a\u2581]", re.M)
 HALF = "\ufffd"  # a token that is part of a character decodes to it
@@ -37,6 +39,7 @@ OTHERS = ["thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reaso
 VERDICTS = ("#verify", "#in_situ")  # ends of custom_ids: requests for one token, in both forms of P(True)
 LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 LEAST = -87.3  # nats, the least probability of float32; below it are a server's marks: -100, -9999
+JUDGED = 10  # tokens; fewer may all be certain, as those of `#### 7` are
 LOST = "failed, were withheld or call a tool"
 UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
 CUT = "end before their tokens, at a stop string: the tokens after it do not count"
@@ -212,7 +215,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
     body = pieces[: len(pieces) - ended]
     if (mark := NOT_DECODED.search("\n".join([*body, text]))) and not re.search(r"\s", text):
         raise UserError(f"{where}: {mark[0]!r} is a token's id, bytes or sign, not its text: log tokens as their text")
-    if 0 < len(thinking) < len(tokens) and CLOSING_TAG not in "".join(body):
+    if 0 < len(thinking) < len(tokens) and not CLOSING.search("".join(body)):
         body[len(thinking) - 1] += CLOSING_TAG  # which the server's parser removed
     checked = line.reasoning_content or (tokens and line.text is not None)
     if (kept := align(body, line.reasoning_content or "", text, stopped) if checked else body) is None:
@@ -220,6 +223,8 @@ def build_response(line: ResponseLine, where: str) -> Response:
         raise UserError(f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: {remedy}")
     told = kept if (cut := len(kept) < len(body)) else kept + pieces[len(body) :]
     logprobs = [one.logprob for one in tokens[: len(told)]]
+    if why := why_no_probabilities(logprobs):
+        raise UserError(f"{where}: {why}")
     unfinished, marked = line.finish_reason == "unfinished", min(logprobs, default=0) < LEAST
     return Response(
         line.example_id,
@@ -229,12 +234,25 @@ def build_response(line: ResponseLine, where: str) -> Response:
         logprobs=logprobs,
         listed={decode([one])[0]: one.logprob for one in sorted(line.listed, key=lambda one: one.logprob)},
         ended=ended and not cut,
-        thought=bool(thinking or line.reasoning_content) or CLOSING_TAG in "".join([*kept, text]),
+        thought=bool(thinking or line.reasoning_content or CLOSING.search("".join([*kept, text]))),
         finish_reason="stop" if stopped else "length",
         remarks=[UNFINISHED] * unfinished + [CUT] * cut + [MARKED] * marked,
         prompt_tokens=line.prompt_size,
         cached_tokens=line.cached_size,
     )
+
+
+def why_no_probabilities(logprobs: Sequence[float]) -> str:
+    """Return why the log-probabilities (n,) of a response's tokens are none; empty if they may be.
+
+    Servers write 0 for every token if they do not compute them, or if a smaller model proposed the
+    token. Nothing is said of fewer than JUDGED tokens.
+    """
+    if len(logprobs) < JUDGED or any(logprobs):
+        return ""
+    reason = "a server writes this if it does not compute them, or decodes speculatively"
+    remedy = "serve without, or give `text` alone"
+    return f"the log-probabilities of all {len(logprobs)} tokens are 0: {reason}: {remedy}"
 
 
 def decode(tokens: Sequence[LoggedToken]) -> list[str]:
@@ -252,8 +270,11 @@ def align(pieces: list[str], thinking: str, text: str, stopped: bool) -> list[st
     """
     if "".join(pieces).strip() == text.strip() and not thinking:
         return pieces
-    tag = f"(?:{CLOSING_TAG})" + "?" * (not text)  # of a thinking that may not have ended
-    before = rf"(?:<think>)?\s*{re.escape(thinking.strip())}\s*{tag}" if thinking else f"(?s:.*?{CLOSING_TAG})?"
+    closing = f"(?:{CLOSING.pattern})"
+    before = f"(?s:.*?{closing})?"
+    if thinking:
+        tag = closing + "?" * (not text)  # of a thinking that may not have ended
+        before = rf"(?:{OPENING.pattern})?\s*{re.escape(thinking.strip())}\s*{tag}"
     pattern, runs = rf"\s*{before}\s*{re.escape(text.lstrip())}", re.compile("[^\0-\x7f]+")
     for filled in (pieces, [piece or HALF for piece in pieces]):
         joined, exact = "".join(filled), pattern

@@ -8,9 +8,10 @@ vLLM, SGLang and providers send such files; `./run_all.sh ask` sends them to any
 them as `.responses.jsonl`.
 
 The mass of an option is that of its spellings among the most probable tokens, which the server lists. An option outside
-the list is bounded by the last one listed, and such rows are counted. Whether the server let the model go on with its
-own message is seen by the tokens of the prompt: those beside the question's and the response's are the query's. Rows
-with another number of tokens stay empty.
+the list is bounded by the least probability listed and by what the listed ones leave of 1, and such
+rows are counted. Whether the server let the model go on with its own message is seen by the tokens
+of the prompt: those beside the question's and the response's are the query's. Rows with another
+number of tokens stay empty.
 """
 
 import json
@@ -34,12 +35,14 @@ from lib.store import KEYS
 from lib.tasks import prompts
 from lib.tasks.answers import answer_start_char
 from lib.tasks.datasets import Example
+from lib.tasks.thinking import is_opening
 
 VERIFICATIONS = ("verify", "in_situ")  # the forms of P(True), as files and custom_ids name them
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 PROBES = ("with the query", "without the query")  # whose prompts tell the tokens of the query
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}  # vLLM, SGLang; llama.cpp does so itself
 SIDES = [[form + word for form in prompts.FORMS] for word in "AB"]  # the spellings of both options
+ROUNDING = float(np.finfo(np.float32).eps)  # of a sum of probabilities as servers compute them
 MOST_DIFFERING = 0.1  # share of in-situ prompts of another length, above which the server did something else
 BatchRequest = dict[str, Any]
 Verdicts = Mapping[str, Response]  # by example_id
@@ -170,7 +173,7 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
             "were not answered": len(asked) - len(told),
             "list no option, or think": len(told) - len(listing),
             "were not continued, by the tokens of their prompts": len(listing) - len(kept[form]),
-            "do not list one of the options, which the least one listed bounds": len(bounded),
+            "do not list one of the options, which those listed bound": len(bounded),
         }
         remarks += [f"{form}: {n} of {len(imported.examples)} {what}" for what, n in counts.items() if n]
     tokens = {form: sum_tokens(list(verdicts.values())) for form, verdicts in kept.items()}
@@ -192,7 +195,7 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
 
 def count_options(verdict: Response) -> int:
     """Return how many of the two options are listed; 0 where the model thinks."""
-    thinks = verdict.thought or "<think>" in verdict.text
+    thinks = verdict.thought or is_opening(verdict.text)
     return 0 if thinks else sum(bool(verdict.listed.keys() & set(side)) for side in SIDES)
 
 
@@ -233,9 +236,22 @@ def verification_frame(imported: ImportedResponses, model: str, kept: dict[str, 
 def option_logprobs(verdict: Response | None, spellings: list[str]) -> list[float]:
     """Return the log-probability of each spelling of an option; NaN without a verdict.
 
-    One that is not listed is impossible. If none is, the first has the least that is listed.
+    One that is not listed is impossible. If none is, the first has the most that the listed tokens
+    leave it.
     """
     if verdict is None:
         return [np.nan] * len(spellings)
-    first = IMPOSSIBLE if verdict.listed.keys() & set(spellings) else min(verdict.listed.values())
+    none_listed = verdict.listed.keys().isdisjoint(spellings)
+    first = bound_unlisted(verdict.listed) if none_listed else IMPOSSIBLE
     return [verdict.listed.get(spelling, IMPOSSIBLE if place else first) for place, spelling in enumerate(spellings)]
+
+
+def bound_unlisted(listed: Mapping[str, float]) -> float:
+    """Return the most that the log-probability of a token that is not listed may be (nats).
+
+    It is no more probable than the least one listed, and than what these leave of 1. A rest below
+    ROUNDING is none that can be told.
+    """
+    logprobs = np.array(list(listed.values()))
+    rest = 1 - np.exp(logprobs).sum()
+    return float(min(logprobs.min(), np.log(max(rest, ROUNDING))))

@@ -26,8 +26,9 @@ from typing import Any
 from lib.paths import check_choice
 from lib.tasks import numbers
 from lib.tasks.numbers import BOXED, MARKUP, Token, canonical_number, kinds_of, number_at, read_tokens, simplify
+from lib.tasks.thinking import CLOSING
 
-MARK, CLOSING_TAG = "####", "</think>"
+MARK = "####"
 _LINE = re.compile("[^\n]+")
 _LINES, _EQUATIONS = numbers.compile_table("lines"), numbers.compile_table("equations")
 GRADERS = ("numeric", "exact")
@@ -82,8 +83,10 @@ def token_span(spans: Sequence[Span], span: Span | None) -> Span:
 
 def answer_start_char(text: str, thinking: bool) -> int:
     """Return the start of the text after the thinking: 0 without thinking, the text's end if never closed."""
-    before, tag, _ = text.partition(CLOSING_TAG)
-    return len(before + tag) if thinking else 0
+    if not thinking:
+        return 0
+    closing = CLOSING.search(text)
+    return closing.end() if closing else len(text)
 
 
 def _read_equation(tokens: list[Token], c0: int, c1: int) -> Token | None:
@@ -157,7 +160,7 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     Parameters
     ----------
     texts : from `token_texts`, without the end token
-    thinking : whether to skip the text before `</think>`
+    thinking : whether to skip the text before the mark that ends the thinking, such as `</think>`
 
     Returns
     -------
@@ -171,13 +174,14 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     answer = find_answer(text, start)
     answer_start, answer_end = token_span(spans, answer)
     last_start, last_end = token_span(spans, last_number(text, start))
+    never_ended = start > 0 and not CLOSING.search(text)
     return {
         "text": text,
         "answer_start": answer_start,
         "answer_end": answer_end,
         "last_number_start": last_start,
         "last_number_end": last_end,
-        "thinking_end": sum(c1 <= start for _, c1 in spans) + (CLOSING_TAG not in text) if start else 0,
+        "thinking_end": sum(c1 <= start for _, c1 in spans) + never_ended if start else 0,
         "answer": canonical_number(text[slice(*answer)] if answer else None),
     }
 

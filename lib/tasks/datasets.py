@@ -22,7 +22,7 @@ from lib.parameter_schemas import Dataset
 from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.numbers import canonical_number
-from lib.tasks.question_files import find_ending, hash_file, read_file, read_records
+from lib.tasks.question_files import find_question_files, hash_file, read_file, read_records, shorten_floats
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
@@ -221,7 +221,10 @@ def load_hub_parts(dataset: Dataset) -> dict[str, Any]:
     try:
         import datasets  # slow to import, and local files do not need it
 
-        return datasets.load_dataset(str(dataset.source), dataset.config, revision=dataset.revision)
+        source, revision = str(dataset.source), dataset.revision
+        parts = datasets.load_dataset(source, dataset.config, revision=revision)
+        tables = {part: rows.with_format("arrow")[:] for part, rows in parts.items()}
+        return {part: shorten_floats(table).to_pylist() for part, table in tables.items()}
     except Exception as error:
         raise UserError(f"hub dataset '{dataset.source}' did not load: {paths.first_line(error)}") from error
 
@@ -237,7 +240,7 @@ def find_files(dataset: Dataset) -> dict[str, list[str]]:
     if not folder.is_dir():
         remedy = f"a file is named by its part, as `source: {{all: {dataset.source}}}`"
         raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}; {remedy}")
-    questions = [file for file in files.list_files(folder) if find_ending(file.name)]
+    questions = find_question_files(folder)
     words = {str(file): re.split(r"\W", str(file.relative_to(folder))) for file in questions}
     parts = {part: [file for file in words if part in words[file]] for part in dataset.parts}
     return parts if dataset.seed is None else {"all": list(words)}

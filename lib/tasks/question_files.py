@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
@@ -33,6 +34,8 @@ def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
 
 READERS = {".csv": partial(read_texts, ","), ".tsv": partial(read_texts, "\t"), ".parquet": pq.read_table}
 FILE_ENDINGS = (".jsonl", ".json", ".ndjson", *READERS)
+# about the questions: of `save_to_disk`, and of repositories on the hub
+METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
 
 def read_file(name: str) -> tuple[str, bytes]:
@@ -52,6 +55,20 @@ def hash_file(name: str) -> str:
     return hashlib.sha256(read_file(name)[1]).hexdigest()
 
 
+def find_question_files(folder: Path) -> list[Path]:
+    """Return the files of questions in a folder and those below, without hidden ones and METADATA.
+
+    Raise UserError if all are .arrow files, which `save_to_disk` of the library datasets writes.
+    """
+    visible = files.list_files(folder)
+    found = [path for path in visible if find_ending(path.name) and path.name not in METADATA]
+    if not found and any(path.suffix == ".arrow" for path in visible):
+        where = paths.relative_path(folder)
+        remedy = "write each part by `to_parquet` instead, as train.parquet"
+        raise UserError(f"{where} holds .arrow files of `save_to_disk`: {remedy}")
+    return found
+
+
 def find_ending(name: str) -> str | None:
     ending = Path(name.lower().removesuffix(".gz")).suffix
     return ending if ending in FILE_ENDINGS else None
@@ -67,10 +84,27 @@ def read_records(name: str) -> tuple[str, list[Any]]:
         data = gzip.decompress(data) if name.lower().endswith(".gz") else data
         if ending in READERS:
             table = READERS[ending](pa.py_buffer(data))
-            return where, table.select(table.column_names).to_pylist()  # refuses a name of two columns
+            table = table.select(table.column_names)  # refuses a name of two columns
+            return where, shorten_floats(table).to_pylist()
     except Exception as error:  # each library has its own
         raise UserError(f"{where} is not what its name says: {paths.first_line(error)}") from None
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         return where, files.parse_json(data, where)
     lines = enumerate(data.split(b"\n"), 1)
     return where, [files.parse_json(line, where, n) for n, line in lines if line.strip()]
+
+
+def shorten_floats(table: pa.Table) -> pa.Table:
+    """Return a table whose numbers of 32 bits are those of 64 bits with the same shortest spelling.
+
+    A stored .1 is .1 and not .10000000149011612, which no answer would equal.
+    """
+    for place, field in enumerate(table.schema):
+        if pa.types.is_float32(field.type):
+            numbers = map(shorten_float, table.column(place).to_pylist())
+            table = table.set_column(place, field.name, pa.array(numbers, pa.float64()))
+    return table
+
+
+def shorten_float(value: float | None) -> float | None:
+    return None if value is None else float(str(np.float32(value)))

@@ -224,6 +224,15 @@ def test_one_class_gives_what_the_method_gives(n, right):
     assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(new), abs=5e-3)
 
 
+@pytest.mark.parametrize("method", [Isotonic, Platt])
+def test_a_score_that_is_no_number_is_not_calibrated(method):
+    fitted, scores = method().fit([0.5, 0.6, 0.7], [0, 1, 0]), [0.55, np.nan]
+    for calibrator in fitted, method().fit([0.5, 0.6], [1, 1]):
+        with pytest.raises(ValueError, match="predict needs scores without NaN"):
+            calibrator.predict(scores)
+        assert np.isfinite(calibrator.predict([0.55, np.inf])).all()
+
+
 @pytest.mark.parametrize("given", [([0.5, 0.6], [0, 2]), ([0.5, 0.6], [0, 1, 1]), ([0.5, 0.6], [0, 1], [1, -1]),
                                    ([0.5, 0.6], [0, 1], [1]), ([0.5, np.inf], [0, 1])])  # fmt: skip
 @pytest.mark.parametrize("method", [Isotonic, Platt])

@@ -8,14 +8,20 @@ from functools import partial
 import architectures
 import numpy as np
 import pytest
+import torch
 from architectures import examples, plain_logits, requests, respond, warp
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer
 
+from lib import params
 from lib.generate import checkpoints, generation, models, p_true, preflight, sampling
+from lib.parameter_schemas import Model
+from lib.paths import UserError
 
 DATASET, DECODING = "demo-easy", {"temperature": 1.5, "top_k": 200, "top_p": 0.99, "min_p": 0.001}
 close = partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-4)
 ALWAYS = ["tiny-llama", "gpt2", "mistral", "qwen3", "gemma2", *architectures.STATEFUL]
-RANDOM = [*ALWAYS[1:], *(name for name in architectures.ATTENTION if name not in ALWAYS)]
+RANDOM = [*ALWAYS[1:], *(name for name in architectures.ATTENTION if name not in ALWAYS), *architectures.PARTS]
 SLOW = [name for name in ("tiny-qwen", *RANDOM) if name not in ALWAYS]
 
 
@@ -83,7 +89,12 @@ def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
 # ---- what `check` says
 
 
-@pytest.mark.parametrize("name", RANDOM[:7] + [pytest.param(name, marks=pytest.mark.slow) for name in RANDOM[7:]])
+QUICK = [*RANDOM[:7], *architectures.PARTS]
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in RANDOM if name not in QUICK)]
+)
 def test_what_can_be_read_from_a_cache_is_ready(name):
     ((level, text),) = preflight.check_kind(architectures.random(name))
     assert level == "ok" and text.startswith("dropout sites: ")
@@ -107,3 +118,41 @@ def test_a_large_network_is_tried_with_every_type_of_layer():
     few = preflight.random_twin(dataclasses.replace(lm, model=network)).model.config
     assert few.layer_types == [*["linear_attention"] * 3, "full_attention"] and few.num_hidden_layers == 4
     assert (few.num_experts, few.vocab_size, network.config.num_experts) == (4, 512, 512)
+
+
+# ---- checkpoints with a part for images
+
+
+def described(folder):
+    return Model(label="Mine", source=str(folder), system_prompt=False)
+
+
+def looked_at(folder):
+    """What `check` says of a model by its files."""
+    lm = preflight.load_outline("mine", described(folder), str(folder), whole=True)
+    return list(preflight.check_model(lm, params.load_profile("demo").model_dump(), {}))
+
+
+@pytest.mark.parametrize("name", architectures.PARTS)
+def test_the_text_part_of_a_network_answers_as_the_whole(tmp_path, name):
+    """Though its configuration names no end token at its top; Qwen's files also predict several tokens at once."""
+    whole = architectures.save_in_parts(architectures.in_parts(name), tmp_path)
+    if name == "qwen3_5":
+        weights = load_file(tmp_path / "model.safetensors") | {"mtp.norm.weight": torch.ones(64)}
+        save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    assert not hasattr(whole.config, "eos_token_id")
+    assert all(level == "ok" for level, _ in looked_at(tmp_path))
+    lm = models.load_language_model("mine", described(tmp_path))
+    assert lm.context == whole.config.text_config.max_position_embeddings and lm.eos
+    ids = [*range(20, 60)]
+    with torch.inference_mode():
+        close(plain_logits(lm, ids), whole(input_ids=torch.tensor([ids])).logits[0])
+
+
+def test_a_network_that_answers_only_with_images_is_refused_by_its_kind(tmp_path):
+    config = AutoConfig.for_model("mistral3", vision_config={"model_type": "pixtral"} | architectures.IMAGES)
+    config.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(architectures.TINY).save_pretrained(tmp_path)
+    for read in looked_at, lambda folder: models.load_language_model("mine", described(folder)):
+        with pytest.raises(UserError, match="transformers has no AutoModelForCausalLM of its kind, 'mistral3': "):
+            read(tmp_path)

@@ -123,7 +123,7 @@ def test_a_log_is_refused_or_all_that_it_lacks_is_counted_and_said(tmp_path, cas
 
 def write(path, content):
     """A text, zipped or a table of parquet where the name says so."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, list):
         pd.DataFrame(content).to_parquet(path)
     else:

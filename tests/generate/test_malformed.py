@@ -21,7 +21,8 @@ TINY = ROOT / "demo" / "models" / "tiny-llama"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 5\n"
 
 EVERY = "{% for m in messages %}{{ m.content }}{% endfor %}"  # which closes no turn
-NORM = "model.norm.weight"
+NORM, PACKED = "model.norm.weight", "model.layers.0.mlp.down_proj.weight"
+ABSENT = ["no such file"]
 WITHOUT_END = {
     **dict.fromkeys(("generation_config.json", "config.json"), {"eos_token_id": None}),
     "tokenizer_config.json": {"eos_token": None},
@@ -39,6 +40,20 @@ NOT_WHOLE = [  # by the name of a file its content, or some of its fields or ten
     (WITHOUT_END, "no end token"),
     ({"generation_config.json": {"eos_token_id": [816, 5000]}}, "its token 5000 is none"),
     ({"tokenizer.json": {"model": ZEBRA}}, "its token 5000 is none of the network's 820 tokens"),
+    ({"adapter_config.json": "{}"}, "adapter_config.json belongs to an adapter, and none is applied: merge it"),
+    ({"adapter_model.safetensors": ""}, "adapter_model.safetensors belongs to an adapter"),
+    ({"adapters.safetensors": "", "config.json": ABSENT}, "adapters.safetensors belongs to an adapter"),
+    ({"config.json": ABSENT, "README.md": ""}, "it has no config.json: name the folder of a whole model"),
+    ({"config.json": ABSENT, "snapshots/5f/config.json": "{}"}, "it has no config.json: name its folder snapshots/5f"),
+    ({"config.json": ABSENT, "checkpoint-9/config.json": "{}"}, "it has no config.json: name its folder checkpoint-9"),
+    ({"tokenizer.json": ABSENT}, "it has no tokenizer.json: copy the tokenizer's files"),
+    ({"config.json": {"quantization_config": {"quant_method": "own"}}}, "the quantization 'own', which transformers"),
+    ({"config.json": {"quantization_config": {"bits": 4}}}, "quantization MLX, or another without `quant_method`"),
+    ({"config.json": {"quantization": {"bits": 4}}}, "which transformers does not know: name the model"),
+    (
+        {"model.safetensors": {PACKED: torch.zeros(128, 48, dtype=torch.uint32)}},
+        f"1 tensors of its files have another shape, the first {PACKED}: [128, 48], not [128, 384]; packed by a ",
+    ),
 ]
 TEMPLATES = [  # said by `check`
     ("", "no chat template"),
@@ -58,6 +73,8 @@ def changed(place, files):
         match files.get(path.name):
             case None:
                 (place / path.name).symlink_to(path)
+            case ["no such file"]:
+                pass
             case str() as text:
                 (place / path.name).write_text(text)
             case fields if path.suffix == ".json":
@@ -65,6 +82,9 @@ def changed(place, files):
             case tensors:
                 found = load_file(path) | tensors
                 save_file({name: tensor for name, tensor in found.items() if tensor is not None}, place / path.name)
+    for name in files.keys() - {path.name for path in TINY.iterdir()}:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(files[name])
     return params.load_model_config("tiny-llama").model_copy(update={"source": str(place)})
 
 
@@ -150,6 +170,12 @@ def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, sai
         models.load_language_model("mine", spec)
     assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == limits
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_template_that_lies_apart_is_named(tmp_path):
+    files = {"chat_template.jinja": ABSENT, "chat_template.json": json.dumps({"chat_template": EVERY})}
+    (found,) = looked_at(changed(tmp_path, files))
+    fits(found, "no chat template: chat_template.json is not read: write the text in it into chat")
 
 
 @pytest.mark.parametrize("date", ["strftime_now('%d %B %Y')", "date_string or strftime_now('%d')"])

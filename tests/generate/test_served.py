@@ -154,15 +154,19 @@ def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
     nothing = told(answered)
     assert nothing.remarks == ["its server was not asked, see docs/extending.md"]
     assert store.read_frame(store.write_frame(nothing.frame, tmp_path / "verification" / "m__d.parquet")).empty
-    others = completion("A", {"A": -0.01, "the": -6.0}), completion("A", {"the": -0.1}), completion("<think>", BOTH)
-    found = told(answered, verify=dict(zip(answered.names(), [*[completion("A", BOTH)] * 17, *others], strict=True)))
+    without_b = [{"A": -0.01, "the": -6.0}, {"A": -0.3}, {"A": -0.01, "the": -4.7}, {"A": 0.0}]
+    others = [completion("A", tops) for tops in (*without_b, {"the": -0.1})] + [completion("<think>", BOTH)]
+    found = told(answered, verify=dict(zip(answered.names(), [*[completion("A", BOTH)] * 14, *others], strict=True)))
     assert found.remarks == [
         "verify: 2 of 20 list no option, or think",
-        "verify: 1 of 20 do not list one of the options, which the least one listed bounds",
+        "verify: 4 of 20 do not list one of the options, which those listed bound",
         "in_situ: 20 of 20 were not answered",
     ]
     odds, masses = option_log_odds(found.frame), (np.exp(-0.4) + np.exp(-3.0), np.exp(-1.5) + np.exp(-4.0))
-    margins = [np.log(masses[0] / masses[1])] * 17 + [-0.01 + 6.0]
+    # B is at most the least one listed; what they leave of 1; the same, though the least is there; a float32's rounding
+    rests = np.log([1 - np.exp(-0.3), 1 - np.exp(-0.01) - np.exp(-4.7), 2**-23])
+    bounds = np.array([-6.0, *rests])
+    margins = [*[np.log(masses[0] / masses[1])] * 14, *([-0.01, -0.3, -0.01, 0.0] - bounds)]
     assert odds.standard_margin.tolist() == pytest.approx(margins, abs=1e-6) and odds.in_situ_margin.isna().all()
     assert odds.standard_mass[0] == pytest.approx(sum(masses), abs=1e-6)
     scores = confidence_frame(interpret_responses(answered.imported().to_frame("m")), found.frame)
@@ -243,6 +247,21 @@ def test_a_response_gets_the_number_that_the_file_says():
     for calibrator, said in (name, "has no log-probabilities"), ("qwen", "there is no calibrator 'qwen'; "):
         with pytest.raises(UserError, match=said):
             score(body, calibrator)
+
+
+def test_log_probabilities_that_are_all_zero_get_no_number():
+    """Ten of them, by speculative decoding. Fewer are certain, as far as one can tell."""
+    body, name = completion("a b c d e f g h #### 7"), "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic"
+    content = body["choices"][0]["logprobs"]["content"]
+    for token in content:
+        token["logprob"] = 0.0
+    with pytest.raises(UserError, match="the log-probabilities of all 10 tokens are 0: a server"):
+        score(body, name)
+    content[3]["logprob"] = -1e-4
+    assert score(body, name).raw == pytest.approx(1 - 1e-5, abs=1e-6)
+    body["choices"][0]["message"]["content"] = "a b c e f g h #### 7"
+    del content[3]
+    assert score(body, name).raw == 1
 
 
 def test_the_shipped_calibrators_are_those_of_the_shipped_signals(tmp_path, monkeypatch):

@@ -3,6 +3,8 @@
 import hashlib
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
@@ -119,3 +121,16 @@ def test_a_large_table_is_read_whole(tmp_path):
     asked = ["How\nmany,\n" * 25 + f"{n}?" for n in range(10_000)]
     (tmp_path / "q.csv").write_text("answer,question\n" + "".join(f'1,"{question}"\n' for question in asked))
     assert [row["question"] for row in question_files.read_records(str(tmp_path / "q.csv"))[1]] == asked
+
+
+def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
+    """.1 of float32 is .10000000149011612 as a number of 64 bits, and `grader: exact` would want that."""
+    rows = {"question": ["A?", "B?", "C?"], "answer": pa.array([0.1, 16777216.0, 1e-7], pa.float32())}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    pq.write_table(pa.table({"question": ["D?"], "answer": [0.1]}), tmp_path / "test.parquet")
+    found = datasets.load_examples(dataset(str(tmp_path), calibration=3))
+    assert [example.reference for example in found] == ["0.1", "16777216", "0.0000001", "0.1"]
+    files = {part: str(tmp_path / f"{part}.parquet") for part in ("train", "test")}
+    parts = {part: Dataset.from_parquet(file, cache_dir=tmp_path) for part, file in files.items()}
+    monkeypatch.setattr("datasets.load_dataset", lambda *words, **more: parts)
+    assert datasets.load_examples(dataset("me/mine", calibration=3)) == found
