@@ -50,17 +50,22 @@ class Measure(NamedTuple):
     metric: str = "ece"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Number:
     """A metric on evaluation rows, and on resamples of them.
 
-    `draws` is (resamples,), or (refits,) of a calibrated score. `within_chance`: whether it is an
-    ECE of at most the 95% point that chance gives to perfectly calibrated scores.
+    `draws` is (resamples,), or (refits,) of a calibrated score. `chance_high` returns the 95% point
+    of the ECE that chance gives to perfectly calibrated scores; None for other metrics.
     """
 
     value: float
     draws: np.ndarray
-    within_chance: bool = False
+    chance_high: Callable[[], float] | None = None
+
+    @cached_property
+    def within_chance(self) -> bool:
+        """Whether it is an ECE that perfectly calibrated scores could have."""
+        return self.chance_high is not None and self.value <= self.chance_high() + ROUNDING
 
 
 @dataclass(eq=False)
@@ -146,11 +151,15 @@ def measure_rows(
         counts = np.concatenate(blocks)[: settings.refits]
         refitted = column.refitted[: len(counts), kept]
         draws = measure_refitted(metric, refitted, correct, counts, settings.n_bins)
-    within_chance = False
-    if metric == "ece":
-        chance = draw_chance_errors(confidence, settings.n_bins, settings.resamples, settings.seed)
-        within_chance = bool(value <= np.percentile(chance, 95) + ROUNDING)
-    return Number(value, draws, within_chance)
+    if metric != "ece":
+        return Number(value, draws)
+    return Number(value, draws, partial(highest_by_chance, confidence, settings))
+
+
+def highest_by_chance(confidence: np.ndarray, settings: ResampleSettings) -> float:
+    """Return the 95% point of the ECE of perfectly calibrated scores."""
+    drawn = draw_chance_errors(confidence, settings.n_bins, settings.resamples, settings.seed)
+    return float(np.percentile(drawn, 95))
 
 
 def measure_refitted(
@@ -248,22 +257,28 @@ def pool_difference(
 
 
 def draw_pairs(draws: Mapping[Pair, np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """Return means over pairs (draws,), with models and datasets drawn with replacement, too."""
+    """Return means over pairs (draws,), with models and datasets drawn with replacement, too.
+
+    A pair counts as often as its model was drawn times its dataset; NaN if no drawn pair counts.
+    """
     models = list(dict.fromkeys(model for model, _ in draws))
     datasets = list(dict.fromkeys(dataset for _, dataset in draws))
     length = len(next(iter(draws.values())))
-    means = []
-    for place in range(length):
-        some_models = rng.choice(len(models), len(models))
-        some_datasets = rng.choice(len(datasets), len(datasets))
-        drawn = []
-        for model in some_models:
-            for dataset in some_datasets:
-                pair = models[model], datasets[dataset]
-                if pair in draws and not np.isnan(draws[pair][place]):
-                    drawn.append(draws[pair][place])
-        means.append(np.mean(drawn) if drawn else np.nan)
-    return np.array(means)
+    times_of_model = count_draws(len(models), length, rng)
+    times_of_dataset = count_draws(len(datasets), length, rng)
+    total, weight = np.zeros(length), np.zeros(length)
+    for (model, dataset), values in draws.items():
+        times = times_of_model[:, models.index(model)] * times_of_dataset[:, datasets.index(dataset)]
+        known = ~np.isnan(values)
+        total += np.where(known, times * np.nan_to_num(values), 0)
+        weight += times * known
+    with np.errstate(invalid="ignore"):
+        return total / weight
+
+
+def count_draws(n: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how often each of n things is among n drawn with replacement, (draws, n)."""
+    return rng.multinomial(n, np.full(n, 1 / n), draws)
 
 
 # ---- the scores of a run

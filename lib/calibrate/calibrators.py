@@ -26,7 +26,7 @@ from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 NEWTON_STEPS = 30
-WORST_CONDITION = 1e12  # of a matrix that is inverted in float64
+LEAST_DETERMINANT = 1e-10  # of the two curvatures: below it, float64 cannot tell slope from offset
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
 
@@ -304,11 +304,13 @@ def maximize_likelihood(
         p = expit(a * score + b)
         gap = weight * (correct - p)
         curvature = weight * p * (1 - p)
-        cross = curvature @ score
-        hessian = np.array([[curvature @ score**2, cross], [cross, curvature.sum()]])
-        if np.linalg.cond(hessian) > WORST_CONDITION:
+        of_a, of_b, cross = curvature @ score**2, curvature.sum(), curvature @ score
+        determinant = of_a * of_b - cross**2
+        if determinant <= LEAST_DETERMINANT * of_a * of_b:
             return None
-        step_a, step_b = np.linalg.solve(hessian, [gap @ score, gap.sum()])
+        gap_a, gap_b = gap @ score, gap.sum()
+        step_a = (of_b * gap_a - cross * gap_b) / determinant
+        step_b = (of_a * gap_b - cross * gap_a) / determinant
         a, b = a + step_a, b + step_b
         if abs(step_a) + abs(step_b) < 1e-9:
             return a, b
