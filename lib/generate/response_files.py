@@ -149,18 +149,20 @@ def list_tokens(value: Any) -> list[Fields]:
 
     Raise ValueError for other forms than that of chat completions, and its list alone.
     """
-    parts = value if isinstance(value, dict) else {"content": value}
+    given = value if isinstance(value, dict) else {"content": value}
+    parts = {name: part for name, part in given.items() if part is not None}
     tokens = []
     try:
         if parts.keys() - {*PARTS, "refusal"}:
             raise TypeError
         for name, thinking in PARTS.items():
-            for entry in [] if (part := parts.get(name)) is None else part:
+            for entry in parts.get(name, []):
                 token = {"token": entry["token"], "logprob": entry["logprob"]}
                 tokens.append(token | {"bytes": entry.get("bytes"), "thinking": thinking})
     except (LookupError, TypeError):
         raise ValueError(
-            'is no list [{"token": ..., "logprob": ...}, ...]: ask /v1/chat/completions, which has it'
+            'is no list [{"token": ..., "logprob": ...}, ...]: '
+            "ask /v1/chat/completions, which has it"
         ) from None
     return tokens
 
@@ -253,7 +255,8 @@ def read_verdict(logprobs: Fields, usage: Fields) -> Fields:
     """
     if logprobs.get("content"):
         (token,) = logprobs["content"]
-        tops = sorted(token["top_logprobs"], key=itemgetter("logprob"))  # of equals, the last counts
+        # of tokens with the same text, the most probable counts
+        tops = sorted(token["top_logprobs"], key=itemgetter("logprob"))
         listed = {top["token"]: top["logprob"] for top in tops}
     else:
         (text,), (logprob,) = logprobs["tokens"], logprobs["token_logprobs"]
@@ -278,12 +281,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
     pieces = decode(tokens)
     ended = stopped and is_end_token(pieces, text)
     body = pieces[:-1] if ended else pieces
-    mark = NOT_DECODED.search("\n".join([*body, text]))
-    if mark and not re.search(r"\s", text):
-        raise UserError(
-            f"{where}: {mark[0]!r} is a token's id, bytes or sign, not its text: "
-            "log tokens as their text"
-        )
+    check_decoded(body, text, where)
     written = "".join(body) if tokens else text
     end = find_end(written, line)
     if end is None:
@@ -354,6 +352,16 @@ def is_end_token(pieces: Sequence[str], text: str) -> bool:
     return bool(END_MARK.fullmatch(last)) and not (last and text.endswith(last))
 
 
+def check_decoded(pieces: Sequence[str], text: str, where: str) -> None:
+    """Raise UserError for a token that is not decoded. A text with a blank is, and is compared."""
+    mark = NOT_DECODED.search("\n".join([*pieces, text]))
+    if mark and not re.search(r"\s", text):
+        raise UserError(
+            f"{where}: {mark[0]!r} is a token's id, bytes or sign, not its text: "
+            "log tokens as their text"
+        )
+
+
 def find_end(written: str, line: ResponseLine) -> int | None:
     """Return where a response ends by the text beside it; None if it is not that text.
 
@@ -366,7 +374,8 @@ def find_end(written: str, line: ResponseLine) -> int | None:
         thinking = OPENING.sub("", thinking, count=1)
         same = thinking.strip() == line.reasoning_content.strip()
         return len(written) if same and "".join(answer).strip() == text.rstrip() else None
-    if line.text is None or text.rstrip() in map(str.strip, [written, *answer]):
+    whole = [part.strip() for part in (written, *answer)]
+    if line.text is None or text.rstrip() in whole:
         return len(written)
     cut = re.match(rf"\s*{re.escape(text)}", written)
     if cut and text and line.finish_reason == "stop" and not INSIDE.match(written, cut.end()):
