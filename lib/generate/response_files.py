@@ -371,7 +371,7 @@ def find_end(written: str, line: ResponseLine) -> int | None:
     thinking, *answer = CLOSING.split(written, maxsplit=1)
     text = (line.text or "").lstrip()
     if line.reasoning_content:
-        thinking = OPENING.sub("", thinking, count=1)
+        thinking = re.sub(rf"^\s*({OPENING.pattern})", "", thinking)
         same = thinking.strip() == line.reasoning_content.strip()
         return len(written) if same and "".join(answer).strip() == text.rstrip() else None
     whole = [part.strip() for part in (written, *answer)]
