@@ -1,9 +1,10 @@
-"""Existing responses to a run's questions, with their model or without it (the lines: response_files.py).
+"""Existing responses to a run's questions, with their model or without it.
 
-If the model is available, it scores them like its own responses. Otherwise the tokens' texts and log-probabilities
-suffice for the single-pass estimators only. Temperature scaling of logits, P(True) and MC dropout need the model. A
-question without a response then becomes a row without an answer. Its only token is an end token of probability 0, so
-every confidence is at its minimum.
+If the model is available, it scores them like its own responses. Otherwise the tokens' texts and
+log-probabilities suffice for the single-pass estimators only. Temperature scaling of logits, P(True)
+and MC dropout need the model. A question without a response then becomes a row without an answer.
+Its only token is an end token of probability 0, so every confidence is at its minimum. The lines of
+a file are read by response_files.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +27,13 @@ from lib.tasks.thinking import CLOSING_TAG
 
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
 IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that replaces a missing response
+MISSING = "are missing: rows without an answer, which count as wrong"
+RUN_ON = "run on after an answer: the last line with `####` and a number counts"
 
 
 @dataclass(frozen=True)
 class ImportedResponses:
-    """The responses of a model's file to the questions of a run; empty ones for questions without a response."""
+    """The responses of a model's file to a run's questions, empty for questions without one."""
 
     spec: Model
     dataset: str
@@ -41,80 +44,131 @@ class ImportedResponses:
     def read(cls, spec: Model, dataset: str, examples: Sequence[Example]) -> Self:
         """Read the file.
 
-        Raise UserError for a line that cannot be read whole, if no question has a response, if `thinking` is set and
-        no response ends it, or for a text without log-probabilities if the model is unavailable.
+        Raise UserError for a line that cannot be read whole, if no question has a response, if
+        `thinking` is set and no response ends it, or for a text without log-probabilities if the
+        model is unavailable.
         """
-        if (path := spec.responses_to(dataset)) is None:
-            raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
-        where, given = relative_path(path), read_response_file(path, dataset)
-        asked = {name: given.get(name, Response(name)) for name, *_ in examples}
-        there, count = [one for one in asked.values() if not one.empty], len(asked)
-        if asked and not there:
-            others = nearest(first := next(iter(asked)), [name for name in given if not given[name].empty])
-            raise UserError(f"{where} has no response to {count} of {count} questions, the first '{first}'; {others}")
-        if silent := [] if spec.at_hand else [one.example_id for one in there if not one.pieces]:
-            of = f"{where}: {len(silent)} of {count} responses, the first to '{silent[0]}', have no `logprobs`"
-            raise UserError(f"{of}, and the model's file names no `source` that could say them: leave them out")
-        closed = any(one.thought for one in there)
-        if spec.thinking and not closed and any(one.text and one.finish_reason == "stop" for one in there):
-            remedy = "remove `thinking: true` from the model's file, or log the thinking, too"
-            without = f"no response holds `{CLOSING_TAG}`, or another mark that ends a thinking"
-            raise UserError(f"{where}: {without}, so no answer would be found; {remedy}")
-        return cls(spec, dataset, examples, asked)
+        path = spec.responses_to(dataset)
+        if path is None:
+            raise UserError(
+                f"'{spec.label}' names no file of `responses`: nothing is to be imported"
+            )
+        given = read_response_file(path, dataset)
+        names = [example.example_id for example in examples]
+        responses = {name: given.get(name, Response(name)) for name in names}
+        others = [name for name, response in given.items() if not response.empty]
+        check_usable(spec, responses, others, relative_path(path))
+        return cls(spec, dataset, examples, responses)
 
     def find_remarks(self) -> dict[str, list[str]]:
         """Return what is unusual about responses, with their example_ids."""
         found: dict[str, list[str]] = {}
-        for name, one in self.responses.items():
-            missing = ["are missing: rows without an answer, which count as wrong"] * one.empty
-            on = runs_on(one.text, self.spec.thinking or one.thought)
-            more = ["run on after an answer: the last line with `####` and a number counts"] * on
-            for remark in [*missing, *one.remarks, *more]:
+        for name, response in self.responses.items():
+            remarks = [MISSING] if response.empty else []
+            remarks += response.remarks
+            if runs_on(response.text, self.spec.thinking or response.thought):
+                remarks.append(RUN_ON)
+            for remark in remarks:
                 found.setdefault(remark, []).append(name)
         return found
 
     @property
     def facts(self) -> dict[str, Any]:
         """The manifest's facts about the source of the responses."""
-        facts = {"engine": "file", "responses": sum(not one.empty for one in self.responses.values())}
-        counts = {remark: len(names) for remark, names in self.find_remarks().items()}
-        return facts | ({} if self.spec.at_hand else {"model at hand": False}) | counts
+        answered = sum(not response.empty for response in self.responses.values())
+        facts: dict[str, Any] = {"engine": "file", "responses": answered}
+        if not self.spec.at_hand:
+            facts["model at hand"] = False
+        for remark, names in self.find_remarks().items():
+            facts[remark] = len(names)
+        return facts
 
     def describe_coverage(self) -> list[str]:
-        """Describe how many questions the file answers, and how others and unusual responses are treated."""
-        count, asked = self.facts["responses"], f"the {len(self.examples)} questions of {self.dataset}"
-        answered = asked if count == len(self.examples) else f"{count} of {asked}"
-        lines = [f"{public_path(str(self.spec.responses_to(self.dataset)))} answers {answered}"]
+        """Describe how many questions are answered, and how the other responses are treated."""
+        count = len(self.examples)
+        answered = self.facts["responses"]
+        asked = f"the {count} questions of {self.dataset}"
+        if answered < count:
+            asked = f"{answered} of {asked}"
+        lines = [f"{public_path(str(self.spec.responses_to(self.dataset)))} answers {asked}"]
         for remark, names in self.find_remarks().items():
-            lines.append(f"{len(names)} of {len(self.examples)} responses, the first to '{names[0]}', {remark}")
-        texts = [one.text for one in self.responses.values()]
+            lines.append(f"{len(names)} of {count} responses, the first to '{names[0]}', {remark}")
+        texts = [response.text for response in self.responses.values()]
         if any(texts) and not any(map(find_answer, texts)):
-            lines.append(f"no response holds an answer, a number after `{MARK}`: are these texts what the model wrote?")
+            lines.append(
+                f"no response holds an answer, a number after `{MARK}`: "
+                "are these texts what the model wrote?"
+            )
         return lines
 
     def to_frame(self, model: str, save_texts: bool = True) -> pd.DataFrame:
-        """Return a generations frame without logits, for a model that is unavailable, in the order of the examples."""
+        """Return the generations of a model that is unavailable, without logits, by example."""
         keys = {"model": model, "dataset": self.dataset}
-        rows = [imported_row(self.spec, one, self.responses[one.example_id], save_texts) for one in self.examples]
-        return pd.DataFrame([keys | row for row in rows])
+        rows = []
+        for example in self.examples:
+            response = self.responses[example.example_id]
+            rows.append(keys | imported_row(self.spec, example, response, save_texts))
+        return pd.DataFrame(rows)
 
 
-def imported_row(spec: Model, example: Example, response: Response, save_texts: bool) -> dict[str, Any]:
+def check_usable(
+    spec: Model, responses: Mapping[str, Response], others: Sequence[str], where: str
+) -> None:
+    """Raise UserError if no question is answered, or some without what the run needs of them.
+
+    `others`: the example_ids that the file answers, of these questions or not.
+    """
+    answered = [response for response in responses.values() if not response.empty]
+    count = len(responses)
+    if responses and not answered:
+        first = next(iter(responses))
+        raise UserError(
+            f"{where} has no response to {count} of {count} questions, the first '{first}'; "
+            f"{nearest(first, others)}"
+        )
+    silent = [response.example_id for response in answered if not response.pieces]
+    if silent and not spec.at_hand:
+        raise UserError(
+            f"{where}: {len(silent)} of {count} responses, the first to '{silent[0]}', "
+            "have no `logprobs`, and the model's file names no `source` that could say them: "
+            "leave them out"
+        )
+    closed = any(response.thought for response in answered)
+    complete = any(response.text and response.finish_reason == "stop" for response in answered)
+    if spec.thinking and complete and not closed:
+        raise UserError(
+            f"{where}: no response holds `{CLOSING_TAG}`, or another mark that ends a thinking, so "
+            "no answer would be found; remove `thinking: true` from the model's file, or log the "
+            "thinking, too"
+        )
+
+
+def imported_row(
+    spec: Model, example: Example, response: Response, save_texts: bool
+) -> dict[str, Any]:
     """Return one row of that frame. An end token of probability 0 replaces a missing response.
 
-    A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
+    A log has one log-probability per token and does not tell whether it is raw or that of sampling:
+    we use it for both.
     """
-    logprobs = np.clip(response.logprobs or [IMPOSSIBLE], np.finfo(np.float32).min, 0).astype(np.float32)
-    ended, thinking = response.ended or not response.pieces, spec.thinking or response.thought
+    least = np.finfo(np.float32).min
+    logprobs = np.clip(response.logprobs or [IMPOSSIBLE], least, 0).astype(np.float32)
+    ended = response.ended or not response.pieces
+    thinking = spec.thinking or response.thought
     scores: Scores = {
         "located": locate_answer(response.pieces[: len(logprobs) - ended], thinking),
         "token_logprobs": logprobs,
         "token_logprobs_sampling": logprobs,
         "finish_reason": response.finish_reason if response.pieces else "stop",
         "eos": int(ended),
-        **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
+        "kept_positions": [],
+        "chosen_logit": [],
+        "top_logits": [],
+        "top_ids": [],
+        "tail_curve": [],
     }
-    row = response_row(Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, save_texts)
+    request = Request(example, None, [], 0, 0)
+    row = response_row(request, [UNKNOWN_TOKEN] * len(logprobs), scores, save_texts)
     return row | {"prompt_tokens": response.prompt_tokens}
 
 
@@ -125,8 +179,10 @@ class FileEngine:
     """An engine that takes the responses from a model's file instead of sampling."""
 
     def __init__(self, lm: LanguageModel, dataset: str, examples: Sequence[Example]):
-        self.lm, imported = lm, ImportedResponses.read(lm.spec, dataset, examples)
-        self.responses, self.facts = imported.responses, imported.facts
+        self.lm = lm
+        imported = ImportedResponses.read(lm.spec, dataset, examples)
+        self.responses = imported.responses
+        self.facts = imported.facts
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the token ids of the response to each request, with its end token.
@@ -135,28 +191,34 @@ class FileEngine:
         """
         sampled, cut = [], []
         for request in requests:
-            ids = response_token_ids(self.lm, self.responses[request.example.example_id])
+            name = request.example.example_id
+            ids = response_token_ids(self.lm, self.responses[name])
             room = p_true.room_for_response(self.lm, request.prompt_ids)
             if len(ids) - (ids[-1] in self.lm.eos) > room:
-                cut.append(request.example.example_id)
+                cut.append(name)
                 ids = ids[:room]
             sampled.append(ids)
         if cut:
-            of = f"{len(cut)} of {len(requests)} responses, the first to '{cut[0]}'"
-            print(f"{of}, do not fit the context of {self.lm.context} with prompt and query: they are cut there")
+            print(
+                f"{len(cut)} of {len(requests)} responses, the first to '{cut[0]}', do not fit the "
+                f"context of {self.lm.context} with prompt and query: they are cut there"
+            )
         return sampled
 
 
 def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
     """Return the tokens of a response, encoded with the model's tokenizer if it has only text.
 
-    Its end tokens and padding become one end token. A complete response without an end token gets one. Raise UserError
-    for an id outside the vocabulary.
+    Its end tokens and padding become one end token. A complete response without an end token gets
+    one. Raise UserError for an id outside the vocabulary.
     """
     ids = list(response.token_ids or encode(lm, response.text))
-    if wrong := [token for token in ids if not 0 <= token < lm.vocab_size]:
-        size = f"the vocabulary of model '{lm.name}' ends at {lm.vocab_size - 1}: drawn by another model?"
-        raise UserError(f"the response to '{response.example_id}' holds the token id {wrong[0]}, and {size}")
+    wrong = [token for token in ids if not 0 <= token < lm.vocab_size]
+    if wrong:
+        raise UserError(
+            f"the response to '{response.example_id}' holds the token id {wrong[0]}, and the "
+            f"vocabulary of model '{lm.name}' ends at {lm.vocab_size - 1}: drawn by another model?"
+        )
     body = len(ids)
     while body and ids[body - 1] in {*lm.eos, lm.tokenizer.pad_token_id}:
         body -= 1

@@ -32,7 +32,7 @@ WRITTEN = st.text("ab 9.#\n\u00e9\u20ac\U0001f600\u0667", min_size=1, max_size=3
 
 @st.composite
 def logged(draw):
-    """A text, its tokens, cut anywhere between its bytes, as a server lists them, and whether these alone tell it."""
+    """A text, its tokens, cut anywhere between its bytes, as a server lists them, and what these decode to."""
     data = draw(WRITTEN).encode()
     places = sorted(draw(st.sets(st.integers(1, max(1, len(data) - 1)), max_size=12)) | {0, len(data)})
     way, tokens = draw(st.sampled_from(["bytes", "U+FFFD", "Ollama"])), []
@@ -41,7 +41,8 @@ def logged(draw):
         tokens.append({"token": token, "logprob": -0.5 - start})
         if way != "U+FFFD":
             tokens[-1]["bytes"] = list(data[start:end] if way == "bytes" else token.encode())
-    return data.decode(), tokens, way == "bytes"
+    text = data.decode()
+    return text, tokens, text if way == "bytes" else "".join(token["token"] for token in tokens)
 
 
 def parse(data, tokens, text):
@@ -54,9 +55,15 @@ def parse(data, tokens, text):
 
 @given(logged(), st.data())
 def test_any_response_is_read_with_all_of_its_tokens(one, data):
-    text, tokens, alone = one
-    found = parse(data, tokens, data.draw(st.sampled_from([text, text.strip()] + [None] * alone)))
-    assert found.text == "".join(found.pieces) and found.text.strip() == text.strip()
+    """They are the response. A text in which characters are whole that tokens halve is another."""
+    text, tokens, decoded = one
+    beside = data.draw(st.sampled_from([text, text.strip(), None]))
+    if beside is not None and decoded != text:
+        with pytest.raises(UserError, match="r.jsonl, line 7: the tokens of 'logprobs' do not make up its 'text'"):
+            parse(data, tokens, beside)
+        return
+    found = parse(data, tokens, beside)
+    assert found.text == "".join(found.pieces) == decoded
     assert found.logprobs == [entry["logprob"] for entry in tokens] and not found.remarks
 
 
