@@ -28,7 +28,6 @@ from lib.generate import served
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.response_files import Response, parse_response, parse_response_lines
 from lib.paths import ROOT, UserError, first_line, relative_path
-from workflow import hub
 from workflow.check import select_examples
 from workflow.pipeline import Run
 from workflow.progress import say
@@ -75,7 +74,7 @@ def check_folders(run: Run) -> None:
         path, data = served.exchange_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
         if (other := taken.setdefault(path, model)) != model:
             raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
-        of_others = path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source))
+        of_others = path.is_relative_to(ROOT) and (data.files or data.repository)
         if of_others and which("git"):
             ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
             if ignored.returncode == 1:  # 128 outside a clone

@@ -19,8 +19,8 @@ import yaml
 
 from lib import params
 from lib.files import read_yaml, write_atomically
-from lib.parameter_schemas import Model
-from lib.paths import ROOT, UserError, first_line, is_path, local_path, nearest
+from lib.parameter_schemas import Model, is_on_hub
+from lib.paths import ROOT, UserError, first_line, local_path, nearest
 from workflow.fingerprint import checksum
 from workflow.pipeline import Run
 from workflow.progress import say
@@ -31,15 +31,6 @@ TEXTS = ("*.json", "*.jinja", "*.txt", "*.model")
 IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # copies of the same weights
 ANSWER_SECONDS = 5  # to wait for an answer
 USABLE_SHARE = 0.95  # of a disk's free bytes
-
-
-def names_repository(source: object) -> bool:
-    return isinstance(source, str) and source.count("/") == 1 and not is_path(source)
-
-
-def is_on_hub(spec: params.Model | params.Dataset) -> bool:
-    """Whether the source is a repository on the hub: neither local files nor one GGUF file."""
-    return names_repository(spec.source) and not (getattr(spec, "gguf", None) or getattr(spec, "folder", None))
 
 
 def specs_of(run: Run) -> list[tuple[str, Any]]:
@@ -53,7 +44,7 @@ def go_offline_if_silent(run: Run) -> bool:
     Return whether. The client would retry for minutes per name, or wait for ever."""
     import httpx2  # the library of the hub's client
 
-    may_need = any(names_repository(spec.source) for _, spec in specs_of(run))
+    may_need = any(spec.repository for _, spec in specs_of(run))
     if os.environ.get("HF_HUB_OFFLINE") == "1" or not may_need:
         return False
     try:
@@ -170,7 +161,7 @@ def count_missing_bytes(spec: Model) -> int:
     """Return the bytes of a model's files that are not downloaded yet. Raise UserError if they can't be had."""
     if not is_on_hub(spec) and not is_elsewhere(spec):
         return 0
-    if not names_repository(spec.source):
+    if not spec.repository:
         there = [path.name for path in local_path(spec.source).glob("*.gguf")]
         raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), there)}")
     with suppress(UserError):
