@@ -8,7 +8,6 @@ of its profile. An interactive run (`lab`, `lab-<word>`) uses those of the demo,
 shipped frame is used only with the responses from which it was computed.
 """
 
-import hashlib
 import importlib.metadata
 import json
 import platform
@@ -28,11 +27,6 @@ from lib.stored_columns import KEYS
 
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
-
-
-def digest(*facts: Any) -> str:
-    """Return the SHA-256 of JSON-serializable facts; equal facts have equal digests."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:

@@ -1,7 +1,6 @@
 """JSON files, checksums of files, and of code without its comments and docstrings."""
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
 
-from lib.files import parse_json, read_bytes, sha256, write_atomically
+from lib.files import digest, parse_json, read_bytes, sha256, write_atomically
 from lib.paths import ROOT, UserError, local_path
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
@@ -37,11 +36,6 @@ def write_json(path: Path, content: object) -> None:
     """Write a JSON file atomically."""
     text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
     write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
-
-
-def digest(content: object) -> str:
-    """Return the SHA-256 of what JSON can hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def checksum(path: str) -> str | None:

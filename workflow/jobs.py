@@ -21,9 +21,9 @@ from multiprocessing import connection, forkserver, parent_process
 from pathlib import Path
 from unittest import mock
 
+from lib.files import digest
 from lib.paths import ROOT, UserError, first_line
 from workflow import fresh, hub, keys, machine, notebook, slurm
-from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
 from workflow.progress import Board, describe_system_error, first_numbers, redact_paths
 from workflow.rules import NOTEBOOKS

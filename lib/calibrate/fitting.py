@@ -15,7 +15,7 @@ import pandas as pd
 from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
-from lib.files import parse_json, read_bytes, write_atomically
+from lib.files import digest, parse_json, read_bytes, write_atomically
 from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.estimators import ans_avg
 from lib.score.evaluation import RESULT_KEYS
@@ -200,14 +200,14 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
         record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
     except (AttributeError, ValueError) as error:
         raise UserError(f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}") from None
-    return record | {"sha256": store.digest(record)}
+    return record | {"sha256": digest([record])}
 
 
 def read_calibrator_record(path: Path) -> dict[str, Any]:
     """Return the contents of a file, which `calibrator_record` made. Raise UserError as `load_calibrator`."""
     where = relative_path(path)
     record = parse_json(read_bytes(path), where)
-    if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
+    if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
     return record
 
