@@ -7,7 +7,6 @@ size and checked before it is kept, and no redirect is followed, as the key woul
 """
 
 import asyncio
-import fcntl
 import json
 import os
 import random
@@ -20,6 +19,7 @@ from shutil import which
 from typing import Any, BinaryIO
 
 import openai
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from lib import params
@@ -104,11 +104,11 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
 def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
     asked, name = served.read_requests(requests), relative_path(answers)
-    with answers.open("ab", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{name} is being written by another `ask`") from None
+    try:
+        lock = FileLock(answers.with_name(f".{answers.name}.lock")).acquire(blocking=False)
+    except Timeout:
+        raise UserError(f"{name} is being written by another `ask`") from None
+    with lock, answers.open("ab", buffering=0) as file:
         found = read_answers(file, answers, asked, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
         random.shuffle(left)  # so that what fails each time does not come first each time
