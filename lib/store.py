@@ -26,6 +26,7 @@ from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, of_project, 
 from lib.stored_columns import KEYS
 
 PAIR = KEYS[:2]  # a model and a dataset
+SCORE_CELL = [*PAIR, "estimator"]  # the key of a raw score's number
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
 
@@ -63,6 +64,14 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     write_atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path
+
+
+def calibration_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["split"] == "calibration"]
+
+
+def evaluation_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["split"] == "evaluation"]
 
 
 def damaged(path: Path) -> UserError:

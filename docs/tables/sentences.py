@@ -25,7 +25,7 @@ from lib.paper.verdicts import CLAIMS  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
 from lib.score.evaluation import evaluate  # noqa: E402
 from lib.score.interpretation import answer_coverage, interpret_responses  # noqa: E402
-from lib.store import PAIR  # noqa: E402
+from lib.store import PAIR, SCORE_CELL, evaluation_rows  # noqa: E402
 
 README = ROOT / "README.md"
 BEGIN = "<!-- sentences: python docs/tables/sentences.py renews these sentences -->\n"
@@ -75,9 +75,9 @@ def mean_scores() -> tuple[int, int]:
     near, cells = 0, 0
     names = ["seq_avg", "ans_avg", "p_true", "p_true_insitu"]
     scores = confidence_frame(signals().responses, signals().verification, None, CHOICES, names)
-    scores = scores[scores.split == "evaluation"]
-    errors = evaluate(scores, CHOICES.bins, names=["ece"]).set_index([*PAIR, "estimator"]).value
-    for key, part in scores.groupby([*PAIR, "estimator"]):
+    scores = evaluation_rows(scores)
+    errors = evaluate(scores, CHOICES.bins, names=["ece"]).set_index(SCORE_CELL).value
+    for key, part in scores.groupby(SCORE_CELL):
         gap = part.confidence.mean() - part.correct.mean()
         near += abs(errors[key] - gap) < 0.006
         cells += 1

@@ -19,7 +19,7 @@ from lib.files import digest, parse_json, read_bytes, write_atomically
 from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.estimators import ans_avg
 from lib.score.evaluation import RESULT_KEYS
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 SPLITS = ("calibration", "evaluation")
 Pair = tuple[str, str]
@@ -135,7 +135,7 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
             made += fit_on_scores(pair, estimator, rows)
         if pair in sets:
             made += fit_on_answers(pair, *sets[pair])
-    raw, fits = confidence[confidence.split == "evaluation"].assign(method=""), [fit for fit, _ in made]
+    raw, fits = evaluation_rows(confidence).assign(method=""), [fit for fit, _ in made]
     calibrated = pd.concat([raw, *(rows for _, rows in made)], ignore_index=True)
     return calibrated.drop(columns="margin", errors="ignore"), learned_numbers(fits), fits
 
@@ -143,7 +143,7 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
 def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take an estimator's confidence, or its margin if every row has one, with its calibrated
     evaluation rows."""
-    calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
+    calibration, evaluation = calibration_rows(rows), evaluation_rows(rows)
     given = [kind for kind in ("confidence", "margin") if kind in rows and rows[kind].notna().all()]
     for method, kind in product(METHODS.values(), given):
         if kind in method.inputs and len(calibration) and len(evaluation):
@@ -188,7 +188,7 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
         text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
         write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
         written.append((*who, fit.calibrator.n_rows_, path.name))
-    return pd.DataFrame(written, columns=[*PAIR, "estimator", "calibrator", "rows", "file"])
+    return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
 
 
 def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
