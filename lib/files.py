@@ -52,6 +52,11 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         scratch.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8 as `write_atomically` does."""
+    write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
+
+
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file. Raise UserError if it can't be read, or may have no end, as a pipe or /dev/zero."""
     try:

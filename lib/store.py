@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import stored_columns
-from lib.files import sha256, write_atomically
+from lib.files import sha256, write_atomically, write_text
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, of_project, relative_path
 from lib.stored_columns import KEYS
 
@@ -62,7 +62,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         **facts,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    write_atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
+    write_text(path.with_suffix(".json"), text + "\n")
     return path
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from lib import params
-from lib.files import read_yaml, write_atomically
+from lib.files import read_yaml, write_atomically, write_text
 from lib.parameter_schemas import Model, is_on_hub
 from lib.paths import ROOT, UserError, first_line, local_path, nearest
 from workflow.fingerprint import checksum
@@ -81,7 +81,7 @@ def save_revisions(run: Run) -> None:
     """Save the pinned revisions for the jobs and later starts, once the run is not refused any more."""
     if params.REVISIONS:
         text = yaml.safe_dump(read_resolved(run) | params.REVISIONS)
-        write_atomically(ROOT / run.folder / "resolved.yaml", lambda scratch: scratch.write_text(text, "utf-8"))
+        write_text(ROOT / run.folder / "resolved.yaml", text)
 
 
 def resolve_revision(kind: str, source: str, revision: str | None = None) -> str:

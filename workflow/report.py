@@ -17,7 +17,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from lib.files import write_atomically
+from lib.files import write_text
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.numbers_of_paper import paper_facts
@@ -151,7 +151,7 @@ def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
 def write_report(exported: Path, path: Path) -> None:
     """Write the report of what the notebooks of a run export."""
     page = report_page(*read_exported(exported))
-    write_atomically(path, lambda scratch: scratch.write_text(page, encoding="utf-8"))
+    write_text(path, page)
 
 
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:

@@ -4,7 +4,6 @@ rows, and keep them as files."""
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import pandas as pd
 from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
-from lib.files import digest, parse_json, read_bytes, write_atomically
+from lib.files import digest, parse_json, read_bytes, write_text
 from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.estimators import ans_avg
 from lib.score.evaluation import RESULT_KEYS
@@ -186,7 +185,7 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
         who = [*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower()]
         path = store.frame_path(run, "calibrators", "__".join(who)).with_suffix(".json")
         text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
-        write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+        write_text(path, text)
         written.append((*who, fit.calibrator.n_rows_, path.name))
     return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
 
