@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from lib import stored_columns
 from lib.files import sha256, write_atomically, write_text
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, of_project, relative_path
+from lib.run_names import RunName
 from lib.stored_columns import KEYS
 
 PAIR = KEYS[:2]  # a model and a dataset
@@ -130,10 +131,8 @@ def search_path(run: str) -> list[Path]:
     """
     if run == "shipped":
         return [of_project(SHIPPED)]
-    own, (verb, _, profile) = run_folder(run), run.partition("-")
-    if verb == "replay":
-        return [own, SHIPPED.parent / (profile or SHIPPED.name)]
-    return [own, SHIPPED] if verb == "lab" else [own]
+    own, shipped = run_folder(run), RunName.parse(run).shipped
+    return [own, SHIPPED.parent / shipped] if shipped else [own]
 
 
 def stored_frames(run: str, kind: str) -> dict[str, Path]:

@@ -19,8 +19,8 @@ import jinja2
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import UserError, nearest
+from lib.run_names import PUBLISHED
 from workflow.fingerprint import write_json
-from workflow.pipeline import PUBLISHED
 
 SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}
 FORMS = {"tab": ["text/latex"], "fig_prompt": ["text/latex"], "fig": ["application/pdf", "image/png"], "rep": []}

@@ -25,8 +25,9 @@ from typing import Any
 from lib import params
 from lib.files import read_yaml
 from lib.paths import ROOT, UserError
+from lib.run_names import PUBLISHED
 from workflow import keys
-from workflow.pipeline import PUBLISHED, Job, Run
+from workflow.pipeline import Job, Run
 from workflow.rules import NOTEBOOKS
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)

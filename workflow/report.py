@@ -24,7 +24,7 @@ from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.paths import show_hidden
-from workflow.pipeline import command_of
+from lib.run_names import RunName
 from workflow.rules import FINDINGS_TABLE
 
 FOLDER = Path(__file__).parent
@@ -51,7 +51,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     page = env.get_template("report.html.jinja").render(
         shown,
         run=(run := parameters.get("run", "lab")),
-        command=command_of(run),
+        command=RunName.parse(run).command,
         title=parameters.get("title", "").strip().rstrip("."),
         pairs=group_by_pair(shown["overview"]),
         sentences=first_sentences(shown["overview"], shown["pooled"], shown["splits"]),
