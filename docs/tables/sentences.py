@@ -106,7 +106,7 @@ P_TRUE, IN_SITU = Score("p_true"), Score("p_true_insitu")
 
 def sequence_and_answer() -> str:
     error, ranks = mean_difference(SEQ, ANS), mean_difference(ANS, SEQ, "auroc")
-    decided = counts("SeqRanksAboveAnswer")[DISAGREES]
+    decided = counts("seq_ranks_above_answer")[DISAGREES]
     near, cells = mean_scores()
     wide = f"[{format_3dp(ranks.wide_low)}, {format_3dp(ranks.wide_high)}]"
     return (
@@ -131,9 +131,9 @@ def unreadable_answers() -> str:
 
 def mechanism() -> str:
     first, late, position = (
-        counts(name) for name in ("MeansOverlapFirst", "MeansPartLater", "NoSingleToken")
+        counts(name) for name in ("means_overlap_first", "means_part_later", "no_single_token")
     )
-    rising = cases("MeansDiverge")
+    rising = cases("means_diverge")
     both_rise = (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0) & (rising.outcome == DISAGREES)
     return (
         "**The paper's mechanism holds in part.** Right and wrong responses start alike (not told "

@@ -153,7 +153,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     found = judge_alternatives(nothing, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
     zero = "a response without an answer (missing): zero, not last_number"
     turned = found[found.flips].set_index(["choice", "name"])[["here", "then"]]
-    assert turned.loc[zero, "PTrueBelowAnsAvg"].tolist() == ["holds: 1 pair agrees", "open: 1 pair open"]
-    assert {"MeansDiverge", "NoSingleToken", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
+    assert turned.loc[zero, "p_true_below_ans_avg"].tolist() == ["holds: 1 pair agrees", "open: 1 pair open"]
+    assert {"means_diverge", "no_single_token", "fifty_suffice"}.isdisjoint(found.name), "they need more than errors"
     (dropped,) = found[found.choice.str.contains("(missing): drop", regex=False)].itertuples()
     assert dropped.finding.startswith("no response has an answer") and not dropped.flips
