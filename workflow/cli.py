@@ -7,7 +7,6 @@ error with a suggestion, exit code 2. It runs on Python 3.8.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -35,7 +34,22 @@ def whole_number(word: str) -> int:
 
 
 FINDINGS = ["1", "2", "3", "4"]
-TAKES = json.loads(Path(__file__).with_name("verbs.json").read_text(encoding="utf-8"))  # a profile, and options
+SELECTION = ("PROFILE", "--models", "--add-models", "--datasets", "--add-datasets")
+JOBS = ("--force", "--cores", "--dry-run")
+WITH_MODELS = (*SELECTION, "--data-dir", *JOBS, "--cpu", "--slurm")
+TAKES = {  # what may follow each verb: a profile, and options
+    MAKE: WITH_MODELS,
+    "verify": WITH_MODELS,
+    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
+    REPLAY: (*SELECTION, *JOBS),
+    "requests": (*SELECTION, "--data-dir", "--model-name"),
+    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
+    PUBLISHED: JOBS,
+    LAB: (),
+    "test": (),
+    "archive": (),
+    "help": (),
+}
 VERBS = {*TAKES, "finding"} - {MAKE}
 LISTS = ("--models", "--add-models", "--datasets", "--add-datasets", "--force")
 OPTIONS = {  # how argparse reads them

@@ -32,6 +32,18 @@ IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # copies of the sa
 ANSWER_SECONDS = 5  # to wait for an answer
 USABLE_SHARE = 0.95  # of a disk's free bytes
 
+UNREACHABLE = "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
+FAILED = "can't be downloaded from the hub: {said}"
+HUB_ERRORS = {  # what is said of a repository after an error of the hub's client, by the nearest of its classes
+    "GatedRepoError": "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)",
+    "RevisionNotFoundError": "has no revision '{revision}'; `revision: null` takes the newest",
+    "RepositoryNotFoundError": "is not there, or needs access: check its spelling, or `hf auth login`",
+    "HfHubHTTPError": FAILED,
+    "OSError": UNREACHABLE,
+    "TransportError": UNREACHABLE,
+    "Exception": FAILED,
+}
+
 
 def specs_of(run: Run) -> list[tuple[str, Any]]:
     """Return each model and dataset of a run, with its kind; none for a replay, which uses no hub."""
@@ -98,8 +110,7 @@ def explain_hub_errors(source: str, revision: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        remedies = read_yaml(Path(__file__).with_name("hub_errors.yaml"))
-        remedy = next(remedies[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in remedies)
+        remedy = next(HUB_ERRORS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in HUB_ERRORS)
         said = remedy.format(revision=revision, said=first_line(error))
         raise UserError(f"repository '{source}' {said}") from error
 

@@ -37,7 +37,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     if not CAN_FORK or not jobs:
         return
     runs_model = any(job.model and not job.gpus for job in jobs)
-    imports = notebook.KERNEL["imports"]["every notebook"] + notebook.KERNEL["imports"]["with a model"] * runs_model
+    imports = notebook.IMPORTS + notebook.IMPORTS_WITH_MODEL * runs_model
     own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])
