@@ -12,7 +12,7 @@ RUN apt-get update \
 # project's folder, over which a development container mounts another.
 WORKDIR /artifact
 COPY pyproject.toml requirements.lock requirements-test.lock ./
-COPY workflow/environment.py workflow/uv_of_pip.json workflow/
+COPY workflow/environment.py workflow/
 # With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN UV_COMPILE_BYTECODE=1 TORCH_INDEX="$TORCH_INDEX" python3 -c "from pathlib import Path; from workflow import environment; \

@@ -16,10 +16,17 @@ MOST_YAML = 200_000  # bytes of a file of parameters
 MOST_VALUES = 10_000  # in it
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+def sha256(content: Path | bytes) -> str:
+    """Return the SHA-256 of a file, or of bytes."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with content.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of what JSON can hold; equal contents have equal digests."""
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode())
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -43,6 +50,11 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8 as `write_atomically` does."""
+    write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
 
 
 def read_bytes(path: Path) -> bytes:

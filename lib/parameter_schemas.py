@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from lib.paths import MODELS, UserError, local_path, nearest, of_project, public_path
+from lib.paths import MODELS, UserError, is_path, local_path, nearest, of_project, public_path
 
 SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
 Kind = TypeVar("Kind", bound="Strict")
@@ -135,6 +135,11 @@ class Model(Strict):
         return bool(self.source)
 
     @property
+    def repository(self) -> str:
+        """The repository of its source on the hub, `owner/name`; empty for a folder."""
+        return self.source if "/" in self.source and not is_path(self.source) else ""
+
+    @property
     def place(self) -> Path:
         """The local folder of its source, or of its GGUF file once that is checked."""
         if self.gguf:
@@ -180,7 +185,18 @@ class Dataset(Strict):
     files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows below DATA_FOLDER
 
     @property
+    def repository(self) -> str:
+        """The repository of its source on the hub, also one of a single word, as `squad`; empty for local files."""
+        return self.source if isinstance(self.source, str) and not is_path(self.source) else ""
+
+    @property
     def folder(self) -> Path | None:
         """The folder of its published files, if DATA_FOLDER is set; relative paths start from the project's root."""
         named = os.environ.get("DATA_FOLDER")
         return local_path(named) if named and self.files else None
+
+
+def is_on_hub(spec: Model | Dataset) -> bool:
+    """Whether it is read from its repository: neither from one GGUF file nor from published files in DATA_FOLDER."""
+    file_or_folder = spec.gguf if isinstance(spec, Model) else spec.folder
+    return bool(spec.repository) and not file_or_folder

@@ -119,7 +119,7 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     models: Names = Field(min_length=1)
     datasets: Names = Field(min_length=1)
     limit: Rows = 0  # rows per split, in random order; 0: all
-    dropout_limit: Rows = 0  # rows per split for passes over whole trajectories in 04; 0: all
+    dropout_limit: Rows = 0  # rows per split for 04 at the selected rate; 0: all
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
     on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
     engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel

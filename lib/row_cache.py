@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from lib import store, stored_columns
-from lib.files import write_atomically
+from lib.files import digest, write_atomically
 from lib.params import BUDGETS
 
 KEY, ROW_SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
@@ -44,7 +44,7 @@ class RowCache:
     code = os.environ.get("CALIBRATION_CODE")
 
     def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):
-        name = f"{stored_columns.WRITERS[kind]}__{pair}-{store.digest(row_facts(facts), self.code or '')[:16]}"
+        name = f"{stored_columns.WRITERS[kind]}__{pair}-{digest([row_facts(facts), self.code or ''])[:16]}"
         self.folder = store.run_folder(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
@@ -84,7 +84,7 @@ class RowCache:
 
     def save_shard(self, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
         """Write rows with their keys and their share of `seconds`, and return them as they are read back."""
-        path = self.folder / f"{store.digest(keys)[:16]}.parquet"
+        path = self.folder / f"{digest(keys)[:16]}.parquet"
         shard = rows.assign(**{KEY: keys, ROW_SECONDS: seconds / len(rows)})
         write_atomically(path, lambda scratch: shard.to_parquet(scratch, index=False))
         return pd.read_parquet(path)
@@ -97,7 +97,7 @@ class RowCache:
 
 def row_key(item: Any, about: Mapping[str, Any]) -> str:
     """Return the key of an item's row: a digest of the item and of what else the row is about."""
-    return store.digest(item, about.get(item[0] if isinstance(item, tuple) else item))
+    return digest([item, about.get(item[0] if isinstance(item, tuple) else item)])
 
 
 def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def digest_responses(generations: pd.DataFrame) -> dict[str, str]:
     """Return a digest of each response with its question, and with its in-situ logits if they are there, by
     example_id."""
     lines = generations.filter(stored_columns.OF_RESPONSE).to_json(orient="records", lines=True).splitlines()
-    return dict(zip(generations.example_id, map(store.digest, lines), strict=True))
+    return dict(zip(generations.example_id, map(digest, lines), strict=True))
 
 
 def measured_facts(*caches: RowCache) -> dict[str, Any]:

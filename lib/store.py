@@ -8,7 +8,6 @@ of its profile. An interactive run (`lab`, `lab-<word>`) uses those of the demo,
 shipped frame is used only with the responses from which it was computed.
 """
 
-import hashlib
 import importlib.metadata
 import json
 import platform
@@ -22,17 +21,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import stored_columns
-from lib.files import sha256, write_atomically
+from lib.files import sha256, write_atomically, write_text
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, of_project, relative_path
+from lib.run_names import RunName
 from lib.stored_columns import KEYS
 
 PAIR = KEYS[:2]  # a model and a dataset
+SCORE_CELL = [*PAIR, "estimator"]  # the key of a raw score's number
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
-
-
-def digest(*facts: Any) -> str:
-    """Return the SHA-256 of JSON-serializable facts; equal facts have equal digests."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
@@ -67,8 +63,16 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         **facts,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    write_atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
+    write_text(path.with_suffix(".json"), text + "\n")
     return path
+
+
+def calibration_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["split"] == "calibration"]
+
+
+def evaluation_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["split"] == "evaluation"]
 
 
 def damaged(path: Path) -> UserError:
@@ -127,10 +131,8 @@ def search_path(run: str) -> list[Path]:
     """
     if run == "shipped":
         return [of_project(SHIPPED)]
-    own, (verb, _, profile) = run_folder(run), run.partition("-")
-    if verb == "replay":
-        return [own, SHIPPED.parent / (profile or SHIPPED.name)]
-    return [own, SHIPPED] if verb == "lab" else [own]
+    own, shipped = run_folder(run), RunName.parse(run).shipped
+    return [own, SHIPPED.parent / shipped] if shipped else [own]
 
 
 def stored_frames(run: str, kind: str) -> dict[str, Path]:

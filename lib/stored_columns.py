@@ -30,10 +30,11 @@ def make_schema(columns: dict[str, Any]) -> pa.Schema:
     return pa.schema(fields)
 
 
-_TEXT = Path(__file__).with_name("stored_columns.yaml").read_text(encoding="utf-8")
-_FIRST, _COLUMNS, OF_RESPONSE, WRITERS = yaml.safe_load(_TEXT).values()
-KEYS = list(_FIRST["keys"])  # key of a row in every per-example frame
-SCHEMAS = {kind: make_schema(columns) for kind, columns in _COLUMNS.items()}
+_TABLE = yaml.safe_load(Path(__file__).with_name("stored_columns.yaml").read_text(encoding="utf-8"))
+KEYS = list(_TABLE["first"]["keys"])  # key of a row in every per-example frame
+SCHEMAS = {kind: make_schema(columns) for kind, columns in _TABLE["columns"].items()}
+OF_RESPONSE = _TABLE["of_response"]
+WRITERS = _TABLE["writers"]
 
 
 def check_columns(kind: str, names: Iterable[str], where: str) -> None:

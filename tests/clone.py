@@ -1,6 +1,5 @@
 """A copy of the project in a folder of its own, and `./run_all.sh` in it."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 import pathspec
 import psutil
 import yaml
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -93,8 +93,7 @@ def made_once(base: Path, make: Callable[[Path], str]) -> tuple[Path, str]:
     folder in `base`, so none may change it."""
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / make.__name__.replace("_", " ")
     told = folder.with_suffix(".txt")
-    with open(folder.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder.with_suffix(".lock")):
         if not told.exists():
             told.write_text(make(folder))
     return folder, told.read_text()

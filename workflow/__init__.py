@@ -2,8 +2,8 @@
 
 The modules in reading order:
 
-cli             the command line (verbs.json, help.txt)
-environment     Python and its packages, found or installed (uv_of_pip.json)
+cli             the command line (help.txt)
+environment     Python and its packages, found or installed
 run             from start to summary
 progress        the lines printed while jobs run
 plan            the parameters, shipped signals, cores and GPUs of a run
@@ -16,8 +16,8 @@ fingerprint     JSON files, and checksums of files and code
 jobs            run the jobs in order, on the cores and GPUs of this machine, each in a process of its own
 apart           a function in a process that ends, and its memory with it
 slurm           submit the jobs to a SLURM cluster
-notebook        the environment of a notebook (kernel.yaml), its kernel and its execution
-hub             revisions, access and weights of models (hub_errors.yaml)
+notebook        the environment of a notebook, its kernel and its execution
+hub             revisions, access and weights of models
 export          write an executed notebook's tables and figures (results.tex.jinja)
 report          the HTML report of a run (report.html.jinja)
 judge           judge a finished run: a finding's claims, and whether it reproduces the shipped run

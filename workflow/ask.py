@@ -7,7 +7,6 @@ size and checked before it is kept, and no redirect is followed, as the key woul
 """
 
 import asyncio
-import fcntl
 import json
 import os
 import random
@@ -20,6 +19,7 @@ from shutil import which
 from typing import Any, BinaryIO
 
 import openai
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from lib import params
@@ -28,7 +28,6 @@ from lib.generate import served
 from lib.generate.imported_responses import ImportedResponses
 from lib.generate.response_files import Response, parse_response, parse_response_lines
 from lib.paths import ROOT, UserError, first_line, relative_path
-from workflow import hub
 from workflow.check import select_examples
 from workflow.pipeline import Run
 from workflow.progress import say
@@ -75,7 +74,7 @@ def check_folders(run: Run) -> None:
         path, data = served.exchange_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
         if (other := taken.setdefault(path, model)) != model:
             raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
-        of_others = path.is_relative_to(ROOT) and (data.files or hub.names_repository(data.source))
+        of_others = path.is_relative_to(ROOT) and (data.files or data.repository)
         if of_others and which("git"):
             ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
             if ignored.returncode == 1:  # 128 outside a clone
@@ -105,11 +104,11 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
 def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
     asked, name = served.read_requests(requests), relative_path(answers)
-    with answers.open("ab", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{name} is being written by another `ask`") from None
+    try:
+        lock = FileLock(answers.with_name(f".{answers.name}.lock")).acquire(blocking=False)
+    except Timeout:
+        raise UserError(f"{name} is being written by another `ask`") from None
+    with lock, answers.open("ab", buffering=0) as file:
         found = read_answers(file, answers, asked, dataset)
         left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
         random.shuffle(left)  # so that what fails each time does not come first each time

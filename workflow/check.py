@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from lib import params
+from lib.parameter_schemas import is_on_hub
 from lib.paths import UserError, first_line
 from workflow import hub, machine
 from workflow.pipeline import Run
@@ -153,7 +154,7 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
 
     folder, named = hub.find_config(spec)
     # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
-    whole = not (hub.is_on_hub(spec) or named)
+    whole = not (is_on_hub(spec) or named)
     lm = preflight.load_outline(name, spec, folder, whole=whole, **named)
     yield from preflight.check_model(lm, run.values, texts)
     yield from about_place(run, lm)

@@ -7,7 +7,6 @@ error with a suggestion, exit code 2. It runs on Python 3.8.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parent.parent)]
 
 from lib.paths import ROOT, UserError, nearest  # noqa: E402
+from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName  # noqa: E402
 
 
 def user_path(word: str) -> str:
@@ -33,9 +33,23 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
-DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 FINDINGS = ["1", "2", "3", "4"]
-TAKES = json.loads(Path(__file__).with_name("verbs.json").read_text(encoding="utf-8"))  # a profile, and options
+SELECTION = ("PROFILE", "--models", "--add-models", "--datasets", "--add-datasets")
+JOBS = ("--force", "--cores", "--dry-run")
+WITH_MODELS = (*SELECTION, "--data-dir", *JOBS, "--cpu", "--slurm")
+TAKES = {  # what may follow each verb: a profile, and options
+    MAKE: WITH_MODELS,
+    "verify": WITH_MODELS,
+    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
+    REPLAY: (*SELECTION, *JOBS),
+    "requests": (*SELECTION, "--data-dir", "--model-name"),
+    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
+    PUBLISHED: JOBS,
+    LAB: (),
+    "test": (),
+    "archive": (),
+    "help": (),
+}
 VERBS = {*TAKES, "finding"} - {MAKE}
 LISTS = ("--models", "--add-models", "--datasets", "--add-datasets", "--force")
 OPTIONS = {  # how argparse reads them
@@ -82,9 +96,9 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
     if words[:1] == ["finding"]:
         finding, words = choose("finding", "".join(words[1:2]), FINDINGS), words[2:]
     verb = words.pop(0) if words and words[0] in TAKES else MAKE
-    if finding and verb not in (MAKE, "replay"):
-        raise UserError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
-    if rest and verb not in ("lab", "test"):
+    if finding and verb not in (MAKE, REPLAY):
+        raise UserError(f"finding {finding} is followed by a profile, or by {REPLAY}, not by {verb}")
+    if rest and verb not in (LAB, "test"):
         raise UserError(f"only lab and test take words after --: '{rest[0]}'")
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
         check_option(verb, option)
@@ -93,7 +107,7 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
         profile = words.pop(0)
         misspelled = VERBS if verb == MAKE else ()
         choose("profile or verb" if misspelled else "profile", profile, [*parameter_files(), *misspelled])
-    run = profile if verb not in ("replay", "published") else verb if profile == DEFAULT else f"{verb}-{profile}"
+    run = str(RunName(verb if verb in (REPLAY, PUBLISHED) else MAKE, profile))
     parser = Parser(add_help=False, allow_abbrev=False)
     for option, settings in OPTIONS.items():
         parser.add_argument(option, **settings)
@@ -106,7 +120,7 @@ def check_option(verb: str, option: str) -> None:
     """Raise UserError for an option that the verb does not take."""
     if option == "--profile":
         raise UserError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
-    if verb in ("lab", "test") and option not in OPTIONS:
+    if verb in (LAB, "test") and option not in OPTIONS:
         raise UserError(f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}")
     if option not in TAKES[verb]:
         raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")

@@ -15,7 +15,6 @@ import ast
 import fcntl
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -35,6 +34,16 @@ PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "p
 SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))"
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+UV_OF_PIP = {  # uv's variables that mean the same as an option of pip
+    "index-url": ("UV_DEFAULT_INDEX",),
+    "extra-index-url": ("UV_INDEX",),
+    "find-links": ("UV_FIND_LINKS",),
+    "trusted-host": ("UV_INSECURE_HOST",),
+    "constraint": ("UV_CONSTRAINT",),
+    "cert": ("SSL_CERT_FILE",),
+    "client-cert": ("SSL_CLIENT_CERT",),
+    "proxy": ("HTTPS_PROXY", "HTTP_PROXY"),
+}
 PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
 
 
@@ -188,7 +197,7 @@ def read_pip_settings(python: str) -> dict[str, str]:
 def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     """Return the variables that tell uv what pip is told. What is set for uv already stays."""
     told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # all indexes are equal, as for pip; hashes tell what is meant
-    for option, variables in json.loads(Path(__file__).with_name("uv_of_pip.json").read_text()).items():
+    for option, variables in UV_OF_PIP.items():
         separator = "," if option == "find-links" else " "
         if words := settings.get(option, "").split():
             told.update(dict.fromkeys(variables, separator.join(words)))

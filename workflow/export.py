@@ -1,7 +1,7 @@
 """The files for the paper: what the executed 08_tables shows, and one LaTeX document with all of it.
 
 An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and fig_x.png. "rep_x" is
-for the report only. Each declared target must appear exactly once, and no other. results.tex includes them all.
+for the report only (SECTIONS). Each declared target must appear exactly once, and no other. results.tex includes all.
 
 A run writes what its notebooks show for the paper to artifacts/<run>/exported/, too, one JSON file each. Only these are
 read later: an executed notebook may be opened and saved by its reader.
@@ -10,6 +10,7 @@ read later: an executed notebook may be opened and saved by its reader.
 import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,42 @@ import jinja2
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import UserError, nearest
+from lib.run_names import PUBLISHED
 from workflow.fingerprint import write_json
-from workflow.pipeline import PUBLISHED
 
+TABLES = "08_tables"  # the notebook with what goes into the paper
 SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}
 FORMS = {"tab": ["text/latex"], "fig_prompt": ["text/latex"], "fig": ["application/pdf", "image/png"], "rep": []}
-REPORT_PARTS = ("ablation", "findings", "notes", "numbers", "overview", "pooled", "splits", "tokens")
-TARGETS = (*CAPTIONS, *(f"rep_{name}" for name in REPORT_PARTS))
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the report shows beside tables and figures: the output of a notebook with the target `rep_<name>`."""
+
+    name: str
+    notebook: str = TABLES
+    form: str = "application/json"
+
+    @property
+    def target(self) -> str:
+        return f"rep_{self.name}"
+
+
+FINDINGS = Section("findings")
+SECTIONS = (
+    FINDINGS,
+    Section("overview"),
+    Section("pooled"),
+    Section("splits"),
+    Section("numbers"),
+    Section("ablation"),
+    Section("sensitivity", notebook="09_beyond"),
+    Section("tokens", form="text/html"),
+    Section("notes"),
+)
+TARGETS = (*CAPTIONS, *(section.target for section in SECTIONS if section.notebook == TABLES))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
-OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), "rep_findings")
+OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), FINDINGS.target)
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 

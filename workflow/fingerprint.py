@@ -1,7 +1,6 @@
 """JSON files, checksums of files, and of code without its comments and docstrings."""
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
 
-from lib.files import parse_json, read_bytes, sha256, write_atomically
+from lib.files import digest, parse_json, read_bytes, sha256, write_text
 from lib.paths import ROOT, UserError, local_path
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
@@ -36,12 +35,7 @@ def read_json(path: Path) -> object:
 def write_json(path: Path, content: object) -> None:
     """Write a JSON file atomically."""
     text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
-
-
-def digest(content: object) -> str:
-    """Return the SHA-256 of what JSON can hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    write_text(path, text)
 
 
 def checksum(path: str) -> str | None:
@@ -57,7 +51,7 @@ def checksum(path: str) -> str | None:
     if not memory.is_file():
         value = sha256(place)
         with suppress(OSError):  # of a disk that is full, or may only be read
-            write_atomically(memory, lambda scratch: scratch.write_text(value))
+            write_text(memory, value)
         return value
     return memory.read_text()
 

@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from lib.files import digest
 from lib.paths import ROOT, UserError
-from workflow.fingerprint import checksum, digest, read_json, write_json
+from workflow.fingerprint import checksum, read_json, write_json
 from workflow.keys import is_intact, key_parts, read_record, tolerates_changes
 from workflow.pipeline import Job, Run
 

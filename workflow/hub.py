@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from lib import params
-from lib.files import read_yaml, write_atomically
-from lib.parameter_schemas import Model
-from lib.paths import ROOT, UserError, first_line, is_path, local_path, nearest
+from lib.files import read_yaml, write_atomically, write_text
+from lib.parameter_schemas import Model, is_on_hub
+from lib.paths import ROOT, UserError, first_line, local_path, nearest
 from workflow.fingerprint import checksum
 from workflow.pipeline import Run
 from workflow.progress import say
@@ -32,14 +32,17 @@ IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # copies of the sa
 ANSWER_SECONDS = 5  # to wait for an answer
 USABLE_SHARE = 0.95  # of a disk's free bytes
 
-
-def names_repository(source: object) -> bool:
-    return isinstance(source, str) and source.count("/") == 1 and not is_path(source)
-
-
-def is_on_hub(spec: params.Model | params.Dataset) -> bool:
-    """Whether the source is a repository on the hub: neither local files nor one GGUF file."""
-    return names_repository(spec.source) and not (getattr(spec, "gguf", None) or getattr(spec, "folder", None))
+UNREACHABLE = "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
+FAILED = "can't be downloaded from the hub: {said}"
+HUB_ERRORS = {  # what is said of a repository after an error of the hub's client, by the nearest of its classes
+    "GatedRepoError": "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)",
+    "RevisionNotFoundError": "has no revision '{revision}'; `revision: null` takes the newest",
+    "RepositoryNotFoundError": "is not there, or needs access: check its spelling, or `hf auth login`",
+    "HfHubHTTPError": FAILED,
+    "OSError": UNREACHABLE,
+    "TransportError": UNREACHABLE,
+    "Exception": FAILED,
+}
 
 
 def specs_of(run: Run) -> list[tuple[str, Any]]:
@@ -53,7 +56,7 @@ def go_offline_if_silent(run: Run) -> bool:
     Return whether. The client would retry for minutes per name, or wait for ever."""
     import httpx2  # the library of the hub's client
 
-    may_need = any(names_repository(spec.source) for _, spec in specs_of(run))
+    may_need = any(spec.repository for _, spec in specs_of(run))
     if os.environ.get("HF_HUB_OFFLINE") == "1" or not may_need:
         return False
     try:
@@ -90,7 +93,7 @@ def save_revisions(run: Run) -> None:
     """Save the pinned revisions for the jobs and later starts, once the run is not refused any more."""
     if params.REVISIONS:
         text = yaml.safe_dump(read_resolved(run) | params.REVISIONS)
-        write_atomically(ROOT / run.folder / "resolved.yaml", lambda scratch: scratch.write_text(text, "utf-8"))
+        write_text(ROOT / run.folder / "resolved.yaml", text)
 
 
 def resolve_revision(kind: str, source: str, revision: str | None = None) -> str:
@@ -107,8 +110,7 @@ def explain_hub_errors(source: str, revision: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        remedies = read_yaml(Path(__file__).with_name("hub_errors.yaml"))
-        remedy = next(remedies[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in remedies)
+        remedy = next(HUB_ERRORS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in HUB_ERRORS)
         said = remedy.format(revision=revision, said=first_line(error))
         raise UserError(f"repository '{source}' {said}") from error
 
@@ -170,7 +172,7 @@ def count_missing_bytes(spec: Model) -> int:
     """Return the bytes of a model's files that are not downloaded yet. Raise UserError if they can't be had."""
     if not is_on_hub(spec) and not is_elsewhere(spec):
         return 0
-    if not names_repository(spec.source):
+    if not spec.repository:
         there = [path.name for path in local_path(spec.source).glob("*.gguf")]
         raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), there)}")
     with suppress(UserError):

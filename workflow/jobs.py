@@ -21,9 +21,9 @@ from multiprocessing import connection, forkserver, parent_process
 from pathlib import Path
 from unittest import mock
 
+from lib.files import digest
 from lib.paths import ROOT, UserError, first_line
 from workflow import fresh, hub, keys, machine, notebook, slurm
-from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
 from workflow.progress import Board, describe_system_error, first_numbers, redact_paths
 from workflow.rules import NOTEBOOKS
@@ -37,7 +37,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     if not CAN_FORK or not jobs:
         return
     runs_model = any(job.model and not job.gpus for job in jobs)
-    imports = notebook.KERNEL["imports"]["every notebook"] + notebook.KERNEL["imports"]["with a model"] * runs_model
+    imports = notebook.IMPORTS + notebook.IMPORTS_WITH_MODEL * runs_model
     own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
     multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
     CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])

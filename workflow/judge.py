@@ -29,7 +29,8 @@ from lib.paper.report_contents import printed_numbers
 from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
-from workflow.pipeline import REPLAY, Run
+from lib.run_names import REPLAY, RunName
+from workflow.pipeline import Run
 from workflow.progress import say
 from workflow.rules import NEEDS, needed
 
@@ -91,7 +92,7 @@ def verify(run: Run) -> int:
     values, bins = run.values, run.values["n_bins_ablation"]
     ours, theirs = (
         load_signals(name, values["models"], values["datasets"], EvaluationChoices.of(values))
-        for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
+        for name in (run.name, str(RunName(REPLAY, run.name)))  # a replay finds only shipped signals
     )
     here, matched = results_of(run, ours), match_rows(ours, theirs)
     table = compare_runs(here, matched, bins)

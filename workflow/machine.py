@@ -14,9 +14,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from lib.files import digest
 from lib.paths import ROOT, UserError
 from workflow import environment
-from workflow.fingerprint import digest
 from workflow.pipeline import Job, Run
 
 

@@ -23,16 +23,80 @@ from types import SimpleNamespace
 from typing import Any
 
 from lib import params
-from lib.files import read_yaml
 from lib.paths import ROOT, UserError
+from lib.run_names import PUBLISHED
 from workflow import keys
-from workflow.pipeline import PUBLISHED, Job, Run
+from workflow.pipeline import Job, Run
 from workflow.rules import NOTEBOOKS
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 VARIABLE = "CALIBRATION_PRELOAD"  # the modules to import, separated by spaces; set for the fork server alone
-KERNEL = read_yaml(Path(__file__).with_name("kernel.yaml"))
 PARENT_DEATH = 1  # of Linux's prctl
+
+FIXED = {  # variables that libraries read when they are imported
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "SOURCE_DATE_EPOCH": "0",  # the same date in every PDF
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # a process with threads is not forked
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    # the hub is not asked: what a job needs of it was fetched before
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "JUPYTER_PREFER_ENV_PATH": "1",
+}
+# Of memory, unless the user sets one of the variables. On a GPU, segments that grow can be reused by batches of any
+# shape, while caches grow at every step.
+GPU_ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+# Freed memory is reused by the next layer: getting it from the system again would take 10% to 25% of a forward pass.
+# Blocks above 32 MB go back to the system, to avoid fragmentation.
+CPU_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "268435456"}
+
+# Modules that take a new Python ten seconds; what is missing here a job imports by itself, only later.
+IMPORTS = [
+    # of papermill and the kernel
+    "papermill",
+    "nbclient",
+    "nbformat",
+    "jupyter_client.ioloop",
+    "ipykernel.kernelapp",
+    "ipykernel.ipkernel",
+    "IPython.core.completerlib",
+    "matplotlib_inline.config",
+    # of lib and workflow
+    "psutil",
+    "pydantic",
+    "yaml",
+    "filelock",
+    "pandas",
+    "pyarrow.parquet",
+    "jinja2",
+    "latex2mathml.converter",
+    "nbconvert.exporters",
+    "tokenizers.decoders",
+    "seaborn",
+    "matplotlib.figure",
+    "matplotlib.style",
+    "scipy.stats",
+    "scipy.optimize",
+    "scipy.interpolate",
+    "sklearn.isotonic",
+    "sklearn.linear_model",
+    "sklearn.preprocessing",
+    "huggingface_hub.file_download",
+]
+IMPORTS_WITH_MODEL = [
+    "torch.utils.flop_counter",
+    "transformers.masking_utils",
+    "transformers.generation.utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.qwen3.modeling_qwen3",
+]
 
 
 class Failure(Exception):
@@ -44,10 +108,10 @@ class Failure(Exception):
 
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
-    allocator = KERNEL["allocators"]["gpu" if job.gpus else "cpu"]
+    allocator = GPU_ALLOCATOR if job.gpus else CPU_ALLOCATOR
     is_set = any(name in os.environ for name in (*allocator, "PYTORCH_CUDA_ALLOC_CONF"))
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    return {**KERNEL["environment"], **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
+    return {**FIXED, **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
 
 
 def set_environment(job: Job, parts: keys.Parts, scratch: Path) -> None:

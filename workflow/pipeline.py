@@ -11,19 +11,13 @@ from functools import cached_property
 
 from lib import params
 from lib.paths import ROOT, UserError, nearest
+from lib.run_names import DEFAULT, PUBLISHED, RunName
 from workflow import rules
 from workflow.fingerprint import declared_parameters, write_json
 from workflow.rules import Notebook
 
-REPLAY, PUBLISHED = "replay", "published"
 SHIPPED = "artifacts/shipped"
 LONGER = 1.2  # a thinking model generates more tokens: its jobs come before those alike of other models
-
-
-def command_of(run: str) -> str:
-    """Return the words after `./run_all.sh` that make the run of this name; empty for a run made by hand."""
-    verb, _, profile = run.partition("-")
-    return "" if verb == "lab" else f"{REPLAY} {profile}".strip() if verb == REPLAY else run
 
 
 @dataclass(frozen=True)
@@ -51,8 +45,7 @@ class Run:
     @property
     def replayed(self) -> str:
         """The profile whose shipped signals a replay reads; empty for a run that runs its models."""
-        verb, _, profile = self.name.partition("-")
-        return (profile or "demo") if verb == REPLAY else ""
+        return RunName.parse(self.name).shipped
 
     @property
     def figures(self) -> str:
@@ -71,7 +64,7 @@ class Run:
         """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
         paper's numbers."""
         rows = rules.needed(self.wanted) if self.wanted else rules.NOTEBOOKS
-        if not self.replayed and self.name != "demo":
+        if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
         if self.replayed:
             return [row for row in rows if not row.per_pair]

@@ -9,9 +9,10 @@ from pathlib import Path
 from lib import params
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
+from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName
 from workflow import machine, slurm
 from workflow.fingerprint import checksum
-from workflow.pipeline import PUBLISHED, REPLAY, SHIPPED, Run
+from workflow.pipeline import SHIPPED, Run
 from workflow.rules import NEEDS
 
 
@@ -61,8 +62,8 @@ def validate_name(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
         raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
-    if kind == "profile" and re.match(f"(lab|{REPLAY}|{PUBLISHED})(-|$)", name):
-        raise UserError(f"profile '{name}': 'lab', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs")
+    if kind == "profile" and RunName.parse(name).verb != MAKE:
+        raise UserError(f"profile '{name}': '{LAB}', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs")
     return name
 
 
@@ -73,7 +74,7 @@ LIST = "SHA256SUMS"  # in artifacts/shipped/<run>/, in git: `sha256sum -c` does 
 
 def check_signals(profile: str, values: dict) -> None:
     """Raise UserError if a replay of the profile would lack shipped signals."""
-    for job in Run(f"{REPLAY}-{profile}", values).jobs:
+    for job in Run(str(RunName(REPLAY, profile)), values).jobs:
         for path in job.inputs:
             if path.startswith(SHIPPED) and not (ROOT / path).exists():
                 raise UserError(f"{path} is not shipped: ./run_all.sh {profile} computes it")

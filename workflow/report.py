@@ -17,27 +17,27 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from lib.files import write_atomically
+from lib.files import write_text
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.paths import show_hidden
-from workflow.pipeline import command_of
+from lib.run_names import RunName
+from workflow.export import SECTIONS, TABLES
 from workflow.rules import FINDINGS_TABLE
 
 FOLDER = Path(__file__).parent
 EXHIBITS = {name: finding["exhibits"] for name, finding in FINDINGS_TABLE.items()}
-# rep_... of the outputs
-LISTS = ("findings", "ablation", "sensitivity", "notes", "numbers", "overview", "pooled", "splits")
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
-    shown = {name: outputs.get(f"rep_{name}", {}).get("application/json", []) for name in LISTS}
+    shown = {section.name: outputs.get(section.target, {}).get(section.form, []) for section in SECTIONS}
+    shown["tokens"] = Markup("".join(shown["tokens"]))  # noqa: S704  escaped in lib.paper
     shown["numbers"] = [row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]]
     claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
@@ -51,7 +51,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     page = env.get_template("report.html.jinja").render(
         shown,
         run=(run := parameters.get("run", "lab")),
-        command=command_of(run),
+        command=RunName.parse(run).command,
         title=parameters.get("title", "").strip().rstrip("."),
         pairs=group_by_pair(shown["overview"]),
         sentences=first_sentences(shown["overview"], shown["pooled"], shown["splits"]),
@@ -68,7 +68,6 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         foreign=sorted({verdict.partition(NOT_COMPARABLE)[2] for verdict in verdicts} - {""}),
         expected=EXPECTED_CAPTURE_RATE,
         mark=CHANCE_MARK,
-        tokens=Markup("".join(outputs.get("rep_tokens", {}).get("text/html", ""))),  # noqa: S704  escaped in lib.paper
     )
     return show_hidden(page)
 
@@ -145,13 +144,13 @@ def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
     """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files of a run."""
     exported = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     outputs = {target: data for one in exported.values() for target, data in one["outputs"].items()}
-    return exported.get("08_tables", {}).get("parameters", {}), outputs
+    return exported.get(TABLES, {}).get("parameters", {}), outputs
 
 
 def write_report(exported: Path, path: Path) -> None:
     """Write the report of what the notebooks of a run export."""
     page = report_page(*read_exported(exported))
-    write_atomically(path, lambda scratch: scratch.write_text(page, encoding="utf-8"))
+    write_text(path, page)
 
 
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:

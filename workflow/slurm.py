@@ -17,10 +17,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lib.files import read_yaml
+from lib.files import digest, read_yaml
 from lib.paths import ROOT, UserError, nearest, one_line
 from workflow import keys
-from workflow.fingerprint import digest
 from workflow.machine import run_program
 from workflow.pipeline import Job, Run
 from workflow.progress import Board

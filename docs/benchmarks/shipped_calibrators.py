@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.calibrators import CHOICES, ESTIMATORS, load_scores, predict_all  # noqa: E402
 from lib.calibrate.calibrators import Calibrator, Isotonic, SmoothedIsotonic  # noqa: E402
 from lib.score.metrics import brier, ece, log_loss  # noqa: E402
-from lib.store import PAIR  # noqa: E402
+from lib.store import PAIR, calibration_rows, evaluation_rows  # noqa: E402
 
 METHODS = {"plain": Isotonic, "smoothed": SmoothedIsotonic}
 RESPONSES = ("all", "with an answer")
@@ -27,7 +27,7 @@ RESPONSES = ("all", "with an answer")
 
 def evaluate_pair(calibrator: Calibrator, rows: pd.DataFrame, responses: str) -> dict[str, float]:
     """Fit a calibrator to a pair's calibration rows; return its metrics on the evaluation rows."""
-    calibration, evaluation = (rows[rows.split == split] for split in ("calibration", "evaluation"))
+    calibration, evaluation = calibration_rows(rows), evaluation_rows(rows)
     if responses == "with an answer":
         calibration = calibration[calibration.parsed]
     calibrator.fit(calibration.confidence, calibration.correct)

@@ -22,7 +22,7 @@ from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic  # n
 from lib.calibrate.fitting import Fit, Pair, calibrator_record  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score.metrics import ece  # noqa: E402
-from lib.store import KEYS, PAIR  # noqa: E402
+from lib.store import KEYS, PAIR, evaluation_rows  # noqa: E402
 
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
@@ -70,7 +70,7 @@ def main() -> None:
     scores = load_scores()
     for estimator in ESTIMATORS:
         by_pair = dict(list(scores[scores.estimator == estimator].groupby(PAIR, sort=False)))
-        evaluation = {pair: rows[rows.split == "evaluation"] for pair, rows in by_pair.items()}
+        evaluation = {pair: evaluation_rows(rows) for pair, rows in by_pair.items()}
         for pair, rows in by_pair.items():
             calibrator = fit_shipped(rows)
             fit = Fit(pair, estimator, METHODS["isotonic"], "confidence", calibrator)

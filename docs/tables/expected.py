@@ -20,8 +20,9 @@ EXPERIMENTS, CLAIMED = (
     f"<!-- {name}: python docs/tables/expected.py renews this table -->\n" for name in ("expected", "claims")
 )
 LEADING = (  # the claims under each finding, of which the paper prints numbers
-    "SeqAvgBelowAnswer", "SeqJointBelowAnswer", "SubstantiallyBetter", "SeqBelowMultiPass", "BaldBelowPTrue",
-    "RateMatters", "InSituComparable", "TokenReduction", "IsotonicReduces", "EasyToHard", "HardToEasy",
+    "seq_avg_below_answer", "seq_joint_below_answer", "substantially_better", "seq_below_multi_pass",
+    "bald_below_p_true", "rate_matters", "in_situ_comparable", "token_reduction", "isotonic_reduces",
+    "easy_to_hard", "hard_to_easy",
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def experiments() -> str:
     third = count("replay", "here", "Finding 3")
     paper, small = count("replay", "paper"), count("replay-small", "here")
     seq_pairs, isotonic_pairs = (
-        judged("replay-small")[name]["here_said"] for name in ("SeqAvgBelowAnswer", "IsotonicReduces")
+        judged("replay-small")[name]["here_said"] for name in ("seq_avg_below_answer", "isotonic_reduces")
     )
     rows = [
         ("experiment", "it says at its end", "numbers", "tolerance", "supports", "if it differs"),

@@ -25,7 +25,7 @@ from lib.paper.verdicts import CLAIMS  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
 from lib.score.evaluation import evaluate  # noqa: E402
 from lib.score.interpretation import answer_coverage, interpret_responses  # noqa: E402
-from lib.store import PAIR  # noqa: E402
+from lib.store import PAIR, SCORE_CELL, evaluation_rows  # noqa: E402
 
 README = ROOT / "README.md"
 BEGIN = "<!-- sentences: python docs/tables/sentences.py renews these sentences -->\n"
@@ -75,9 +75,9 @@ def mean_scores() -> tuple[int, int]:
     near, cells = 0, 0
     names = ["seq_avg", "ans_avg", "p_true", "p_true_insitu"]
     scores = confidence_frame(signals().responses, signals().verification, None, CHOICES, names)
-    scores = scores[scores.split == "evaluation"]
-    errors = evaluate(scores, CHOICES.bins, names=["ece"]).set_index([*PAIR, "estimator"]).value
-    for key, part in scores.groupby([*PAIR, "estimator"]):
+    scores = evaluation_rows(scores)
+    errors = evaluate(scores, CHOICES.bins, names=["ece"]).set_index(SCORE_CELL).value
+    for key, part in scores.groupby(SCORE_CELL):
         gap = part.confidence.mean() - part.correct.mean()
         near += abs(errors[key] - gap) < 0.006
         cells += 1
@@ -106,7 +106,7 @@ P_TRUE, IN_SITU = Score("p_true"), Score("p_true_insitu")
 
 def sequence_and_answer() -> str:
     error, ranks = mean_difference(SEQ, ANS), mean_difference(ANS, SEQ, "auroc")
-    decided = counts("SeqRanksAboveAnswer")[DISAGREES]
+    decided = counts("seq_ranks_above_answer")[DISAGREES]
     near, cells = mean_scores()
     wide = f"[{format_3dp(ranks.wide_low)}, {format_3dp(ranks.wide_high)}]"
     return (
@@ -131,9 +131,9 @@ def unreadable_answers() -> str:
 
 def mechanism() -> str:
     first, late, position = (
-        counts(name) for name in ("MeansOverlapFirst", "MeansPartLater", "NoSingleToken")
+        counts(name) for name in ("means_overlap_first", "means_part_later", "no_single_token")
     )
-    rising = cases("MeansDiverge")
+    rising = cases("means_diverge")
     both_rise = (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0) & (rising.outcome == DISAGREES)
     return (
         "**The paper's mechanism holds in part.** Right and wrong responses start alike (not told "

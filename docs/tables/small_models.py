@@ -76,7 +76,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
     scores = confidence_frame(responses, signals().verification, None, CHOICES, ECE)
-    evaluated = scores[scores.split == "evaluation"]
+    evaluated = store.evaluation_rows(scores)
     for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
         found[f"{split} questions"][tuple(pair)] = str(len(part))
         found[f"of these right, {split}"][tuple(pair)] = three(part.correct.mean())

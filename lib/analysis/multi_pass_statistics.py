@@ -17,7 +17,7 @@ from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option
 from lib.score.estimators import p_true
 from lib.score.evaluation import evaluate
 from lib.score.metrics import ece
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, PAIR, evaluation_rows
 
 BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
 
@@ -27,7 +27,7 @@ BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the m
 
 def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
     """Return the tokens saved in situ as rows like `evaluate`: mean of 1 - query / standard prompt, in percent."""
-    part = verification[verification.split == "evaluation"]
+    part = evaluation_rows(verification)
     rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(PAIR, sort=False)
     means = rows.value.mean().reset_index()
     return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
@@ -138,7 +138,7 @@ def scores_after_passes(
 ) -> pd.DataFrame:
     """Return c_BALD of the evaluation rows after the first `count` passes (None: all) at the selected
     rate, as a confidence frame."""
-    chosen = dropout[dropout.selected & (dropout.split == "evaluation")]
+    chosen = evaluation_rows(dropout[dropout.selected])
     first = {}
     for name in (*BALD_TERMS, "top_k", "top_p"):
         first[name] = [values[:count] for values in chosen[name]]
@@ -150,7 +150,7 @@ def ece_by_number_of_passes(responses: pd.DataFrame, dropout: pd.DataFrame, choi
 
     Columns: model, dataset, passes, ece.
     """
-    chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
+    chosen, parts = evaluation_rows(dropout[dropout.selected]), []
     for count in range(1, max(map(len, chosen.predictive), default=1) + 1):
         scores = scores_after_passes(responses, dropout, choices, count)
         parts.append(evaluate(scores, choices.bins, names=["ece"]).assign(passes=count))
@@ -168,7 +168,7 @@ def pass_scores(
     """
     if dropout.empty:
         return stored_columns.empty_frame("confidence")
-    chosen = dropout[dropout.selected & (dropout.split == "evaluation")]
+    chosen = evaluation_rows(dropout[dropout.selected])
     longer = chosen[chosen.predictive.map(len) > 5]
     unchanged = chosen[~chosen.top_changed.map(any)]
     parts = {
@@ -239,7 +239,7 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
     known, parts = responses[responses.answer.notna()], []
-    chosen = dropout[dropout.selected & (dropout.split == "evaluation")].merge(known[KEYS], on=KEYS)
+    chosen = evaluation_rows(dropout[dropout.selected]).merge(known[KEYS], on=KEYS)
     chosen = chosen[chosen.half_predictive.map(len) == 2]
     if chosen.empty:
         return pd.DataFrame(columns=columns)

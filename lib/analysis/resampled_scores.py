@@ -27,7 +27,7 @@ from lib.score.evaluation import (
     percentile_interval,
 )
 from lib.score.metrics import bin_index, measure
-from lib.store import PAIR
+from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 OWN = ("", "")  # the source of a calibrator that was fitted to the pair itself
 
@@ -200,7 +200,7 @@ def compare_contrasts(
                 ends = percentile_interval(drawn["first"] - drawn["second"])
                 difference = numbers["first"].value - numbers["second"].value
                 rows.append((*pair, *first[:2], *second[:2], difference, *ends))
-    names = [*PAIR, "estimator", "method", "than", "than_method", "difference", "low", "high"]
+    names = [*SCORE_CELL, "method", "than", "than_method", "difference", "low", "high"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -299,7 +299,7 @@ def collect_scores(
     """
     tables = {}
     scores: dict[Pair, dict[Score, ScoredRows]] = {}
-    for (*pair, estimator, split), rows in confidence.groupby([*PAIR, "estimator", "split"]):
+    for (*pair, estimator, split), rows in confidence.groupby([*SCORE_CELL, "split"]):
         rows = rows.sort_values("example_id")
         tables[*pair, estimator, split] = rows
         if split == "evaluation":
@@ -325,7 +325,7 @@ def collect_scores(
 def constant_rows(rows: pd.DataFrame, pair: Pair, settings: ResampleSettings) -> ScoredRows:
     """Return the evaluation rows of a pair with the constant that its calibration rows teach."""
     rows = rows.drop_duplicates(["split", "example_id"]).sort_values("example_id")
-    old, new = (rows[rows.split == split] for split in ("calibration", "evaluation"))
+    old, new = calibration_rows(rows), evaluation_rows(rows)
     learned = old.correct.to_numpy(float)
     constant = np.full(len(new), base_rate(learned))
 

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from lib.analysis.resampled_scores import ResampledScores
-from lib.store import PAIR
+from lib.store import SCORE_CELL
 
 QUANTITIES = ["value", "low", "high", "relative"]
-NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "source_dataset", "rate", "bins"]
+NUMBER_KEY = ["table", *SCORE_CELL, "metric", "method", "source_model", "source_dataset", "rate", "bins"]
 
 
 class MissingFrame(KeyError):

@@ -21,7 +21,7 @@ from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_s
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
 from lib.score.interpretation import interpret_responses, summarize_arms
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
 
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
@@ -109,11 +109,11 @@ def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
 
     The metric is `ece_shared`, with columns as in `evaluate`.
     """
-    rows, cell = confidence[confidence.split == "evaluation"], [*PAIR, "estimator"]
+    rows = evaluation_rows(confidence)
     scores_of_row = rows.groupby(KEYS).estimator.transform("size")
     shared = rows[scores_of_row == rows.groupby(PAIR).estimator.transform("nunique")]
     errors = evaluate(shared, n_bins, names=["ece"]).assign(metric="ece_shared")
-    had = rows.groupby(cell).size().reindex(pd.MultiIndex.from_frame(errors[cell]))
+    had = rows.groupby(SCORE_CELL).size().reindex(pd.MultiIndex.from_frame(errors[SCORE_CELL]))
     return errors[errors.n < had.to_numpy()]
 
 
@@ -131,9 +131,9 @@ def statistics_frames(signals: Signals) -> Frames:
 
     Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
     """
-    responses, evaluation = signals.responses, signals.confidence[signals.confidence.split == "evaluation"]
+    responses, evaluation = signals.responses, evaluation_rows(signals.confidence)
     passes = rows_at_selected_rate(multi_pass_statistics.keep_parsed_answers(signals.dropout, responses))
-    gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
+    gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in SCORE_CELL])
     return {
         "overconfidence": gaps.mean().rename("gap").reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),

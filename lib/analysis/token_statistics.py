@@ -14,12 +14,11 @@ import pandas as pd
 from lib.paths import UserError
 from lib.score.estimators import ans_avg, validate_logprobs
 from lib.score.metrics import auroc
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 from lib.tasks.answers import answer_span
 
 RESPONSE_ITSELF = "response"  # instead of an estimator
 EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald")  # estimators that read more tokens
-CELL = [*PAIR, "estimator"]
 
 # ---- the running example of the notebooks: one response, followed from 01 to 07
 
@@ -30,7 +29,7 @@ def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: s
     If there is none, the most confident wrong answer, of this dataset if it has any. Raise UserError if the choices
     leave no row of the model.
     """
-    rows = responses[(responses.model == model) & (responses.split == "evaluation")]
+    rows = evaluation_rows(responses[responses.model == model])
     if rows.empty:
         raise UserError(
             f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "
@@ -96,14 +95,14 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
 
 def apply_by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
     """Apply a function to the evaluation rows of every pair, and add model and dataset; empty without rows."""
-    pairs = rows[rows.split == "evaluation"].groupby(PAIR, sort=False)
+    pairs = evaluation_rows(rows).groupby(PAIR, sort=False)
     parts = [function(part).assign(model=model, dataset=dataset) for (model, dataset), part in pairs]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=PAIR)
 
 
 def answer_token_logprobs(responses: pd.DataFrame) -> pd.DataFrame:
     """Return one row per answer token: model, dataset, example_id, correct, logprob."""
-    answered = responses[responses.split == "evaluation"].dropna(subset="answer")
+    answered = evaluation_rows(responses).dropna(subset="answer")
     tokens = answered[["model", "dataset", "example_id", "correct"]].assign(logprob=answered.answer)
     return tokens.explode("logprob", ignore_index=True).astype({"logprob": float, "correct": bool})
 
@@ -126,7 +125,7 @@ def trajectory_scores(responses: pd.DataFrame, points: int = 101) -> pd.DataFram
     grid = np.linspace(0, 1, points)
     parts = []
     for _, pair in responses.groupby(PAIR, sort=False):
-        rows = pair[pair.split == "evaluation"]
+        rows = evaluation_rows(pair)
         if rows.empty:
             continue
         means = np.stack([running_mean(logprobs, points) for logprobs in rows.response])
@@ -135,7 +134,7 @@ def trajectory_scores(responses: pd.DataFrame, points: int = 101) -> pd.DataFram
             "last_tenth": means[:, grid >= 0.9].mean(axis=1),
             "after_a_tenth": means[:, np.searchsorted(grid, 0.1)],
         }
-        position = choose_position(pair[pair.split == "calibration"], points)
+        position = choose_position(calibration_rows(pair), points)
         if position is not None:
             scores["single_position"] = tokens_at_positions(rows, points)[:, position]
         for name, values in scores.items():
@@ -173,7 +172,7 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, dropout:
     """Return the mean tokens of an evaluation question by pair and estimator, beyond the response.
 
     The row of the response has its own tokens and its prompt's. Each pass with dropout reads prompt and response up to
-    the answer's end. Columns: CELL, value, metric (`tokens`).
+    the answer's end. Columns: SCORE_CELL, value, metric (`tokens`).
     """
     passes = dropout.loc[dropout["selected"], [*KEYS, "predictive"]].merge(generations, on=KEYS)
     read = [row.prompt_tokens + answer_span(row)[1] - 1 for row in passes.itertuples()]
@@ -184,7 +183,7 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, dropout:
         (passes, "c_bald", passes["predictive"].map(len) * pd.Series(read, dtype=float)),
     )
     rows = pd.concat([frame[KEYS].assign(estimator=name, value=tokens) for frame, name, tokens in values])
-    means = rows[rows["split"] == "evaluation"].astype({"value": float}).groupby(CELL, sort=False)["value"].mean()
+    means = evaluation_rows(rows).astype({"value": float}).groupby(SCORE_CELL, sort=False)["value"].mean()
     return means.reset_index().assign(metric="tokens")
 
 
@@ -194,8 +193,9 @@ def cost_and_quality(costs: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame
     `costs` are from `count_tokens`, `results` from `evaluate`.
     """
     measured = results[results["metric"].isin(["ece", "auroc"])].astype({"value": float}).dropna(subset="value")
-    table = measured.pivot(index=CELL, columns="metric", values="value").reindex(columns=["ece", "auroc"]).reset_index()
-    tokens = costs.set_index(CELL)["value"]
+    table = measured.pivot(index=SCORE_CELL, columns="metric", values="value")
+    table = table.reindex(columns=["ece", "auroc"]).reset_index()
+    tokens = costs.set_index(SCORE_CELL)["value"]
     response = tokens.xs(RESPONSE_ITSELF, level="estimator").rename("response")
-    table = table.join(response, on=PAIR).join(tokens.rename("further"), on=CELL)
+    table = table.join(response, on=PAIR).join(tokens.rename("further"), on=SCORE_CELL)
     return table.assign(tokens=table.pop("response") + table.pop("further").fillna(0.0))

@@ -4,7 +4,6 @@ rows, and keep them as files."""
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,11 @@ import pandas as pd
 from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
-from lib.files import parse_json, read_bytes, write_atomically
+from lib.files import digest, parse_json, read_bytes, write_text
 from lib.paths import UserError, check_choice, first_line, relative_path
 from lib.score.estimators import ans_avg
 from lib.score.evaluation import RESULT_KEYS
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 SPLITS = ("calibration", "evaluation")
 Pair = tuple[str, str]
@@ -135,7 +134,7 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
             made += fit_on_scores(pair, estimator, rows)
         if pair in sets:
             made += fit_on_answers(pair, *sets[pair])
-    raw, fits = confidence[confidence.split == "evaluation"].assign(method=""), [fit for fit, _ in made]
+    raw, fits = evaluation_rows(confidence).assign(method=""), [fit for fit, _ in made]
     calibrated = pd.concat([raw, *(rows for _, rows in made)], ignore_index=True)
     return calibrated.drop(columns="margin", errors="ignore"), learned_numbers(fits), fits
 
@@ -143,7 +142,7 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
 def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take an estimator's confidence, or its margin if every row has one, with its calibrated
     evaluation rows."""
-    calibration, evaluation = (rows[rows.split == split] for split in SPLITS)
+    calibration, evaluation = calibration_rows(rows), evaluation_rows(rows)
     given = [kind for kind in ("confidence", "margin") if kind in rows and rows[kind].notna().all()]
     for method, kind in product(METHODS.values(), given):
         if kind in method.inputs and len(calibration) and len(evaluation):
@@ -186,9 +185,9 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
         who = [*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower()]
         path = store.frame_path(run, "calibrators", "__".join(who)).with_suffix(".json")
         text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
-        write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+        write_text(path, text)
         written.append((*who, fit.calibrator.n_rows_, path.name))
-    return pd.DataFrame(written, columns=[*PAIR, "estimator", "calibrator", "rows", "file"])
+    return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
 
 
 def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
@@ -200,14 +199,14 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
         record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
     except (AttributeError, ValueError) as error:
         raise UserError(f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}") from None
-    return record | {"sha256": store.digest(record)}
+    return record | {"sha256": digest([record])}
 
 
 def read_calibrator_record(path: Path) -> dict[str, Any]:
     """Return the contents of a file, which `calibrator_record` made. Raise UserError as `load_calibrator`."""
     where = relative_path(path)
     record = parse_json(read_bytes(path), where)
-    if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
+    if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
     return record
 

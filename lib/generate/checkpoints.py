@@ -26,7 +26,7 @@ from transformers.quantizers import AutoHfQuantizer
 
 from lib.generate.chat_templates import render_chat
 from lib.parameter_schemas import Model
-from lib.paths import UserError, first_line, is_path, nearest
+from lib.paths import UserError, first_line, nearest
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 ANSWERED = "That makes 4."
@@ -64,7 +64,7 @@ def find_source(spec: Model) -> str:
     if spec.gguf:
         remedy = "a run of a profile (or `--add-models`) that names this model does so"
         raise UserError(f"{spec.gguf} of {spec.source} is not fetched and checked yet: {remedy}")
-    if is_path(spec.source) or "/" not in spec.source:
+    if not spec.repository:
         parent = spec.place.parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
         raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")

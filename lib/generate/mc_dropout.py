@@ -191,7 +191,7 @@ def mc_dropout_entropies(
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     """Return the ids of `count` calibration examples, the first in the dataset's fixed random order."""
     rows = first_rows(frame, count, seed)
-    return rows.example_id[rows.split == "calibration"].tolist()
+    return store.calibration_rows(rows).example_id.tolist()
 
 
 def rest_work(

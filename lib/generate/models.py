@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from lib.files import digest
 from lib.generate import checkpoints
 from lib.generate.chat_templates import render_chat
 from lib.generate.checkpoints import load_network, loading_errors, local_folder
 from lib.generate.float32_logits import give_float32_logits
 from lib.parameter_schemas import SMALL, Model
 from lib.paths import UserError, public_path
-from lib.store import digest
 from lib.tasks import prompts
 from lib.tasks.prompts import Messages
 from lib.tasks.thinking import Family, find_family
@@ -113,8 +113,8 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
         "device": torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu",
         "dtype": str(dtype).removeprefix("torch."),
         "attention": model.config._attn_implementation,
-        "chat_template": digest(tokenizer.chat_template)[:16],
-        "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16],
+        "chat_template": digest([tokenizer.chat_template])[:16],
+        "tokenizer": digest([json.loads(tokenizer.backend_tokenizer.to_str())["model"]])[:16],
     }
 
 

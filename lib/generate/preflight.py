@@ -29,7 +29,7 @@ from lib.tasks.thinking import find_open
 
 Line = tuple[str, str]  # ok, note or wrong; the result
 Values = Mapping[str, Any]  # parameters of a run
-QUESTION_TOKENS = 60  # how much longer a question is than the example of prompts.yaml
+QUESTION_TOKENS = 60  # how much longer a question is than prompts.EXAMPLE
 # sizes of the network that is tried, by what their names in configurations hold
 LARGEST = {"intermediate|ffn_dim": 64, "experts": 4, "experts_per|top_k_exp": 2, "^(n|topk)_group$": 1, "vocab": 512}
 ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12  # of the batch that is tried: tokens of a prompt, and those that all share

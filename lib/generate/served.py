@@ -16,7 +16,6 @@ number of tokens stay empty.
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from lib import stored_columns
-from lib.files import parse_json, read_bytes, write_atomically
+from lib.files import parse_json, read_bytes, write_text
 from lib.generate.imported_responses import IMPOSSIBLE, ImportedResponses
 from lib.generate.response_files import LISTED, Response, read_response_file
 from lib.parameter_schemas import Model
@@ -141,7 +140,7 @@ def write_requests(path: Path, requests: Sequence[BatchRequest], answers: Path) 
     """Write a file of requests. Raise UserError if `answers` are there to a question that was asked otherwise."""
     check_answered(requests, path, answers)
     text = "".join(json.dumps(request, ensure_ascii=False) + "\n" for request in requests)
-    write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    write_text(path, text)
 
 
 # ---- the verdicts

@@ -16,7 +16,7 @@ from lib.paper import figure_style as style
 from lib.paper.cells import HEADLINE, label_method
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.score.estimators import ESTIMATORS
-from lib.store import PAIR
+from lib.store import PAIR, evaluation_rows
 
 CONTRAST = ["estimator", "method", "than", "than_method"]
 COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
@@ -93,7 +93,7 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
     `scores` is from `confidence_frame`, `names` {name: label}. Less overlap means better discrimination.
     """
     canvas = style.new_canvas(2.2, title=title)
-    shown = scores[scores["split"] == "evaluation"].rename(columns={"confidence": "value"})
+    shown = evaluation_rows(scores).rename(columns={"confidence": "value"})
     for ax, (name, label) in zip(style.add_panels(canvas, len(names), sharey=True), names.items(), strict=True):
         draw_histogram(ax, shown[shown["estimator"] == name], np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)

@@ -22,8 +22,10 @@ from latex2mathml.converter import convert
 from lib.paths import show_hidden
 
 FOLDER = Path(__file__).parent
-OF_PAPER, BEYOND, CHOICES = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8")).values()
-CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | BEYOND  # short and long, of what is exported
+_TEXTS = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8"))
+OF_PAPER = _TEXTS["of_paper"]
+CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | _TEXTS["beyond"]  # short and long, of what is exported
+CHOICES: Mapping[str, str] = _TEXTS["choices"]
 
 # ---- LaTeX
 

@@ -64,8 +64,8 @@ class Claim:
 
 
 def counted(sentence: str, place: str, **more: Any) -> Callable[[Callable[[Results], pd.DataFrame]], Claim]:
-    """Return a decorator that turns a function into a Claim: `seq_avg_below_answer` becomes SeqAvgBelowAnswer."""
-    return lambda function: Claim(function.__name__.title().replace("_", ""), sentence, place, function, **more)
+    """Return a decorator that turns a function into a Claim of its name."""
+    return lambda function: Claim(function.__name__, sentence, place, function, **more)
 
 
 def quoted(group: str, quote: str, quantifier: str) -> Callable[[Claim], Claim]:

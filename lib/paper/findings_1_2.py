@@ -31,7 +31,7 @@ from lib.paper.claims import (
     main_table,
     measure_of,
 )
-from lib.store import PAIR
+from lib.store import PAIR, SCORE_CELL
 
 MEDIANS = claims.format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")  # of a gain
 MULTI_PASS = ("p_true", "c_bald")
@@ -63,7 +63,7 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
                 outcome = ranks["outcome"] if errors[best].within_chance else DISAGREES
                 key = dict(zip(PAIR, pair, strict=True), estimator=best, ece=errors[best].value)
                 cases.append(key | ranks | {"auroc": ranks["it"], "outcome": outcome})
-    return claims.as_cases(cases, [*PAIR, "estimator", "ece", "auroc"])
+    return claims.as_cases(cases, [*SCORE_CELL, "ece", "auroc"])
 
 
 @introduction("raw token probabilities often provide unreliable and saturated signals", "often")

@@ -23,9 +23,8 @@ from lib.paper.claims import (
     main_table,
 )
 from lib.score.estimators import PAPER_ESTIMATORS
-from lib.store import PAIR
+from lib.store import PAIR, SCORE_CELL
 
-ERROR_CELL = [*PAIR, "estimator"]
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]
 CURVE = [*PAIR, "method"]
 WITH_SECOND_METHOD = ("ans_avg", "ans_joint", "p_true")  # of the paper: temperature or Platt scaling
@@ -133,7 +132,7 @@ def high_raw_mends(results: Results) -> pd.DataFrame:
     for method in METHODS:
         raw = compare_cells(results, lambda ece: ece.raw, WITH_SECOND_METHOD, raw="")
         after = compare_cells(results, lambda ece: LOW_ERROR - ece.ece, WITH_SECOND_METHOD, ece=method)
-        cases = after.merge(raw[[*ERROR_CELL, "raw"]], on=ERROR_CELL)
+        cases = after.merge(raw[[*SCORE_CELL, "raw"]], on=SCORE_CELL)
         parts.append(cases[cases.raw > HIGH_ERROR].assign(method=method))
     return pd.concat(parts, ignore_index=True)
 

@@ -25,7 +25,7 @@ from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import BASE, RESULT_KEYS, percentile_interval
 from lib.score.interpretation import answer_coverage
-from lib.store import PAIR
+from lib.store import PAIR, SCORE_CELL
 
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",
               "log_loss": "Log-loss", "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
@@ -154,8 +154,8 @@ def selective(results: Results) -> Table:
     answered = thresholds.assign(metric=metric, value=thresholds.answered, method="")
     labels = {BASE: "Base rate"} | {e.name: e.label for e in cells.estimators_shown(scores)}
     labels, note = mark_shared_masks(labels, results)
-    rows, has_scores = pair_lines(results.models, results.datasets, estimator=labels), [*PAIR, "estimator"]
-    rows = rows[pd.MultiIndex.from_frame(rows).isin(scores.set_index(has_scores).index)]
+    rows = pair_lines(results.models, results.datasets, estimator=labels)
+    rows = rows[pd.MultiIndex.from_frame(rows).isin(scores.set_index(SCORE_CELL).index)]
     columns = pd.concat([
         lines({"method": {"": "Raw"}, "metric": RAW_LABELS}),
         lines({"method": {"isotonic": "Isotonic"}, "metric": {name: RAW_LABELS[name] for name in AFTER_ISOTONIC}}),
@@ -230,7 +230,7 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     both.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
     both["variant"] = [" ".join(filter(None, parts)) for parts in both[VARIANT].to_numpy()]
     both["difference"] = both["value"] - both["value_paper"]
-    columns = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, *CHANCE_COLUMNS, "verdict"]
+    columns = ["table", "key", *SCORE_CELL, "metric", "variant", *COMPARED_NUMBERS, *CHANCE_COLUMNS, "verdict"]
     frame = both[columns].astype(dict.fromkeys(COMPARED_NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())

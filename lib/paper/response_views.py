@@ -22,7 +22,7 @@ from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import rows_of_example
 from lib.paper.booktabs import TEMPLATES, escape
 from lib.paths import show_hidden
-from lib.store import PAIR
+from lib.store import PAIR, evaluation_rows
 from lib.tasks.prompts import QUERY
 
 NOT_KEPT = "(not kept)"
@@ -132,7 +132,7 @@ def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
 
     Both right and wrong responses are chosen, right ones first; ties go to the first.
     """
-    for _, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
+    for _, rows in evaluation_rows(responses).groupby(PAIR, sort=False):
         means = rows.response.map(lambda logprobs: np.exp(logprobs).mean())
         for correct in (True, False):
             part = means[rows.correct.astype(bool) == correct]

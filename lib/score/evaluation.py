@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from lib.score.metrics import bin_index, decompose_brier, ece, measure
-from lib.store import PAIR
+from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
-RESULT_KEYS = [*PAIR, "estimator", "method", "metric"]
+RESULT_KEYS = [*SCORE_CELL, "method", "metric"]
 SCORE = RESULT_KEYS[:4]
 RESULT_METRICS = ("acc", "ece", "mce", "brier", "auroc")
 RESAMPLED = ("acc", "brier", "ece", "mce")  # with intervals in the paper
@@ -85,10 +85,9 @@ def columns_in_order(scores: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def add_relative_gain(results: pd.DataFrame) -> pd.DataFrame:
     """Return results with `relative`, the share by which a method lowers the raw ECE; missing elsewhere."""
-    cell = [*PAIR, "estimator"]
     errors = results[results.metric == "ece"]
-    raw = errors[(errors["method"] == "") & (errors.value > 0)].set_index(cell).value
-    before = raw.reindex(pd.MultiIndex.from_frame(errors[cell])).array
+    raw = errors[(errors["method"] == "") & (errors.value > 0)].set_index(SCORE_CELL).value
+    before = raw.reindex(pd.MultiIndex.from_frame(errors[SCORE_CELL])).array
     return results.assign(relative=(1 - errors.value / before).where(errors["method"] != ""))
 
 
@@ -164,7 +163,7 @@ def compare_with_chance(frame: pd.DataFrame, n_bins: int = 10, draws: int = 5000
     `calibrated`: whether the value is no higher than that point, so that it cannot be told from calibrated scores.
     """
     rows: list[tuple] = []
-    for key, part in frame[frame.split == "evaluation"].groupby(SCORE, sort=False):
+    for key, part in evaluation_rows(frame).groupby(SCORE, sort=False):
         c = part.confidence.to_numpy()
         drawn, value = draw_chance_errors(c, n_bins, draws, seed), ece(c, part.correct, n_bins)
         high = np.percentile(drawn, 95)
@@ -185,8 +184,8 @@ def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
     column `method`)."""
     parts = [calibrated]
     for _, rows in raw.drop_duplicates([*PAIR, "split", "example_id"]).groupby(PAIR, sort=False):
-        constant = base_rate(rows.correct[rows.split == "calibration"])
-        parts.append(rows[rows.split == "evaluation"].assign(estimator=BASE, method="", confidence=constant))
+        constant = base_rate(calibration_rows(rows).correct)
+        parts.append(evaluation_rows(rows).assign(estimator=BASE, method="", confidence=constant))
     return pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
 
 

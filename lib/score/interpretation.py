@@ -15,7 +15,7 @@ from lib.params import Demonstration, EvaluationChoices
 from lib.random_streams import stream_seed
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, PAIR, evaluation_rows
 from lib.tasks.answers import Span, answer_span, grade, has_answer
 
 ARMS: tuple[Demonstration, ...] = ("one", "none")  # prompts of 04b, asked again unless it is the run's own
@@ -92,7 +92,7 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
         model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the length limit),
         `unclosed` (thinking that never ended).
     """
-    part = generations[generations.split == "evaluation"]
+    part = evaluation_rows(generations)
     rows = list(part.itertuples(index=False))
     columns = {
         "unparsed": [not has_answer(row) for row in rows],
@@ -109,7 +109,7 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
 def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
     """Return a sample of one pair's evaluation rows, in their own order: the first of a random order of the dataset's
     questions, the same for every model."""
-    evaluation = generations[generations.split == "evaluation"]
+    evaluation = evaluation_rows(generations)
     rank = [stream_seed(seed, row.dataset, row.example_id) for row in evaluation.itertuples()]
     return evaluation.iloc[np.sort(np.argsort(rank)[:rows])]
 

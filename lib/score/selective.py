@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from lib.random_streams import first_rows
 from lib.score import metrics
-from lib.store import KEYS, PAIR
+from lib.store import KEYS, SCORE_CELL, calibration_rows, evaluation_rows
 
 N_PROPOSED = 20  # proposed thresholds, at quantiles of the scores
 NO_GUARANTEE = "no threshold can be guaranteed from these rows"
@@ -43,8 +43,8 @@ def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame
 
     Columns: PAIR, estimator, method, answered, accuracy.
     """
-    by, parts = [*PAIR, "estimator", "method"], []
-    for key, part in frame[frame.split == "evaluation"].groupby(by, sort=False):
+    by, parts = [*SCORE_CELL, "method"], []
+    for key, part in evaluation_rows(frame).groupby(by, sort=False):
         curve = risk_coverage(part.confidence, part.correct)
         kept = curve[~np.ceil(curve.answered * points - 1e-9).duplicated(keep="last")]
         parts.append(kept.assign(**dict(zip(by, key, strict=True))))
@@ -117,8 +117,8 @@ def selective_thresholds(
     target.
     """
     rows: list[tuple] = []
-    for key, part in raw.groupby([*PAIR, "estimator"], sort=False):
-        calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))
+    for key, part in raw.groupby(SCORE_CELL, sort=False):
+        calibration, evaluation = calibration_rows(part), evaluation_rows(part)
         if evaluation.empty:
             continue
         learns = mark_learning_rows(calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed)
@@ -130,7 +130,7 @@ def selective_thresholds(
             outcome = apply_threshold(evaluation, threshold, target)
             rows.append((*key, float(target), threshold, *outcome, len(evaluation), tested, reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
-    columns = [*PAIR, "estimator", "target", *types, "n", "tested", "reason"]
+    columns = [*SCORE_CELL, "target", *types, "n", "tested", "reason"]
     return pd.DataFrame(rows, columns=columns).astype(types)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import files, paths, random_streams
-from lib.parameter_schemas import Dataset
+from lib.parameter_schemas import Dataset, is_on_hub
 from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.numbers import canonical_number
@@ -166,10 +166,6 @@ def order_by_split_ids(dataset: Dataset, rows: list[PublishedRow]) -> list[Publi
 
 
 # ---- sources
-
-
-def is_on_hub(dataset: Dataset) -> bool:
-    return isinstance(dataset.source, str) and not paths.is_path(dataset.source)
 
 
 def use_local_files(dataset: Dataset) -> Dataset:

@@ -1,17 +1,67 @@
-"""The paper's prompts: one-shot question (`fig:prompt_example`) and two verifications (`fig:prompt_comparison`), from
-prompts.yaml; and the token spellings of the two options that P(True) compares.
+"""The paper's prompts: one-shot question (`fig:prompt_example`) and two verifications (`fig:prompt_comparison`); and
+the token spellings of the two options that P(True) compares.
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-
-import yaml
 
 from lib.params import Demonstration
 from lib.paths import UserError
 
-_TEXTS = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text(encoding="utf-8"))
-SYSTEM, EXPERT, DEMONSTRATION, INSTRUCTION, QUERY, WORKED, EXAMPLE = _TEXTS.values()
+# The texts of the paper, and ours where a comment says so. Line wraps inside the figures' question are typesetting and
+# not part of the prompt.
+
+SYSTEM = (
+    "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "
+    "Your answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or illegal content. "
+    "Please ensure that your responses are socially unbiased and positive in nature."
+)
+
+EXPERT = "You are a mathematics expert. "
+
+DEMONSTRATION = """\
+First, study this example:
+Question: Sarah has 10 marbles, gives 3 away.
+Answer: Sarah would have 10 - 3 = <<10-3=7>>7 marbles remaining.
+#### 7
+
+Next, solve:
+"""
+
+INSTRUCTION = """
+
+At the end, write the answer as an integer after '#### '."""
+
+QUERY = """
+
+Is the proposed answer:
+A: True
+B: False
+You must answer with exactly one character: either `A` or `B`.
+
+The proposed answer is:"""
+
+WORKED = (  # questions and answers of the prompt with several examples: ours, in the requested answer format
+    (
+        "A baker has 12 rolls and bakes 8 more. He sells 15 of them. How many rolls are left?",
+        "He has 12 + 8 = 20 rolls. After selling 15, 20 - 15 = 5 are left.\n#### 5",
+    ),
+    (
+        "Nora reads 14 pages a day. How many pages does she read in 3 weeks?",
+        "3 weeks are 3 * 7 = 21 days. She reads 14 * 21 = 294 pages.\n#### 294",
+    ),
+    (
+        "Tickets cost $9 for adults and $4 for children. What do 2 adults and 5 children pay?",
+        "The adults pay 2 * 9 = 18 dollars and the children 5 * 4 = 20 dollars. "
+        "Together, 18 + 20 = 38 dollars.\n#### 38",
+    ),
+    (
+        "A rope of 64 meters is cut into 4 equal pieces, and one piece is halved. How long is each half?",
+        "Each piece is 64 / 4 = 16 meters long. Half of it is 16 / 2 = 8 meters.\n#### 8",
+    ),
+)
+
+EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"  # ours; replaces a dataset's question
+
 FORMS = ("", " ")  # prefixes of a word in a text: none, or a space
 
 Messages = list[dict[str, str]]

@@ -5,7 +5,6 @@ Numbers of JSON stay exact, and a row of a table has one field for each column.
 
 import csv
 import gzip
-import hashlib
 import io
 import os
 from functools import partial
@@ -52,7 +51,7 @@ def read_file(name: str) -> tuple[str, bytes]:
 
 
 def hash_file(name: str) -> str:
-    return hashlib.sha256(read_file(name)[1]).hexdigest()
+    return files.sha256(read_file(name)[1])
 
 
 def find_question_files(folder: Path) -> list[Path]:

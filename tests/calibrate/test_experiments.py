@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import chi2, norm
 from synthetic import fitting_input, responses, run, single_pass, with_margins
 
-from lib import store
 from lib.calibrate import experiments, fitting
 from lib.calibrate.fitting import CalibrationData, ScoredSplit
+from lib.files import digest
 from lib.paper.booktabs import OF_PAPER
 from lib.params import Subsampling
 from lib.paths import ROOT, UserError
@@ -176,7 +176,7 @@ def written(fits, tmp_path_factory):
 
 def test_a_forged_file_is_one_line(tmp_path):
     """Though it holds its checksum."""
-    forged = {"method": "isotonik", "sha256": store.digest({"method": "isotonik"})}
+    forged = {"method": "isotonik", "sha256": digest([{"method": "isotonik"}])}
     for record, said in (({}, "is not a calibrator, or was modified"), (forged, "method is 'isotonik'; choose one of")):
         (tmp_path / "mine.json").write_text(json.dumps(record))
         with pytest.raises(UserError, match=f"^[^\n]*{said}[^\n]*$"):

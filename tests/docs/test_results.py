@@ -30,13 +30,14 @@ def test_the_sentences_of_readme_are_what_stored_reports_say():
     judged = {name: one["here_said"] for name, one in findings.judged("replay-small").items()}
     (unread,) = re.findall(r"are ([\d.]+%) without a parsable answer", stored["rep_notes"])
     assert f"**{unread} of responses have no readable answer**" in text
-    assert judged["MeansOverlapFirst"] == "5 pairs agree, 1 disagrees" and "told apart on 5 of 6 pairs" in text
-    assert judged["MeansPartLater"] == "5 pairs agree, 1 open" and "differ late on 5 (1 open)" in text
-    assert judged["NoSingleToken"] == "1 pair agrees, 4 open, 1 disagrees"
+    assert judged["means_overlap_first"] == "5 pairs agree, 1 disagrees" and "told apart on 5 of 6 pairs" in text
+    assert judged["means_part_later"] == "5 pairs agree, 1 open" and "differ late on 5 (1 open)" in text
+    assert judged["no_single_token"] == "1 pair agrees, 4 open, 1 disagrees"
     assert "worse on 1, better on 1, open on 4" in text
-    assert judged["SeqAvgBelowAnswer"] == "6 pairs agree"
+    assert judged["seq_avg_below_answer"] == "6 pairs agree"
     failing = [name for name, one in findings.judged("replay").items() if one["paper"] == "fails"]
-    assert failing == ["SeqJointBelowAnswer"] and "claim fails on the paper's own numbers: Seq Joint below Ans" in text
+    assert failing == ["seq_joint_below_answer"]
+    assert "claim fails on the paper's own numbers: Seq Joint below Ans" in text
 
 
 def test_the_method_is_as_short_as_readme_says():

@@ -1,12 +1,16 @@
 """Frames and manifests: whole or not at all, checked when read, the run's own before the shipped."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from lib import store, stored_columns
 from lib.files import sha256, write_atomically
-from lib.paths import UserError
+from lib.paths import ROOT, UserError
 from lib.row_cache import RowCache
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
@@ -112,3 +116,21 @@ def test_a_frame_is_held_against_its_schema(artifacts, changed, message):
     with pytest.raises(UserError, match=message):
         store.write_frame(VERDICTS.assign(**changed), place)
     assert store.read_frame(place).in_situ_logz.equals(VERDICTS.in_situ_logz)
+
+
+ORDER = """
+import json, sys, yaml
+load = yaml.safe_load
+if sys.argv[1] == "reversed":
+    yaml.safe_load = lambda text: dict(reversed(load(text).items()))
+from lib import stored_columns
+from lib.paper import booktabs
+kinds = {kind: schema.names for kind, schema in stored_columns.SCHEMAS.items()}
+texts = [booktabs.OF_PAPER, booktabs.CAPTIONS, booktabs.CHOICES]
+print(json.dumps([stored_columns.KEYS, kinds, stored_columns.OF_RESPONSE, stored_columns.WRITERS, texts]))
+"""
+
+
+def test_the_order_of_the_parts_of_a_data_file_means_nothing():
+    read = [subprocess.check_output([sys.executable, "-c", ORDER, how], cwd=ROOT) for how in ("as it is", "reversed")]
+    assert json.loads(read[0]) == json.loads(read[1])

@@ -49,7 +49,7 @@ def test_what_one_draw_of_masks_decides_is_not_judged():
     entropies = frame_of({"term": "conditional", "passes": [1, 2, 3], "mean": [0.9, 1.1, 1]})
     passes = frame_of({"growth": 0.1, "growth_low": 0.01, "growth_high": 0.2})
     shared = replace(NOTHING, frames={"entropies": entropies, "passes": passes}, shared_masks=True)
-    for name in ("ConditionalStays", "EntropyGrows"):
+    for name in ("conditional_stays", "entropy_grows"):
         verdict = judge(NAMES[name], shared)
         assert (verdict.kind, verdict.said) == ("not judged", "all questions share masks")
 

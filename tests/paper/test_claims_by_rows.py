@@ -28,88 +28,88 @@ NOISY = 0.5 + 0.01 * ((np.arange(400) * 3) % 8)  # likewise, in another order
 
 # Of each claim: scores for which its case agrees, disagrees and is open. A number is a constant score.
 BY_ROWS = {
-    "MultiPassCalibrated": (
+    "multi_pass_calibrated": (
         {"p_true": np.where(RIGHT, 0.599, 0.591), "c_bald": 0.9},
         {"p_true": np.where(RIGHT, 0.9, 0.8), "c_bald": 0.99},  # it ranks, but lies far above the accuracy
         {"p_true": 0.1 + RANKS_NOTHING, "c_bald": 0.99},  # near the accuracy, and ranks nothing
     ),
-    "OverconfidenceOfAnswers": (
+    "overconfidence_of_answers": (
         {"ans_avg": 0.9, "ans_joint": 0.9, "seq_avg": 0.8, "seq_joint": 0.8},
         {"ans_avg": 0.9, "ans_joint": 0.8, "seq_avg": 0.8, "seq_joint": 0.7},
         {"ans_avg": 0.54 + 0.1 * RIGHT, "ans_joint": 0.9, "seq_avg": 0.6, "seq_joint": 0.5},
     ),
-    "SeqDiscriminates": ({"seq_avg": RANKS}, {"seq_avg": MISRANKS}, {"seq_avg": RANKS_NOTHING}),
-    "SeqRanksAboveAnswer": (
+    "seq_discriminates": ({"seq_avg": RANKS}, {"seq_avg": MISRANKS}, {"seq_avg": RANKS_NOTHING}),
+    "seq_ranks_above_answer": (
         {"seq_avg": RANKS, "ans_avg": RANKS_NOTHING},
         {"seq_avg": RANKS_NOTHING, "ans_avg": RANKS},
         {"seq_avg": RANKS_NOTHING, "ans_avg": NOISY},
     ),
-    "TopTokenUnchanged": (
+    "top_token_unchanged": (
         {"c_bald_unchanged": RANKS},
         {"c_bald_unchanged": MISRANKS},
         {"c_bald_unchanged": RANKS_NOTHING},
     ),
-    "SeqAvgBelowAnswer": (
+    "seq_avg_below_answer": (
         {"seq_avg": 0.7, "ans_avg": 0.8, "ans_joint": 0.9},
         {"seq_avg": 0.85, "ans_avg": 0.8, "ans_joint": 0.9},
         {"seq_avg": 0.5, "ans_avg": 0.7, "ans_joint": 0.9},  # as far below the accuracy as above it
     ),
-    "SeqJointBelowAnswer": (
+    "seq_joint_below_answer": (
         {"seq_joint": 0.7, "ans_avg": 0.9, "ans_joint": 0.8},
         {"seq_joint": 0.85, "ans_avg": 0.9, "ans_joint": 0.8},
         {"seq_joint": 0.601, "ans_avg": 0.9, "ans_joint": 0.605},  # both within chance
     ),
-    "SubstantiallyBetter": (
+    "substantially_better": (
         {"seq_avg": 0.7, "ans_avg": 0.9},
         {"seq_avg": 0.88, "ans_avg": 0.9},
         {"seq_avg": 0.84, "ans_avg": 0.9},  # .24 against .8 * .3
     ),
-    "SeqBelowMultiPass": (
+    "seq_below_multi_pass": (
         {"seq_avg": 0.9, "seq_joint": 0.7, "p_true": 0.8, "c_bald": 0.85},
         {"seq_avg": 0.9, "seq_joint": 0.9, "p_true": 0.95, "c_bald": 0.85},
         {"seq_avg": 0.9, "seq_joint": 0.5, "p_true": 0.7, "c_bald": 0.85},
     ),
-    "MeansOverlapFirst": (
+    "means_overlap_first": (
         {"first_tenth": RANKS_NOTHING},
         {"first_tenth": RANKS_NOTHING + 0.1 * RIGHT},
         None,
     ),
-    "MeansPartLater": (
+    "means_part_later": (
         {"last_tenth": RANKS_NOTHING + 0.1 * RIGHT},
         {"last_tenth": RANKS_NOTHING - 0.1 * RIGHT},
         {"last_tenth": RANKS_NOTHING},
     ),
-    "MeansDiverge": (
+    "means_diverge": (
         {"after_a_tenth": np.full(N, 0.5), "seq_avg": RANKS_NOTHING + np.where(RIGHT, 0.1, -0.2)},
         {"after_a_tenth": np.full(N, 0.5), "seq_avg": RANKS_NOTHING + 0.1},  # both rise
         {"after_a_tenth": RANKS_NOTHING, "seq_avg": NOISY},
     ),
-    "NoSingleToken": (
+    "no_single_token": (
         {"seq_avg": RANKS, "single_position": RANKS_NOTHING},
         {"seq_avg": RANKS_NOTHING, "single_position": RANKS},
         {"seq_avg": RANKS_NOTHING, "single_position": NOISY},
     ),
-    "SignalAccumulates": (
+    "signal_accumulates": (
         {"seq_avg": RANKS, "after_a_tenth": RANKS_NOTHING},
         {"seq_avg": RANKS_NOTHING, "after_a_tenth": RANKS},
         {"seq_avg": RANKS_NOTHING, "after_a_tenth": NOISY},
     ),
-    "FiveReliable": (
+    "five_reliable": (
         {"c_bald_after_five": 0.7, "c_bald": 0.7},
         {"c_bald_after_five": 0.9, "c_bald": 0.7},
         {"c_bald_after_five": 0.85, "c_bald": 0.8},  # .25 against 1.25 * .2
     ),
-    "BaldBelowPTrue": (
+    "bald_below_p_true": (
         {"c_bald": 0.7, "p_true": 0.8},
         {"c_bald": 0.8, "p_true": 0.7},
         {"c_bald": 0.5, "p_true": 0.7},
     ),
-    "PTrueBelowAnsAvg": (
+    "p_true_below_ans_avg": (
         {"p_true": 0.7, "ans_avg": 0.8},
         {"p_true": 0.8, "ans_avg": 0.7},
         {"p_true": 0.5, "ans_avg": 0.7},
     ),
-    "InSituComparable": (
+    "in_situ_comparable": (
         {"p_true_insitu": 0.8, "p_true": 0.8},
         {"p_true_insitu": 0.9, "p_true": 0.8},
         {"p_true_insitu": 0.85, "p_true": 0.8},
@@ -140,7 +140,7 @@ def test_the_interval_of_these_rows_decides_the_case(name, place, outcome):
 
 
 def test_an_open_case_is_named_with_its_interval():
-    verdict = judge(NAMES["SeqDiscriminates"], results_of({"seq_avg": RANKS_NOTHING}))
+    verdict = judge(NAMES["seq_discriminates"], results_of({"seq_avg": RANKS_NOTHING}))
     low, high = verdict.rows.iloc[0][["low", "high"]]
     assert verdict.open_cases == f"llama easy {verdict.rows.margin[0]:.3f} [{low:.3f}, {high:.3f}]"
     assert low < 0 < high and verdict.in_words("") == "open: 1 pair open"
@@ -149,13 +149,13 @@ def test_an_open_case_is_named_with_its_interval():
 def test_nineteen_unchanged_responses_are_no_case():
     few = {Score("c_bald_unchanged"): rows_of(RANKS, np.r_[:10, 391:400])}
     results = replace(NOTHING, scores=ResampledScores({PAIR: few}))
-    assert judge(NAMES["TopTokenUnchanged"], results).kind == "not judged"
+    assert judge(NAMES["top_token_unchanged"], results).kind == "not judged"
 
 
 def test_rates_differ_by_more_than_exchanged_ones_or_the_case_is_open():
     def verdict(ece_range):
         rates = pd.DataFrame([{"model": "llama", "dataset": "easy", "ece_range": ece_range, "chance_high": 0.05}])
-        return judge(NAMES["RateMatters"], results_of({}, frames={"rates": rates})).kind
+        return judge(NAMES["rate_matters"], results_of({}, frames={"rates": rates})).kind
 
     assert [verdict(0.051), verdict(0.05)] == ["holds", "open"]
 
@@ -163,8 +163,8 @@ def test_rates_differ_by_more_than_exchanged_ones_or_the_case_is_open():
 def test_what_a_run_counts_by_number_says_so():
     tokens = pd.DataFrame([{"model": "llama", "dataset": "easy", "median": 0.999}])
     results = results_of({}, frames={"tokens": tokens})
-    assert judge(NAMES["AnswersSaturate"], results).said == "1 pair agrees; by number"
-    shown = show_claims("AnswersSaturate", MODELS, DATASETS, results.scores, tokens=tokens).shown
+    assert judge(NAMES["answers_saturate"], results).said == "1 pair agrees; by number"
+    shown = show_claims("answers_saturate", MODELS, DATASETS, results.scores, tokens=tokens).shown
     assert shown.here.tolist() == ["holds: 1 pair agrees; by number"]
 
 

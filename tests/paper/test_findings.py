@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from latex import PAPER, paper
 
 from lib import params, store
 from lib.analysis import run_results
-from lib.paper import numbers_of_paper, report_contents, tables
+from lib.paper import findings_1_2, findings_3_4, numbers_of_paper, report_contents, tables
+from lib.paper.claims import Claim
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
 
@@ -22,6 +24,13 @@ def test_every_finding_on_the_papers_numbers():
     verdicts = judge_all(PUBLISHED)
     judged = {name: [v.kind, v.said] for name, v in verdicts.items() if v.kind != "not judged"}
     assert judged == ON_PAPER
+
+
+def test_every_claim_is_listed_once_group_by_group():
+    functions = [*vars(findings_1_2).values(), *vars(findings_3_4).values()]
+    defined = sorted(claim.name for claim in functions if isinstance(claim, Claim))
+    assert sorted(claim.name for claim in CLAIMS) == defined
+    assert [group for group, _ in groupby(claim.group for claim in CLAIMS)] == ["Abstract", "Introduction", *FINDINGS]
 
 
 @paper
@@ -144,7 +153,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     found = judge_alternatives(nothing, run_results.results_without_frames(["tiny-llama"], ["demo-medium"]))
     zero = "a response without an answer (missing): zero, not last_number"
     turned = found[found.flips].set_index(["choice", "name"])[["here", "then"]]
-    assert turned.loc[zero, "PTrueBelowAnsAvg"].tolist() == ["holds: 1 pair agrees", "open: 1 pair open"]
-    assert {"MeansDiverge", "NoSingleToken", "FiftySuffice"}.isdisjoint(found.name), "they need more than errors"
+    assert turned.loc[zero, "p_true_below_ans_avg"].tolist() == ["holds: 1 pair agrees", "open: 1 pair open"]
+    assert {"means_diverge", "no_single_token", "fifty_suffice"}.isdisjoint(found.name), "they need more than errors"
     (dropped,) = found[found.choice.str.contains("(missing): drop", regex=False)].itertuples()
     assert dropped.finding.startswith("no response has an answer") and not dropped.flips

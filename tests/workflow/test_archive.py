@@ -9,8 +9,8 @@ import subprocess
 import clone
 import pytest
 
-FILES = ("run_all.sh", "workflow/cli.py", "workflow/verbs.json", "lib/paths.py", "params/demo.yaml", ".gitignore",
-         "requirements.lock", "pyproject.toml")  # fmt: skip
+FILES = ("run_all.sh", "workflow/cli.py", "lib/__init__.py", "lib/paths.py", "lib/run_names.py", "params/demo.yaml",
+         ".gitignore", "requirements.lock", "pyproject.toml")  # fmt: skip
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="an archive is made by git, which is not installed")

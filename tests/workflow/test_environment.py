@@ -1,5 +1,6 @@
 """The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
 
+import ast
 import fcntl
 import importlib.metadata
 import os
@@ -27,6 +28,20 @@ from workflow.pipeline import Run
 
 PINS = environment.read_pins(ROOT, True)
 TEXT = "\n".join((ROOT / name).read_text() for name in environment.LOCKS)
+
+
+def test_every_package_that_is_imported_is_pinned():
+    """Not only brought along by another, which may drop it."""
+    imported = set()
+    for path in [*(ROOT / "lib").rglob("*.py"), *(ROOT / "workflow").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            imported |= {name.split(".")[0] for name in names}
+    others = imported - sys.stdlib_module_names - {"lib", "workflow", "vllm"}  # vllm has an environment of its own
+    made_by = importlib.metadata.packages_distributions()
+    packages = {canonicalize_name(made_by[name][0]) for name in others}
+    assert packages <= {canonicalize_name(name) for name in environment.read_pins(ROOT, False)}
 
 
 def test_the_locks_hold_every_pin_once_with_hashes_and_what_torch_needs_but_neither_cuda_nor_a_registry():

@@ -1,12 +1,13 @@
 """Export: exactly one file for each declared target, whatever else a notebook holds; and one document of them all."""
 
+import re
 import shutil
 
 import nbformat
 import pytest
 
-from lib.paths import UserError
-from workflow.export import TARGETS, exported_files
+from lib.paths import ROOT, UserError
+from workflow.export import SECTIONS, TARGETS, exported_files
 from workflow.run import typeset
 
 DATA = {"text/html": "<p>", "text/latex": "x", "application/pdf": "UERG", "image/png": "UE5H", "application/json": []}
@@ -27,6 +28,12 @@ def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, kinds, line
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         exported_files(nb)
     assert line in str(caught.value)
+
+
+def test_each_section_of_the_report_is_made_by_the_notebook_that_it_names():
+    made = [(name, path.stem) for path in (ROOT / "notebooks").glob("*.ipynb")
+            for name in re.findall(r"\{\\\"paper\\\": \\\"rep_(\w+)", path.read_text())]  # fmt: skip
+    assert sorted(made) == sorted((section.name, section.notebook) for section in SECTIONS)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

@@ -21,6 +21,7 @@ from test_fresh import run_of
 from lib import params
 from lib.generate import models
 from lib.paths import UserError
+from lib.tasks import datasets
 from workflow import check, hub, keys
 from workflow.pipeline import Run
 from workflow.run import list_jobs, prepare_models
@@ -194,6 +195,17 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there,
         monkeypatch.setenv("HF_HUB_OFFLINE", offline)
         hub.pin_revisions(run_of(), anew=True)  # by --force 01
         assert params.load_model_config("tiny").revision == newest
+
+
+@pytest.mark.parametrize("source", ["squad", "someone/squad"])
+def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, there, source):
+    """Also one whose name is a single word: the manifest states the commit, not that it was the newest."""
+    describe(source="weights/tiny")
+    write(params.PARAMS / "datasets/easy.yaml", f"label: Easy\nsource: {source}\ncalibration: 1\nevaluation: 1\n")
+    hub.pin_revisions(run_of())
+    assert there.asked == [source] and {source: SHA} == params.REVISIONS
+    described = datasets.describe_source(params.load_dataset_config("easy"))
+    assert described == {"source": source, "revision": SHA}
 
 
 @pytest.mark.parametrize("words, more", [

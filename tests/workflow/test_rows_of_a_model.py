@@ -8,6 +8,7 @@ import pytest
 from small_project import PAIR, write
 
 from lib import params, store
+from lib.files import digest
 from lib.row_cache import RowCache
 from lib.tasks import datasets
 from workflow import fresh, keys, local_files
@@ -65,7 +66,7 @@ def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(as
     for change in (lambda: (final / name).write_text("other"), (final / name).unlink):
         change()
         others, made = asked()
-        assert made == ["a", "b"] and keys.digest(others) != keys.digest(parts)
+        assert made == ["a", "b"] and digest(others) != digest(parts)
         write(final / name, "first")
         assert asked() == (parts, [])
 
@@ -110,7 +111,7 @@ def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
         text = path.read_text()
         path.write_text('{"id": "c"}')
         after, made = asked()
-        assert made == ["a", "b"] and keys.digest(after) != keys.digest(before)
+        assert made == ["a", "b"] and digest(after) != digest(before)
         path.write_text(text)
     inside.replace("params/datasets/easy.yaml", source, f"{{calibration: {second}, evaluation: {first}}}")
     assert asked()[1] == ["a", "b"]

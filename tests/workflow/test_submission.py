@@ -7,8 +7,9 @@ import pytest
 from small_project import ROOT, write
 from test_fresh import complete, run_of
 
+from lib.files import digest
 from lib.paths import UserError
-from workflow import fingerprint, jobs, keys, slurm
+from workflow import jobs, keys, slurm
 from workflow.rules import NOTEBOOKS
 
 
@@ -133,7 +134,7 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     run = run_of(models=["tiny", "other"])
     first, second, third, *_ = run.jobs
     (inside.root / first.events).parent.mkdir(parents=True)
-    slurm.append_event(first, "start", key=fingerprint.digest(keys.key_parts(first)))
+    slurm.append_event(first, "start", key=digest(keys.key_parts(first)))
     with (inside.root / first.events).open("a") as file:
         file.write('{"event": "pro')
     slurm.append_event(second, "start", key="of other code")
