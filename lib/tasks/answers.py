@@ -93,7 +93,7 @@ def _to_number(match: re.Match[str]) -> Number | None:
 
 @cache
 def parse_number(text: str | None) -> Decimal | None:
-    """Return the value of a text that is one number, with markup and a period at most; else None."""
+    """Return the value of a text that is one number, perhaps with markup or a period; else None."""
     match = _ALONE.fullmatch(set_markup_aside(text)) if isinstance(text, str) else None
     number = _to_number(match) if match else None
     return number.value if number else None
@@ -248,9 +248,9 @@ def last_number(text: str, start: int = 0) -> Span | None:
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
     """Return the text that each token adds; joined, they are the decoded text with special tokens.
 
-    Decoding is incremental, so spaces and merges are those of the whole text. A character whose bytes span several
-    tokens belongs to the last one; the others add "", as does an id without a token. `tokenizer` is a fast tokenizer
-    of transformers or a `tokenizers.Tokenizer`.
+    Decoding is incremental, so spaces and merges are those of the whole text. A character whose
+    bytes span several tokens belongs to the last one; the others add "", as does an id without a
+    token. `tokenizer` is a fast tokenizer of transformers or a `tokenizers.Tokenizer`.
     """
     from tokenizers.decoders import DecodeStream  # needed for a model, not for a log
 
@@ -263,23 +263,26 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
         except Exception:  # a decoder that changes earlier text (WordPiece: "do n't"): restart
             stream = DecodeStream(skip_special_tokens=False)
             texts.append(backend.decode([token], skip_special_tokens=False))
-    if ids and not texts[-1]:  # the last character is incomplete: the stream waits for its other bytes
+    if ids and not texts[-1]:  # the stream waits for the other bytes of the last character
         whole, text = backend.decode(ids, skip_special_tokens=False), "".join(texts)
         texts[-1] = whole[len(text) :] if whole.startswith(text) else ""
     return texts
 
 
 def text_offsets(texts: Iterable[str]) -> list[Span]:
-    """Return each token's character span in the joined text; empty for a token that adds no text."""
+    """Return each token's character span in the joined text; empty for one that adds no text."""
     return list(pairwise(accumulate(map(len, texts), initial=0)))
 
 
 def token_span(spans: Sequence[Span], span: Span | None) -> Span:
-    """Return the half-open range of tokens that overlap the characters of `span`; (-1, -1) if none do.
+    """Return the half-open range of tokens that overlap the characters of `span`, else (-1, -1).
 
-    Directly preceding tokens without text are included: they are the first bytes of the next token's text.
+    Directly preceding tokens without text are included: they hold the first bytes of its text.
     """
-    hits = [i for i, (c0, c1) in enumerate(spans) if span and c0 < span[1] and c1 > span[0]]
+    if span is None:
+        return -1, -1
+    first, last = span
+    hits = [i for i, (start, end) in enumerate(spans) if start < last and end > first]
     if not hits:
         return -1, -1
     start = hits[0]
@@ -289,7 +292,7 @@ def token_span(spans: Sequence[Span], span: Span | None) -> Span:
 
 
 def answer_start_char(text: str, thinking: bool) -> int:
-    """Return the start of the text after the thinking: 0 without thinking, the text's end if never closed."""
+    """Return where the text after the thinking starts: 0 without, the end if it never closes."""
     if not thinking:
         return 0
     closing = CLOSING.search(text)
@@ -307,9 +310,9 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     Returns
     -------
     dict
-        `text`; `answer`, its canonical number or None; half-open token positions, -1 for none: answer_start,
-        answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking, which is
-        one more than there are if the thinking never ended.
+        `text`; `answer`, its canonical number or None; half-open token positions, -1 for none:
+        answer_start, answer_end, last_number_start, last_number_end; `thinking_end`, the first
+        token after the thinking, which is one more than there are if the thinking never ended.
     """
     text, spans = "".join(texts), text_offsets(texts)
     start = answer_start_char(text, thinking)
@@ -334,10 +337,14 @@ def has_answer(row: Any) -> bool:
 
 
 def answer_span(row: Any) -> Span:
-    """Return the answer's token range in a generations row, else that of the last number, else the last token."""
-    last = max(len(row.token_logprobs) - int(row.eos), 1)
-    spans = (row.answer_start, row.answer_end), (row.last_number_start, row.last_number_end), (last - 1, last)
-    return next((int(start), int(end)) for start, end in spans if 0 <= start < end)
+    """Return the tokens of a generations row's answer, else of its last number, else the last."""
+    answer = int(row.answer_start), int(row.answer_end)
+    number = int(row.last_number_start), int(row.last_number_end)
+    for start, end in (answer, number):
+        if 0 <= start < end:
+            return start, end
+    count = max(len(row.token_logprobs) - int(row.eos), 1)
+    return count - 1, count
 
 
 # ---- grades
@@ -346,15 +353,15 @@ def answer_span(row: Any) -> Span:
 def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
     """Whether an answer is correct; a missing one is not.
 
-    The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference may be rounded to
-    the answer's number of decimals, including none; half may be rounded either way.
+    The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference
+    may be rounded to the answer's number of decimals, including none; half either way.
 
     Parameters
     ----------
     answer, reference : str
     grader : str
-        `numeric`: they differ by less than 1e-3, or the answer is a rounded non-integer reference. `exact`: their
-        values are equal, as those of 18.00 and 18.
+        `numeric`: they differ by less than 1e-3, or the answer is a rounded non-integer
+        reference. `exact`: their values are equal, as those of 18.00 and 18.
 
     Raises
     ------
