@@ -266,8 +266,7 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
     shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
     told = [*describe_sources(run, results), f"{shares}, {cut:.1%} cut by length."]
-    evaluation = signals.generations[signals.generations.split == "evaluation"]
-    if unread := describe_unread_lines(evaluation):
+    if unread := describe_unread_lines(store.evaluation_rows(signals.generations)):
         told.append(unread)
     frame = pd.DataFrame({"note": [*told, *describe_row_counts(results), *explain_empty_cells(run, results)]})
     return ReportRecords(frame, frame)

@@ -55,10 +55,10 @@ _MARKUP = re.compile(
     rf"""(?P<fraction>{_FRACTION})
     | \\(?:text|math)[a-z]*\s*\{{ | \\f?boxed\s*\{{
     | \\[][(){{}}$%_,;:!\ ]
-    | (?<!-)(?<!-\s)(?:{_TAG} | ["“”])  # - "3" may be an item of a list
+    | (?<!-)(?:{_TAG} | ["“”`])
     | (?<![^\W_])[\[{{] | [\]}}]
     | (?<![^\W_])[*'_](?!\s) | (?<!\s)[*'_](?![^\W_]|\{{)
-    | [$£€¥₹%`]""",
+    | [$£€¥₹%]""",
     re.VERBOSE,
 )
 _SPELLINGS = str.maketrans("−–—﹣－’", "-----'")
@@ -74,7 +74,8 @@ def set_markup_aside(line: str) -> str:
 
 _PLAIN = rf"{_DECIMAL}(?:[eE][-+]?[0-9]{{1,3}})?(?:\s?/\s?[0-9]+)?"
 _UNSIGNED = rf"(?P<number>{_PLAIN}|{_FRACTION})"
-_NUMBER = rf"(?P<sign>[-+]\s*+)?{_UNSIGNED}"
+# -$3 and - 3, but - **3** may be an item of a list
+_NUMBER = rf"(?P<sign>[-+](?:\x1f++|[^\S\x1f]*+))?{_UNSIGNED}"
 _ALONE = re.compile(rf"\s*{_NUMBER}\s*\.?\s*")
 
 
