@@ -10,8 +10,7 @@ from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 import pandas as pd
 
 from lib.paths import ROOT
-from lib.tasks.answers import GRADERS, grade
-from lib.tasks.numbers import format_number
+from lib.tasks.answers import GRADERS, format_number, grade
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from lib.tasks.thinking import CLOSING_TAG
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
 IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that replaces a missing response
 MISSING = "are missing: rows without an answer, which count as wrong"
-RUN_ON = "run on after an answer: the last line with `####` and a number counts"
+RUN_ON = "run on after an answer: the last line with `####` counts"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from lib.paper.cells import HEADLINE, OVERVIEW, label_rows, lines, pair_lines, p
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import BASE, RESULT_KEYS, percentile_interval
-from lib.score.interpretation import answer_coverage
+from lib.score.interpretation import answer_coverage, describe_unread_lines
 from lib.store import PAIR, SCORE_CELL
 
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",
@@ -266,6 +266,8 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     unparsed, cut = ((counted[name] * counted["rows"]).sum() / rows for name in ("unparsed", "cut"))
     shares = f"Of {rows} responses to evaluation questions are {unparsed:.1%} without a parsable answer"
     told = [*describe_sources(run, results), f"{shares}, {cut:.1%} cut by length."]
+    if unread := describe_unread_lines(store.evaluation_rows(signals.generations)):
+        told.append(unread)
     frame = pd.DataFrame({"note": [*told, *describe_row_counts(results), *explain_empty_cells(run, results)]})
     return ReportRecords(frame, frame)
 

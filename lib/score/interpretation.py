@@ -16,7 +16,7 @@ from lib.random_streams import stream_seed
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
 from lib.store import KEYS, PAIR, evaluation_rows
-from lib.tasks.answers import Span, answer_span, grade, has_answer
+from lib.tasks.answers import MARK, Span, answer_span, answer_start_char, grade, has_answer, unread_line
 
 ARMS: tuple[Demonstration, ...] = ("one", "none")  # prompts of 04b, asked again unless it is the run's own
 
@@ -101,6 +101,25 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
     }
     shares = part[PAIR].assign(rows=1, **columns).groupby(PAIR, sort=False)
     return shares.agg({"rows": "sum"} | dict.fromkeys(columns, "mean")).reset_index()
+
+
+def describe_unread_lines(generations: pd.DataFrame) -> str:
+    """Say how many responses have a last line with `####` that is not read, with the first three.
+
+    Only stored texts count. The result is empty if there are none.
+    """
+    rows = generations[generations.text.notna()]
+    if rows.empty:
+        return ""
+    unread = []
+    for row in rows.itertuples():
+        thinking = row.thinking_end > 0
+        line = unread_line(row.text, answer_start_char(row.text, thinking))
+        if line is not None:
+            unread.append(line)
+    first = ", ".join(f"{line[:60]!r}" for line in unread[:3])
+    count = f"In {len(unread)} of {len(rows)} responses, what follows `{MARK}` is not read as a number"
+    return f"{count}, as in {first}." if unread else f"{count}."
 
 
 # ---- the same questions after the paper's example, after none, and as the run asked them (04b; no table of the paper)

@@ -21,7 +21,6 @@ from lib import files, paths, random_streams
 from lib.parameter_schemas import Dataset, is_on_hub
 from lib.paths import UserError, nearest
 from lib.tasks import answers
-from lib.tasks.numbers import canonical_number
 from lib.tasks.question_files import find_question_files, hash_file, read_file, read_records, shorten_floats
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
@@ -133,9 +132,10 @@ def parse_reference(answer: Any, where: str) -> str:
     """Return the canonical number of a published answer: a number, its text, or the number after `####`."""
     text = "" if isinstance(answer, (list, dict)) else str(answer)
     span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
-    number = canonical_number(text[slice(*span)] if span else None)
+    number = answers.canonical_number(text[slice(*span)] if span else None)
     if number is None:
-        raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}")
+        remedy = "write it like 18, -1,234.5, 1e6 or 3/4"
+        raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}; {remedy}")
     return number
 
 

@@ -15,10 +15,10 @@ from lib.calibrate import experiments
 from lib.paper import booktabs, cells, figures
 from lib.params import EvaluationChoices
 from lib.score import confidence, estimators, evaluation, interpretation, metrics, selective
-from lib.tasks import answers, numbers
+from lib.tasks import answers
 
 MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, confidence, estimators,
-           metrics, evaluation, interpretation, selective, answers, numbers)  # fmt: skip
+           metrics, evaluation, interpretation, selective, answers)  # fmt: skip
 LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
 

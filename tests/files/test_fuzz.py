@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lib import params
 from lib.generate import response_files
 from lib.paths import UserError
-from lib.tasks import datasets, numbers
+from lib.tasks import answers, datasets
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
 WORDS = st.sampled_from(["tiny-llama", "answer", "top_k", "1:30", "yes", "\x1b[31m", "a\x00b", "~nosuchuser"])
@@ -70,7 +70,7 @@ def test_any_questions(tmp_path, content):
     mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, calibration=1, evaluation=1)
     for example in value_or_line(datasets.load_examples, mine) or ():
         assert example.question.encode() and example.example_id.isprintable()
-        assert numbers.format_number(numbers.parse_number(example.reference)) == example.reference
+        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
 
 
 @FUZZ

@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from lib import parameter_schemas, params
 from lib.paths import UserError
-from lib.tasks import datasets, numbers, question_files
+from lib.tasks import answers, datasets, question_files
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
@@ -49,7 +49,7 @@ def test_published_files(name, shared, monkeypatch):
     assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name] and splits == sorted(splits)
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
-        assert numbers.format_number(numbers.parse_number(example.reference)) == example.reference
+        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published))
 
 
