@@ -51,7 +51,7 @@ class Measure(NamedTuple):
 
 
 @dataclass(eq=False)
-class Number:
+class ResampledNumber:
     """A metric on evaluation rows, and on resamples of them.
 
     `draws` is (resamples,), or (refits,) of a calibrated score. `chance_high` returns the 95% point
@@ -105,13 +105,13 @@ class ResampledScores:
     def __init__(self, scores: ScoresByPair, settings: ResampleSettings | None = None) -> None:
         self.scores = scores
         self.settings = settings or ResampleSettings()
-        self._made: dict[tuple, Number] = {}
+        self._made: dict[tuple, ResampledNumber] = {}
 
-    def measure_all_rows(self, pair: Pair, one: Measure) -> Number:
+    def measure_all_rows(self, pair: Pair, one: Measure) -> ResampledNumber:
         """Return the number of a measure on all rows of its score. Raise KeyError without them."""
         return self._number(pair, one, frozenset(self.scores[pair][one.score].example_id))
 
-    def compare(self, pair: Pair, measures: Mapping[str, Measure]) -> dict[str, Number] | None:
+    def compare(self, pair: Pair, measures: Mapping[str, Measure]) -> dict[str, ResampledNumber] | None:
         """Return the number of each measure on the rows that all its scores have.
 
         None if the pair lacks a score, or if they share no row.
@@ -129,7 +129,7 @@ class ResampledScores:
         rows = frozenset(shared)
         return {name: self._number(pair, one, rows) for name, one in measures.items()}
 
-    def _number(self, pair: Pair, one: Measure, rows: frozenset[str]) -> Number:
+    def _number(self, pair: Pair, one: Measure, rows: frozenset[str]) -> ResampledNumber:
         key = (pair, one, rows)
         if key not in self._made:
             self._made[key] = measure_rows(self.scores[pair][one.score], one.metric, rows, self.settings)
@@ -138,7 +138,7 @@ class ResampledScores:
 
 def measure_rows(
     column: ScoredRows, metric: str, rows: frozenset[str], settings: ResampleSettings
-) -> Number:
+) -> ResampledNumber:
     """Measure a score on some of its rows, and on resamples of these."""
     kept = np.array([name in rows for name in column.example_id])
     confidence, correct = column.confidence[kept], column.correct[kept]
@@ -152,8 +152,8 @@ def measure_rows(
         refitted = column.refitted[: len(counts), kept]
         draws = measure_refitted(metric, refitted, correct, counts, settings.n_bins)
     if metric != "ece":
-        return Number(value, draws)
-    return Number(value, draws, partial(highest_by_chance, confidence, settings))
+        return ResampledNumber(value, draws)
+    return ResampledNumber(value, draws, partial(highest_by_chance, confidence, settings))
 
 
 def highest_by_chance(confidence: np.ndarray, settings: ResampleSettings) -> float:
@@ -204,7 +204,7 @@ def compare_contrasts(
     return pd.DataFrame(rows, columns=names)
 
 
-def draws_of(numbers: Mapping[str, Number]) -> dict[str, np.ndarray]:
+def draws_of(numbers: Mapping[str, ResampledNumber]) -> dict[str, np.ndarray]:
     """Return the draws of each number by name, as many as all of them have."""
     count = min(len(number.draws) for number in numbers.values())
     return {name: number.draws[:count] for name, number in numbers.items()}

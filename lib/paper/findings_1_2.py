@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_1samp, ttest_ind
 
-from lib.analysis.resampled_scores import Measure, Number, Score, ScoredRows
+from lib.analysis.resampled_scores import Measure, ResampledNumber, Score, ScoredRows
 from lib.analysis.results import MissingFrame, Results
 from lib.paper import claims
 from lib.paper.claims import (
@@ -51,7 +51,7 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
         return by_number(lower.rename("best_multi_pass").to_frame(), lower <= 0.05)
     cases = []
     for pair in pairs_with_scores(results):
-        errors: dict[str, Number] = {}
+        errors: dict[str, ResampledNumber] = {}
         for name in MULTI_PASS:
             errors |= results.scores.compare(pair, error_of(name)) or {}
         if errors:

@@ -71,11 +71,11 @@ def confidence_frame(
     for source in sources:
         for estimator in wanted:
             if estimator.needs in source:
-                parts.append(score_rows(source, estimator))
+                parts.append(confidence_rows(source, estimator))
     return pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
 
 
-def score_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
+def confidence_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     """Return the rows of a confidence frame of one estimator.
 
     `source` has KEYS, correct, the estimator's signal, and `answered`: False where a response
