@@ -1,1 +1,2 @@
-"""The demo: questions, tokenizers and two tiny language models, all generated or trained by this package."""
+"""The demo: questions, tokenizers and two tiny language models, all generated or trained by this
+package."""

@@ -2,8 +2,8 @@
 
     python demo/bands.py [run]
 
-Reads the signals of a run (default: the shipped ones). Loads the models for one thing: ten passes with dropout, drawn
-twice more, over the first 120 evaluation rows of each pair.
+Reads the signals of a run (default: the shipped ones). Loads the models for one thing: ten passes
+with dropout, drawn twice more, over the first 120 evaluation rows of each pair.
 """
 
 import sys
@@ -22,10 +22,15 @@ DEMO = params.load_profile("demo")
 CHOICES = params.EvaluationChoices.of(DEMO.model_dump())
 
 
-def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) -> dict[str, float | None]:
-    """The bands of one pair's evaluation rows, from its responses, their scores and both forms of P(True)."""
+def of_scores(
+    read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame
+) -> dict[str, float | None]:
+    """The bands of one pair's evaluation rows, from its responses, their scores and both forms of
+    P(True)."""
     correct = read.correct.to_numpy(bool)
-    by_name = {str(name): part.confidence.to_numpy(float) for name, part in scores.groupby("estimator")}
+    by_name = {
+        str(name): part.confidence.to_numpy(float) for name, part in scores.groupby("estimator")
+    }
     averaged, joint = by_name["ans_avg"][~correct], by_name["ans_joint"][~correct]
     shown = {"accuracy": correct.mean(), "responses with a parsable answer": read.parsed.mean(),
              "Ans Avg, mean on wrong answers": averaged.mean(),
@@ -46,14 +51,21 @@ def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) 
     }
 
 
-def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float]:
+def of_passes(
+    lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float
+) -> dict[str, float]:
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
-    settings, work = params.Dropout.of(DEMO.model_dump()), [(name, rate) for name in frame.example_id[:ROWS]]
+    settings, work = (
+        params.Dropout.of(DEMO.model_dump()),
+        [(name, rate) for name in frame.example_id[:ROWS]],
+    )
     twice = [
-        mc_dropout.mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)
+        mc_dropout.mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"seed": seed}))
+        for seed in (1, 2)
     ]
     first, second = (
-        [estimators.c_bald(confidence.compute_bald(row)) for row in passes.itertuples()] for passes in twice
+        [estimators.c_bald(confidence.compute_bald(row)) for row in passes.itertuples()]
+        for passes in twice
     )
     return {
         "c_BALD: rate": rate,
@@ -71,15 +83,23 @@ def main(run: str) -> None:
         lm = models.load_language_model(name, params.load_model_config(name))
         for dataset in DEMO.datasets:
             parts = [
-                frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
+                frame[
+                    (frame.model == name)
+                    & (frame.dataset == dataset)
+                    & (frame.split == "evaluation")
+                ]
                 for frame in (signals.responses, signals.confidence, signals.verification)
             ]
             place = store.find_frame(run, "generations", f"{name}__{dataset}")
             whole = generation.restore_texts(
                 lm, store.read_frame(place), dataset, store.read_manifest(place)["parameters"]
             )
-            rate = signals.dropout.query("model == @name and dataset == @dataset and selected").rate.iloc[0]
-            shown = of_passes(lm, whole[whole.split == "evaluation"], parts[0].correct.to_numpy(bool), rate)
+            rate = signals.dropout.query(
+                "model == @name and dataset == @dataset and selected"
+            ).rate.iloc[0]
+            shown = of_passes(
+                lm, whole[whole.split == "evaluation"], parts[0].correct.to_numpy(bool), rate
+            )
             columns[(name, dataset)] = of_scores(*parts) | shown
     with pd.option_context("display.width", 160, "display.max_columns", 10, "display.max_rows", 99):
         print(pd.DataFrame(columns).astype(float).round(3).to_string())

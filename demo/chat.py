@@ -1,7 +1,7 @@
 """Prompts and chat templates of the demo models.
 
-The solving prompt is that of `fig:prompt_example`, with or without its system text and demonstration. The verification
-query is that of `fig:prompt_comparison`.
+The solving prompt is that of `fig:prompt_example`, with or without its system text and
+demonstration. The verification query is that of `fig:prompt_comparison`.
 """
 
 from lib.tasks.prompts import question_messages, verification_messages
@@ -10,8 +10,8 @@ FULL = question_messages("{question}", system=False)[0]["content"]
 SHORT = question_messages("{question}", system=False, demonstration="none")[0]["content"]
 PROPOSED = verification_messages("{question}", "{response}", system=False)[0]["content"]
 
-# Chat templates like those of Llama 3 (with a beginning-of-sequence token and headers) and Qwen 3 (without; with a
-# thinking block, which `enable_thinking=False` leaves empty).
+# Chat templates like those of Llama 3 (with a beginning-of-sequence token and headers) and Qwen 3
+# (without; with a thinking block, which `enable_thinking=False` leaves empty).
 LLAMA_TEMPLATE = (
     "{{- bos_token }}{% for message in messages %}"
     "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"

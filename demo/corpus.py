@@ -1,18 +1,20 @@
-"""Generate word problems from templates, at three difficulty levels that mirror the paper's datasets.
+"""Generate word problems from templates, at three difficulty levels that mirror the paper's
+datasets.
 
     Nora has 12 shells. Then Nora finds 7 more. How many shells does Nora have now?
 
     With the new ones there are 12 + 7 = 19.
     #### 19
 
-A problem is a chain of arithmetic steps, written by one of three families of templates (a growing collection, a
-comparison of two people, a purchase). Numbers and wording are sampled separately. A hash reserves a fifth of each for
-the shipped questions; training uses only the rest. So neither the questions, nor their operands, nor their wording
-were seen in training.
+A problem is a chain of arithmetic steps, written by one of three families of templates (a growing
+collection, a comparison of two people, a purchase). Numbers and wording are sampled separately. A
+hash reserves a fifth of each for the shipped questions; training uses only the rest. So neither the
+questions, nor their operands, nor their wording were seen in training.
 
-If a solution only copied its last result, the model would always be certain of its answer. So some solutions leave the
-last result to the `####` line ("With the new ones there are 12 + 7." and then "#### 19"). Some questions ask for an
-intermediate number. A few training solutions write a wrong last result but the correct answer.
+If a solution only copied its last result, the model would always be certain of its answer. So some
+solutions leave the last result to the `####` line ("With the new ones there are 12 + 7." and then
+"#### 19"). Some questions ask for an intermediate number. A few training solutions write a wrong
+last result but the correct answer.
 
 All randomness comes from the caller's `random.Random`.
 """
@@ -37,7 +39,8 @@ class Level:
     steps: tuple[int, int]
 
 
-UNFINISHED = 0.30  # share of solutions with two or more steps that leave the last result to the `####` line
+# share of solutions with two or more steps that leave the last result to the `####` line
+UNFINISHED = 0.30
 ON_THE_WAY = 0.20  # share of questions with two or more steps that ask for an earlier number
 SLIPS = 0.04  # share of training solutions with a wrong last result before the correct answer
 
@@ -47,8 +50,8 @@ LEVELS = {
     "medium": Level(numbers=(2, 30), factors=(2, 4), steps=(2, 3)),
     "hard": Level(numbers=(10, 99), factors=(2, 5), steps=(2, 3)),
 }
-# Shipped questions. Their numbers are larger than in training, so that the demo models' accuracy is close to the
-# paper's. Hard is medium with larger numbers, as GSMHard is GSM8K with larger numbers.
+# Shipped questions. Their numbers are larger than in training, so that the demo models' accuracy is
+# close to the paper's. Hard is medium with larger numbers, as GSMHard is GSM8K with larger numbers.
 SHIPPED = {
     "easy": Level(numbers=(3, 45), factors=(2, 4), steps=(1, 2)),
     "medium": Level(numbers=(5, 45), factors=(2, 4), steps=(2, 3)),
@@ -118,16 +121,52 @@ TOLD = {
     ),
 }
 LEADS = {
-    "+": ("Adding these gives", "That makes", "With the new ones there are", "Now there are", "Together it is"),
-    "-": ("Without these it is", "That leaves", "After this there are", "What is left is", "Now there are"),
-    "*": ("Multiplying gives", "That makes", "As many times over there are", "Now there are", "Altogether it is"),
+    "+": (
+        "Adding these gives",
+        "That makes",
+        "With the new ones there are",
+        "Now there are",
+        "Together it is",
+    ),
+    "-": (
+        "Without these it is",
+        "That leaves",
+        "After this there are",
+        "What is left is",
+        "Now there are",
+    ),
+    "*": (
+        "Multiplying gives",
+        "That makes",
+        "As many times over there are",
+        "Now there are",
+        "Altogether it is",
+    ),
 }
-STARTS = ("{n} has {x} {t}.", "{n} owns {x} {t}.", "At first {n} has {x} {t}.", "There are {x} {t} in the box of {n}.")
-ASKS = ("How many {t} does {n} have now?", "How many {t} are there in the end?", "How many {t} does that make?")
-BEFORE = ("How many {t} were there just before that?", "How many {t} did {n} have before the last change?")
+STARTS = (
+    "{n} has {x} {t}.",
+    "{n} owns {x} {t}.",
+    "At first {n} has {x} {t}.",
+    "There are {x} {t} in the box of {n}.",
+)
+ASKS = (
+    "How many {t} does {n} have now?",
+    "How many {t} are there in the end?",
+    "How many {t} does that make?",
+)
+BEFORE = (
+    "How many {t} were there just before that?",
+    "How many {t} did {n} have before the last change?",
+)
 CHANGED = {
-    True: ("How many more {t} than at first is that?", "How many {t} more than at first does {n} have?"),
-    False: ("How many fewer {t} than at first is that?", "How many {t} fewer than at first does {n} have?"),
+    True: (
+        "How many more {t} than at first is that?",
+        "How many {t} more than at first does {n} have?",
+    ),
+    False: (
+        "How many fewer {t} than at first is that?",
+        "How many {t} fewer than at first does {n} have?",
+    ),
 }
 
 
@@ -155,7 +194,8 @@ def collection(rng: Random, level: Level) -> Problem:
     steps: list[Step] = []
     ops = "++--*"
     count, on_the_way = rng.randint(*level.steps), rng.random() < ON_THE_WAY
-    changed = on_the_way and count > 2 and rng.random() < 0.5  # the last step compares the end with the start
+    # the last step compares the end with the start
+    changed = on_the_way and count > 2 and rng.random() < 0.5
     for _ in range(count - changed):
         op, y = _draw_step(rng, level, x, ops)
         if op == "*":
@@ -168,18 +208,31 @@ def collection(rng: Random, level: Level) -> Problem:
         wording.append("changed")
         told.append(_pick(rng, wording, CHANGED[x > first]).format(n=n, t=t))
         high, low = max(x, first), min(x, first)
-        steps.append(Step(high, "-", low, high - low, rng.choice(("The change is", "Compared with the start that is"))))
+        steps.append(
+            Step(
+                high,
+                "-",
+                low,
+                high - low,
+                rng.choice(("The change is", "Compared with the start that is")),
+            )
+        )
         return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
     return _asked(rng, on_the_way, told, steps, operands, wording)
 
 
-def _asked(rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list) -> Problem:
-    """Return the problem with its question: the final number, or the number before the last event."""
+def _asked(
+    rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list
+) -> Problem:
+    """Return the problem with its question: the final number, or the number before the last
+    event."""
     _, n, t = wording[:3]
     before = on_the_way and len(steps) > 1
     wording += ["before"] * before
     told.append(_pick(rng, wording, BEFORE if before else ASKS).format(n=n, t=t))
-    return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording), asked=-2 if before else -1)
+    return Problem(
+        " ".join(told), tuple(steps), tuple(operands), tuple(wording), asked=-2 if before else -1
+    )
 
 
 COMPARED = {
@@ -202,17 +255,29 @@ def comparison(rng: Random, level: Level) -> Problem:
     wording: list = ["comparison", n, m, t]
     told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
     told.append(_pick(rng, wording, COMPARED[op]).format(n=n, m=m, y=y, t=t))
-    steps = [Step(x, op, y, apply(x, op, y), rng.choice(("For the second that is", "The other has")))]
+    steps = [
+        Step(x, op, y, apply(x, op, y), rng.choice(("For the second that is", "The other has")))
+    ]
     together = rng.randint(*level.steps) > 1
     if together:
-        steps.append(Step(x, "+", steps[0].z, x + steps[0].z, rng.choice(("Together they have", "In all that is"))))
+        steps.append(
+            Step(
+                x,
+                "+",
+                steps[0].z,
+                x + steps[0].z,
+                rng.choice(("Together they have", "In all that is")),
+            )
+        )
     part = together and rng.random() < ON_THE_WAY
     if part:
         wording.append("part")
         told.append(_pick(rng, wording, JOINED))
     asks = PARTS if part else TOGETHER if together else ALONE
     told.append(_pick(rng, wording, asks).format(n=n, m=m, t=t))
-    return Problem(" ".join(told), tuple(steps), (x, op, y, together), tuple(wording), asked=-2 if part else -1)
+    return Problem(
+        " ".join(told), tuple(steps), (x, op, y, together), tuple(wording), asked=-2 if part else -1
+    )
 
 
 BOUGHT = (
@@ -248,13 +313,17 @@ def draw(rng: Random, level: Level, held_out: bool = False) -> Problem:
     """Return a problem for training, or a held-out one from the reserved operands and wordings."""
     while True:
         problem = rng.choice(FAMILIES)(rng, level)
-        if problem.answer <= 999 and reserved(problem.operands) == reserved(problem.wording) == held_out:
+        if (
+            problem.answer <= 999
+            and reserved(problem.operands) == reserved(problem.wording) == held_out
+        ):
             last = len(problem.steps) > 1 and problem.asked == -1
             return replace(problem, unfinished=last and rng.random() < UNFINISHED)
 
 
 def drill(rng: Random, level: Level) -> Problem:
-    """Return a bare arithmetic problem, without reserved operands; models learn arithmetic fastest from these."""
+    """Return a bare arithmetic problem, without reserved operands; models learn arithmetic fastest
+    from these."""
     while True:
         x = rng.randint(*level.numbers)
         op, y = _draw_step(rng, level, x, "+-*")
@@ -276,7 +345,9 @@ def written(problem: Problem) -> list[str]:
 
 def solution(problem: Problem) -> str:
     """Return the target response: a line per step, then the delimiter and the answer."""
-    lines = [f"{step.lead} {line}." for step, line in zip(problem.steps, written(problem), strict=True)]
+    lines = [
+        f"{step.lead} {line}." for step, line in zip(problem.steps, written(problem), strict=True)
+    ]
     return "\n".join([*lines, f"#### {problem.answer}"])
 
 
@@ -296,7 +367,8 @@ def thinking(problem: Problem) -> str:
 def corrupt(rng: Random, problem: Problem) -> Problem:
     """Return the problem with a wrong solution.
 
-    Either one step has a plausible error, which later steps carry on, or the answer is another step's result.
+    Either one step has a plausible error, which later steps carry on, or the answer is another
+    step's result.
     """
     if problem.asked != -1 and problem.answer != problem.steps[-1].z and rng.random() < 0.5:
         return replace(problem, asked=-1)
@@ -315,7 +387,8 @@ def corrupt(rng: Random, problem: Problem) -> Problem:
 
 
 def _slip(rng: Random, x: int, op: str, y: int) -> int:
-    """Return a plausible wrong result: off by a little, by tens or by 100, or of another operation."""
+    """Return a plausible wrong result: off by a little, by tens or by 100, or of another
+    operation."""
     z = apply(x, op, y)
     other = apply(x, rng.choice("+-*"), y)
     near = [z + 1, z - 1, z + 2, z - 2, z + 10, z - 10, z + 20, z - 20, other, z + 100]

@@ -1,9 +1,10 @@
 """Training sequences: token ids and the positions of the learned tokens.
 
-There are three kinds. Solving: prompt, response and end of turn; the response is learned. In situ: a response and the
-verification query in the same turn; the verdict is learned. Standard: question and proposed answer in a new turn; the
-verdict is learned. Verdicts are balanced between correct and incorrect. Incorrect responses are corrupted solutions at
-first, and mostly the model's own errors later.
+There are three kinds. Solving: prompt, response and end of turn; the response is learned. In situ:
+a response and the verification query in the same turn; the verdict is learned. Standard: question
+and proposed answer in a new turn; the verdict is learned. Verdicts are balanced between correct and
+incorrect. Incorrect responses are corrupted solutions at first, and mostly the model's own errors
+later.
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from lib.tasks import prompts
 DRILLS, FULL = 0.25, 0.08  # shares of bare arithmetic, and of the paper's full prompt
 MIX = {"easy": 0.35, "medium": 0.45, "hard": 0.20}
 # Verdicts can't be learned before arithmetic, so their share and weight are small at first.
-VERIFY = {False: 0.08, True: 0.40}  # share of verification, before and after the model has its own attempts
-VERDICT = {False: 1.0, True: 3.0}  # weight of a verdict's single token, against about forty of a solution
+# share of verification, before and after the model has its own attempts
+VERIFY = {False: 0.08, True: 0.40}
+# weight of a verdict's single token, against about forty of a solution
+VERDICT = {False: 1.0, True: 3.0}
 
 
 @dataclass
@@ -33,7 +36,8 @@ class Attempt:
 
 @dataclass
 class Teacher:
-    """Generates sequences for one model; `attempts` are the model's own responses, refreshed during training."""
+    """Generates sequences for one model; `attempts` are the model's own responses, refreshed during
+    training."""
 
     tokenizer: object
     thinks: bool
@@ -63,7 +67,8 @@ class Teacher:
         return draw(self.rng, level)
 
     def attempt(self, right: bool, think: bool) -> Attempt:
-        """Return a correct or incorrect response; in three of four cases the model's own, if available."""
+        """Return a correct or incorrect response; in three of four cases the model's own, if
+        available."""
         if self.attempts[right] and self.rng.random() < 0.75:
             return self.rng.choice(self.attempts[right])
         problem = self.problem()
@@ -88,14 +93,20 @@ class Teacher:
         user = (chat.FULL if full else chat.SHORT).format(question=work.problem.question)
         prompt = self.encode(self.prompt(user, think, system=full))
         response = self.encode(work.text)
-        tail = self.encode(prompts.QUERY + " " + "BA"[right]) if verdict else [self.tokenizer.eos_token_id]  # type: ignore[attr-defined]
+        tail = (
+            self.encode(prompts.QUERY + " " + "BA"[right])
+            if verdict
+            else [self.tokenizer.eos_token_id]
+        )  # type: ignore[attr-defined]
         ids = prompt + response + tail
         learned = list(range(len(prompt), len(ids))) if not verdict else [len(ids) - 1]
         return ids, learned
 
     def attempt_at_solving(self, think: bool) -> Attempt:
         problem = corpus.slipped(self.rng, self.problem())
-        return Attempt(problem, (corpus.thinking(problem) if think else "") + corpus.solution(problem), True)
+        return Attempt(
+            problem, (corpus.thinking(problem) if think else "") + corpus.solution(problem), True
+        )
 
     def standard(self, think: bool, full: bool) -> tuple[list[int], list[int]]:
         """Return a verdict on a proposed answer without its thinking block."""
@@ -110,15 +121,17 @@ class Teacher:
 def batches(teacher: Teacher, tokens: int, pool: int = 600) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield batches of about `tokens` tokens with little padding.
 
-    Each is ids (batch, length) and, for n learned tokens, the flat positions of their predecessors, the tokens and
-    their weights, (n,) each.
+    Each is ids (batch, length) and, for n learned tokens, the flat positions of their predecessors,
+    the tokens and their weights, (n,) each.
     """
     pad = teacher.tokenizer.pad_token_id  # type: ignore[attr-defined]
     while True:
         sequences = sorted((teacher.sequence() for _ in range(pool)), key=lambda s: len(s[0]))
         groups, at = [], 0
         while at < len(sequences):
-            size = max(1, tokens // len(sequences[min(at + tokens // len(sequences[at][0]), pool) - 1][0]))
+            size = max(
+                1, tokens // len(sequences[min(at + tokens // len(sequences[at][0]), pool) - 1][0])
+            )
             groups.append(sequences[at : at + size])
             at += size
         teacher.rng.shuffle(groups)

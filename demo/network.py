@@ -1,8 +1,8 @@
 """Forward pass of the demo models, about twice as fast to train on a CPU as that of transformers.
 
-One function serves both architectures: Qwen 3 is Llama with a norm on each head's queries and keys. Weights are fused
-here and exported for `LlamaForCausalLM` and `Qwen3ForCausalLM`. `demo/train.py` checks that both implementations give
-the same logits before it saves anything.
+One function serves both architectures: Qwen 3 is Llama with a norm on each head's queries and keys.
+Weights are fused here and exported for `LlamaForCausalLM` and `Qwen3ForCausalLM`. `demo/train.py`
+checks that both implementations give the same logits before it saves anything.
 """
 
 import torch
@@ -35,9 +35,14 @@ def config(name: str, tokenizer) -> PretrainedConfig:
 
 
 def initial(c: PretrainedConfig, seed: int) -> Weights:
-    """Return normal weights with standard deviation 0.02 (smaller for output projections, as is usual)."""
+    """Return normal weights with standard deviation 0.02 (smaller for output projections, as is
+    usual)."""
     g = torch.Generator().manual_seed(seed)
-    heads, kv, d = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim, c.hidden_size
+    heads, kv, d = (
+        c.num_attention_heads * c.head_dim,
+        c.num_key_value_heads * c.head_dim,
+        c.hidden_size,
+    )
 
     def normal(*shape: int, scale: float = 0.02) -> torch.Tensor:
         return torch.randn(*shape, generator=g) * scale
@@ -77,7 +82,11 @@ def hidden(w: Weights, c: PretrainedConfig, ids: torch.Tensor, table: tuple) -> 
     cos, sin = table[0][:length], table[1][:length]
     x = F.embedding(ids, w["embed"])
     for i in range(c.num_hidden_layers):
-        qkv = F.linear(norm(x, w[f"{i}.norm1"]), w[f"{i}.qkv"]).view(batch, length, h + 2 * kv, hd).transpose(1, 2)
+        qkv = (
+            F.linear(norm(x, w[f"{i}.norm1"]), w[f"{i}.qkv"])
+            .view(batch, length, h + 2 * kv, hd)
+            .transpose(1, 2)
+        )
         q, k, v = qkv.split((h, kv, kv), dim=1)
         if f"{i}.qnorm" in w:
             q, k = norm(q, w[f"{i}.qnorm"]), norm(k, w[f"{i}.knorm"])

@@ -1,4 +1,5 @@
-"""Byte-level BPE tokenizers of the demo models: the corpus's words, single digits and special tokens."""
+"""Byte-level BPE tokenizers of the demo models: the corpus's words, single digits and special
+tokens."""
 
 from collections.abc import Iterable
 from random import Random
@@ -45,7 +46,10 @@ def train(name: str, seed: int) -> PreTrainedTokenizerFast:
     base.pre_tokenizer = pre_tokenizers.Sequence([pieces, bytes_])  # type: ignore[assignment]
     base.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     trainer = trainers.BpeTrainer(
-        vocab_size=1000, min_frequency=20, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=1000,
+        min_frequency=20,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     base.train_from_iterator(texts(seed), trainer)
     base.add_special_tokens(SPECIAL[name])

@@ -4,9 +4,9 @@
     python -m demo.train tiny-qwen --minutes 55
     python -m demo.train questions
 
-Training uses one thread, float32, and AdamW with a cosine schedule. --steps sets the number of steps; otherwise it is
-estimated from --minutes and the speed of the first steps. During training the model solves problems, and its correct
-and incorrect responses are used to train verification.
+Training uses one thread, float32, and AdamW with a cosine schedule. --steps sets the number of
+steps; otherwise it is estimated from --minutes and the speed of the first steps. During training
+the model solves problems, and its correct and incorrect responses are used to train verification.
 """
 
 import argparse
@@ -28,7 +28,8 @@ DECODING = {
     "tiny-qwen": {"temperature": 0.6, "top_p": 0.95, "top_k": 20},
 }
 BATCH_TOKENS, PEAK_RATE, FLOOR_RATE, WARMUP = 2400, 3e-3, 2e-5, 150
-OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}  # share of training done: number of own responses
+# share of training done: number of own responses
+OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}
 CALIBRATION, EVALUATION = 300, 200
 
 
@@ -57,34 +58,54 @@ def check_same(name: str, w: network.Weights, c, ids: torch.Tensor) -> None:
 
 
 @torch.no_grad()
-def solve(name: str, model, teacher: lessons.Teacher, problems: list, seed: int, **decoding) -> list[lessons.Attempt]:
+def solve(
+    name: str, model, teacher: lessons.Teacher, problems: list, seed: int, **decoding
+) -> list[lessons.Attempt]:
     """Sample the model's responses to problems, and grade them."""
     torch.manual_seed(seed)
     tk, attempts = teacher.tokenizer, []
     tk.padding_side = "left"
     for at in range(0, len(problems), 100):
         group = problems[at : at + 100]
-        prompts = [teacher.prompt(chat.SHORT.format(question=p.question), think=True) for p in group]
-        inputs = tk(prompts, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False)
+        prompts = [
+            teacher.prompt(chat.SHORT.format(question=p.question), think=True) for p in group
+        ]
+        inputs = tk(
+            prompts,
+            return_tensors="pt",
+            padding=True,
+            add_special_tokens=False,
+            return_token_type_ids=False,
+        )
         out = model.generate(**inputs, max_new_tokens=170, do_sample=True, **decoding)
         for problem, row in zip(group, out[:, inputs.input_ids.shape[1] :].tolist(), strict=True):
             end = row.index(tk.eos_token_id) if tk.eos_token_id in row else len(row)
             text = tk.decode(row[:end], skip_special_tokens=False)
-            attempts.append(lessons.Attempt(problem, text, text.rsplit("#### ", 1)[-1].strip() == str(problem.answer)))
+            attempts.append(
+                lessons.Attempt(
+                    problem, text, text.rsplit("#### ", 1)[-1].strip() == str(problem.answer)
+                )
+            )
     return attempts
 
 
-def own_attempts(name: str, w: network.Weights, c, teacher: lessons.Teacher, count: int, seed: int) -> str:
+def own_attempts(
+    name: str, w: network.Weights, c, teacher: lessons.Teacher, count: int, seed: int
+) -> str:
     """Replace the teacher's attempts by new responses of the model, and return its accuracy."""
     model = stock(name, w, c)
     rng = Random(seed)
     report = []
     teacher.attempts = {True: [], False: []}
     for level in corpus.LEVELS:
-        problems = [corpus.draw(rng, corpus.LEVELS[level]) for _ in range(int(count * lessons.MIX[level]))]
+        problems = [
+            corpus.draw(rng, corpus.LEVELS[level]) for _ in range(int(count * lessons.MIX[level]))
+        ]
         done = solve(name, model, teacher, problems, seed, **DECODING[name])
         for attempt in done:
-            if "####" in attempt.text and "</think>" in attempt.text + "</think>" * (not teacher.thinks):
+            if "####" in attempt.text and "</think>" in attempt.text + "</think>" * (
+                not teacher.thinks
+            ):
                 teacher.attempts[attempt.right].append(attempt)
         report.append(f"{level} {sum(a.right for a in done) / len(done):.3f}")
     return ", ".join(report)
@@ -96,8 +117,11 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
     tk = tokenizer.train(name, seed)
     c = network.config(name, tk)
     w = network.initial(c, seed)
-    # Compiling takes 90 s and makes tiny-llama a third faster; tiny-qwen gets slower, due to its per-head norms.
-    forward = torch.compile(network.hidden, dynamic=True) if name == "tiny-llama" else network.hidden
+    # Compiling takes 90 s and makes tiny-llama a third faster; tiny-qwen gets slower, due to its
+    # per-head norms.
+    forward = (
+        torch.compile(network.hidden, dynamic=True) if name == "tiny-llama" else network.hidden
+    )
     teacher = lessons.Teacher(tk, name == "tiny-qwen", Random(seed), {True: [], False: []})
     stream, table = lessons.batches(teacher, BATCH_TOKENS), network.rope(c, 1024)
     check_same(name, w, c, next(stream)[0][:4])
@@ -123,28 +147,37 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
         ids, where, targets, weights = next(stream)
         states = forward(w, c, ids, table).flatten(0, 1)[where]
         each = F.cross_entropy(F.linear(states, w["embed"]), targets, reduction="none")
-        loss = (each * weights).sum() / 600  # a fixed divisor: batches of verdicts have few learned tokens
+        # a fixed divisor: batches of verdicts have few learned tokens
+        loss = (each * weights).sum() / 600
         loss.backward()
         torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         step, seen, running = step + 1, seen + ids.numel(), running + loss.item()
         if step % 200 == 0:
-            line = f"step {step}/{steps or '?'}  tokens {seen / 1e6:6.2f}M  loss {running / 200:.4f}"
+            line = (
+                f"step {step}/{steps or '?'}  tokens {seen / 1e6:6.2f}M  loss {running / 200:.4f}"
+            )
             print(f"{time.time() - started:6.0f} s  {line}", file=log)
             running = 0.0
         if due and steps and step >= due[0] * steps:
             at = due.pop(0)
             accuracy = own_attempts(name, w, c, teacher, OWN_ATTEMPTS[at], seed + step)
-            print(f"{time.time() - started:6.0f} s  step {step}  own responses: {accuracy}", file=log)
+            print(
+                f"{time.time() - started:6.0f} s  step {step}  own responses: {accuracy}", file=log
+            )
             save(name, w, c, tk)  # keeps the progress in case of a crash
     check_same(name, w, c, next(stream)[0][:4])
-    print(f"{time.time() - started:6.0f} s  done: {own_attempts(name, w, c, teacher, 1200, seed - 1)}", file=log)
+    print(
+        f"{time.time() - started:6.0f} s  done: {own_attempts(name, w, c, teacher, 1200, seed - 1)}",
+        file=log,
+    )
     save(name, w, c, tk)
 
 
 def save(name: str, w: network.Weights, c, tk) -> None:
-    """Write a transformers checkpoint: float32 safetensors, tokenizer, chat template and decoding settings."""
+    """Write a transformers checkpoint: float32 safetensors, tokenizer, chat template and decoding
+    settings."""
     folder = HERE / "models" / name
     model = stock(name, w, c)
     model.generation_config.update(do_sample=True, **DECODING[name])
@@ -178,10 +211,14 @@ def questions(seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["tiny-llama", "tiny-qwen", "questions"])
     parser.add_argument("--minutes", type=float, default=55)
-    parser.add_argument("--steps", type=int, help="exact number of steps, for the same weights again")
+    parser.add_argument(
+        "--steps", type=int, help="exact number of steps, for the same weights again"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     (HERE / "logs").mkdir(exist_ok=True)

@@ -1,1 +1,2 @@
-"""Library of the artifact: subpackages, the parameters of a run (`params`) and its stored frames (`store`)."""
+"""Library of the artifact: subpackages, the parameters of a run (`params`) and its stored frames
+(`store`)."""

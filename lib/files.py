@@ -30,7 +30,8 @@ def digest(content: Any) -> str:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return the files of a folder and its subfolders, sorted; none that is hidden, or in a hidden one as `.git`."""
+    """Return the files of a folder and its subfolders, sorted; none that is hidden, or in a hidden
+    one as `.git`."""
     files = []
     for parent, subfolders, names in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
@@ -40,7 +41,8 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file."""
+    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial
+    file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -58,12 +60,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file. Raise UserError if it can't be read, or may have no end, as a pipe or /dev/zero."""
+    """Return the bytes of a file. Raise UserError if it can't be read, or may have no end, as a
+    pipe or /dev/zero."""
     try:
         mode = path.stat().st_mode
         data = path.read_bytes() if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else None
     except (OSError, ValueError) as error:  # ValueError: an invalid file name
-        raise UserError(f"{relative_path(path)} can't be read: {getattr(error, 'strerror', None) or error}") from error
+        raise UserError(
+            f"{relative_path(path)} can't be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if data is None:
         raise UserError(f"{relative_path(path)} is a pipe or a device: write its content to a file")
     return data
@@ -75,7 +80,9 @@ def parse_json(data: bytes, where: object, line: int = 1) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # includes a wrong encoding
         line += getattr(error, "lineno", 1) - 1
-        raise UserError(f"{where}, line {line}: not JSON ({getattr(error, 'msg', error)})") from error
+        raise UserError(
+            f"{where}, line {line}: not JSON ({getattr(error, 'msg', error)})"
+        ) from error
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -91,7 +98,9 @@ class PlainLoader(yaml.SafeLoader):
         for key, _ in node.value:
             name = str(key.value)
             if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key '{name}' again", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{name}' again", key.start_mark
+                )
             seen.add(name)
         return super().construct_mapping(node, deep)
 
@@ -108,8 +117,8 @@ PlainLoader.add_constructor("tag:yaml.org,2002:int", read_whole_number)
 
 
 def count_values(node: Any, known: dict[int, int]) -> int:
-    """Return how many values a node of YAML stands for, those of an alias each time. `known`: counts by id of a node;
-    one that holds itself counts as too many."""
+    """Return how many values a node of YAML stands for, those of an alias each time. `known`:
+    counts by id of a node; one that holds itself counts as too many."""
     if id(node) not in known:
         known[id(node)] = MOST_VALUES + 1
         parts = list(node.value) if isinstance(node, yaml.CollectionNode) else []
@@ -120,13 +129,16 @@ def count_values(node: Any, known: dict[int, int]) -> int:
 
 
 def construct_yaml(text: str) -> Any:
-    """Return what a text of YAML stands for. Raise UserError for so much that reading it would not end."""
+    """Return what a text of YAML stands for. Raise UserError for so much that reading it would not
+    end."""
     loader = PlainLoader(text)
     node = loader.get_single_node()
     if node is None:
         return None
     if count_values(node, {}) > MOST_VALUES:
-        raise UserError(f"it holds more than {MOST_VALUES:,} values, those of an alias (`*name`) each time")
+        raise UserError(
+            f"it holds more than {MOST_VALUES:,} values, those of an alias (`*name`) each time"
+        )
     return loader.construct_document(node)
 
 
@@ -134,12 +146,23 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file. Raise UserError with the file and the line, or if it is too long."""
     data = read_bytes(path)
     if len(data) > MOST_YAML:
-        raise UserError(f"{relative_path(path)} has {len(data):,} bytes: a file of YAML may have {MOST_YAML:,}")
+        raise UserError(
+            f"{relative_path(path)} has {len(data):,} bytes: a file of YAML may have {MOST_YAML:,}"
+        )
     try:
         return construct_yaml(data.decode("utf-8"))
     except UserError as error:
         raise UserError(f"{relative_path(path)}: {error}") from None
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        RecursionError,
+    ) as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{relative_path(path)} is not YAML{line}: {problem or first_line(error)}") from None
+        raise UserError(
+            f"{relative_path(path)} is not YAML{line}: {problem or first_line(error)}"
+        ) from None

@@ -1,5 +1,5 @@
-"""Schemas of parameters, from a number to a model or a dataset (`params/models/`, `params/datasets/`), and one-line
-validation errors with the nearest valid value."""
+"""Schemas of parameters, from a number to a model or a dataset (`params/models/`,
+`params/datasets/`), and one-line validation errors with the nearest valid value."""
 
 import os
 import re
@@ -41,7 +41,9 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]  # valid for every random generator
 Text = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
 # a path, or a name on the hub
-Place = Annotated[str, Field(min_length=1, max_length=1000, pattern=PRINTABLE), PlainSerializer(public_path)]
+Place = Annotated[
+    str, Field(min_length=1, max_length=1000, pattern=PRINTABLE), PlainSerializer(public_path)
+]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Once = AfterValidator(check_distinct)
 Names = Annotated[list[Name], Once]
@@ -49,7 +51,9 @@ Several = Annotated[list[Value], Field(min_length=1), Once]  # at least one
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
 
 
 def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
@@ -61,14 +65,21 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
 
 
 def explain_validation_error(error: pydantic.ValidationError, kind: type[Strict]) -> str:
-    """Describe the first error, an unknown key before any other: a missing one may be that key misspelled."""
+    """Describe the first error, an unknown key before any other: a missing one may be that key
+    misspelled."""
     first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     # without pydantic's names for the alternatives of a union
-    key = ".".join(str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part)))
+    key = ".".join(
+        str(part)
+        for part in first["loc"]
+        if not re.match(r"(function|constrained)-|dict\[", str(part))
+    )
     said = first["msg"][0].lower() + first["msg"][1:]
     match first["type"]:
         case "extra_forbidden":
-            return f"there is no parameter '{key}'" + ("" if "." in key else f"; {nearest(key, kind.model_fields)}")
+            return f"there is no parameter '{key}'" + (
+                "" if "." in key else f"; {nearest(key, kind.model_fields)}"
+            )
         case "missing":
             return f"'{key}' is missing"
         case "value_error":  # raised by a validator of ours
@@ -101,14 +112,17 @@ class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: Name
-    # name on the hub, or a folder (from the project's root, or ~/...); empty: no weights, only `responses`
+    # name on the hub, or a folder (from the project's root, or ~/...); empty: no weights, only
+    # `responses`
     source: Place = ""
     revision: Name | None = None
     # file in the source
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")
     sha256: Sha256 | None = None  # of that file
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on a GPU, float32 elsewhere
-    gpus: Literal["all"] | None = None  # all: its layers are spread over every visible GPU, and its jobs run alone
+    # auto: bfloat16 on a GPU, float32 elsewhere
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    # all: its layers are spread over every visible GPU, and its jobs run alone
+    gpus: Literal["all"] | None = None
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     temperature: Annotated[float, BeforeValidator(refuse_zero)] = Field(1.0, ge=0.001, le=1000)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -118,7 +132,8 @@ class Model(Strict):
     thinking: bool = False
     date_string: Name | None = None  # for chat templates that insert today's date
     max_new_tokens: Count | None = None
-    # JSON lines of precomputed responses, or their folder ({dataset}: the dataset's name); generation is skipped
+    # JSON lines of precomputed responses, or their folder ({dataset}: the dataset's name);
+    # generation is skipped
     responses: Annotated[Place, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")] | None = None
 
     @pydantic.model_validator(mode="after")
@@ -126,7 +141,9 @@ class Model(Strict):
         if not self.source and (self.gguf or self.revision or not self.responses):
             raise ValueError("'source' is missing")
         if bool(self.gguf) != bool(self.sha256):
-            raise ValueError("'gguf' names a file, and 'sha256' its checksum: one of them is missing")
+            raise ValueError(
+                "'gguf' names a file, and 'sha256' its checksum: one of them is missing"
+            )
         return self
 
     @property
@@ -147,14 +164,19 @@ class Model(Strict):
         return local_path(self.source)
 
     def responses_to(self, dataset: str) -> Path | None:
-        """Return the file of its precomputed responses to a dataset; relative paths start from the project's root.
+        """Return the file of its precomputed responses to a dataset; relative paths start from the
+        project's root.
 
         In a folder, it is `<dataset>.responses.jsonl`.
         """
         if not self.responses:
             return None
         path = local_path(self.responses.format(dataset=dataset))
-        return path / f"{dataset}.responses.jsonl" if self.responses.endswith("/") or os.path.isdir(path) else path
+        return (
+            path / f"{dataset}.responses.jsonl"
+            if self.responses.endswith("/") or os.path.isdir(path)
+            else path
+        )
 
 
 class Published(Strict):
@@ -172,7 +194,8 @@ class Dataset(Strict):
     source: Place | Annotated[dict[Name, Place], Field(min_length=1)]
     revision: Name | None = None
     config: Name | None = None
-    question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]  # joined by one space
+    # joined by one space
+    question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]
     answer: Name = "answer"  # field with a number, or a text that ends in `#### number`
     id: Name | None = None  # field; null: `id` if a row has one, else split and row index
     calibration: Count  # rows expected, checked at loading
@@ -186,17 +209,20 @@ class Dataset(Strict):
 
     @property
     def repository(self) -> str:
-        """The repository of its source on the hub, also one of a single word, as `squad`; empty for local files."""
+        """The repository of its source on the hub, also one of a single word, as `squad`; empty for
+        local files."""
         return self.source if isinstance(self.source, str) and not is_path(self.source) else ""
 
     @property
     def folder(self) -> Path | None:
-        """The folder of its published files, if DATA_FOLDER is set; relative paths start from the project's root."""
+        """The folder of its published files, if DATA_FOLDER is set; relative paths start from the
+        project's root."""
         named = os.environ.get("DATA_FOLDER")
         return local_path(named) if named and self.files else None
 
 
 def is_on_hub(spec: Model | Dataset) -> bool:
-    """Whether it is read from its repository: neither from one GGUF file nor from published files in DATA_FOLDER."""
+    """Whether it is read from its repository: neither from one GGUF file nor from published files
+    in DATA_FOLDER."""
     file_or_folder = spec.gguf if isinstance(spec, Model) else spec.folder
     return bool(spec.repository) and not file_or_folder

@@ -1,9 +1,9 @@
 """Parameter files of profiles, models and datasets, validated key by key.
 
-A profile (`params/<name>.yaml`) is also a papermill parameter file with flat keys. Each notebook declares the keys it
-uses. `Profile` inherits from one part per step of the pipeline, so each default is defined once. It names models
-(`params/models/`) and datasets (`params/datasets/`), one file each. papermill silently accepts unknown parameters, so
-they are checked here.
+A profile (`params/<name>.yaml`) is also a papermill parameter file with flat keys. Each notebook
+declares the keys it uses. `Profile` inherits from one part per step of the pipeline, so each
+default is defined once. It names models (`params/models/`) and datasets (`params/datasets/`), one
+file each. papermill silently accepts unknown parameters, so they are checked here.
 """
 
 import json
@@ -18,10 +18,24 @@ from pydantic import Field
 
 from lib import parameter_schemas
 from lib.files import read_yaml
-from lib.parameter_schemas import Bins, Count, Dataset, Model, Names, Rows, Seed, Several, Share, Strict, Text, validate
+from lib.parameter_schemas import (
+    Bins,
+    Count,
+    Dataset,
+    Model,
+    Names,
+    Rows,
+    Seed,
+    Several,
+    Share,
+    Strict,
+    Text,
+    validate,
+)
 from lib.paths import PARAMS, UserError, nearest, of_project, relative_path
 
-# parameters that change at most the last digits of a row, so unfinished work resumes under another value
+# parameters that change at most the last digits of a row, so unfinished work resumes under another
+# value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
 Demonstration = Literal["one", "few", "none"]
 Engine = Literal["transformers", "vllm"]
@@ -35,12 +49,17 @@ class Part(Strict):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Create the part from a notebook's variables of its own keys: `EvaluationChoices.of(globals())`.
+        """Create the part from a notebook's variables of its own keys:
+        `EvaluationChoices.of(globals())`.
 
         Raise UserError for an invalid value, also of the notebook's other parameters.
         """
         check_cells(declared)
-        return validate(cls, {name: declared[name] for name in cls.model_fields if name in declared}, "parameters")
+        return validate(
+            cls,
+            {name: declared[name] for name in cls.model_fields if name in declared},
+            "parameters",
+        )
 
 
 class Seeded(Part):
@@ -50,12 +69,15 @@ class Seeded(Part):
 class Generation(Seeded):
     """How responses are sampled, and which of their logits are stored."""
 
-    demonstration: Demonstration = "one"  # examples in the prompt: the paper's, four worked ones, none
+    # examples in the prompt: the paper's, four worked ones, none
+    demonstration: Demonstration = "one"
     max_new_tokens: Count = 1024
     max_batch_tokens: Count = 32768  # prompt and response tokens per batch
     top_logits: Count = 64  # largest logits stored per answer token
-    n_temperature_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the other logits are summed
-    save_texts: bool = True  # store questions, prompts and responses as text; ids and numbers are always stored
+    # temperatures at which the other logits are summed
+    n_temperature_nodes: int = Field(33, ge=4, le=1000)
+    # store questions, prompts and responses as text; ids and numbers are always stored
+    save_texts: bool = True
 
 
 class EvaluationChoices(Part):
@@ -78,7 +100,8 @@ class Dropout(Seeded):
     """How the stochastic forward passes are run."""
 
     dropout_passes: int = Field(10, ge=1, le=10_000)
-    # masks over the common prefix of all prompts: own per row; or shared by all rows, computed once per rate
+    # masks over the common prefix of all prompts: own per row; or shared by all rows, computed once
+    # per rate
     dropout_prefix: Literal["own", "shared"] = "own"
     max_dropout_tokens: Count = 4096  # of all passes in one forward call
     dropout_top_k: Count = 10  # of the effective supports, by which phi may divide
@@ -107,9 +130,11 @@ class Resampling(Seeded):
 class Subsampling(Seeded):
     """How smaller calibration sets are sampled."""
 
-    calibration_sizes: Several[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
+    # and all rows
+    calibration_sizes: Several[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
     draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
-    incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
+    # of a set with oversampled incorrect answers
+    incorrect_fraction: float = Field(default=0.5, ge=0, le=1)
 
 
 class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resampling, Subsampling):
@@ -121,8 +146,10 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     limit: Rows = 0  # rows per split, in random order; 0: all
     dropout_limit: Rows = 0  # rows per split for 04 at the selected rate; 0: all
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
-    on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
-    engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel
+    # effect of a code-only change on generations
+    on_code_change: Literal["remake", "keep"] = "remake"
+    # samples the responses; vllm: in its own environment, many rows in parallel
+    engine: Engine = "transformers"
     dropout_rates: Several[Share] = [0.10, 0.15, 0.20]  # the grid of 04
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
@@ -142,27 +169,35 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
 
 # ---- reading the files
 
-# commits by hub source, for files without a revision; set by a run, for its notebooks in the environment
+# commits by hub source, for files without a revision; set by a run, for its notebooks in the
+# environment
 REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
 
 
 def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
-    """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
+    """Return the validated contents of a parameter file. Raise UserError with file, key and the
+    nearest valid one."""
     values, where = read_yaml(path) or {}, relative_path(path)
     if not isinstance(values, dict):
         raise UserError(f"{where} must hold 'key: value' lines, not a {type(values).__name__}")
     return validate(kind, values, where)
 
 
-def load_parameter_file(kind: str, name: str, contents: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
-    """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved if it names none.
-    Raise UserError with the nearest name."""
+def load_parameter_file(
+    kind: str, name: str, contents: type[parameter_schemas.Kind]
+) -> parameter_schemas.Kind:
+    """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved
+    if it names none. Raise UserError with the nearest name."""
     folder = of_project(PARAMS) / ("" if contents is Profile else f"{kind}s")
     names = [path.stem for path in folder.glob("*.yaml")]
     if name not in names:
-        raise UserError(f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}")
+        raise UserError(
+            f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}"
+        )
     spec = read_parameter_file(folder / f"{name}.yaml", contents)
-    commit = None if getattr(spec, "revision", None) else REVISIONS.get(str(getattr(spec, "source", "")))
+    commit = (
+        None if getattr(spec, "revision", None) else REVISIONS.get(str(getattr(spec, "source", "")))
+    )
     return spec.model_copy(update={"revision": commit}) if commit else spec
 
 
@@ -176,7 +211,10 @@ def load_dataset_config(name: str) -> Dataset:
     return load_parameter_file("dataset", name, Dataset)
 
 
-LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_config, "dataset": load_dataset_config}
+LOADERS: dict[str, Callable[[str], Model | Dataset]] = {
+    "model": load_model_config,
+    "dataset": load_dataset_config,
+}
 
 
 def load_profile(name: str) -> Profile:
@@ -193,9 +231,16 @@ def kind_of(parameter: str) -> str:
 
 
 def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return kind and name of each model and dataset that parameters name: `model`, `models`, `figure_model`, ..."""
-    lists = {name: parameter_schemas.as_list(value) for name, value in values.items() if kind_of(name) in LOADERS}
-    return list(dict.fromkeys((kind_of(name), one) for name, names in lists.items() for one in names if one))
+    """Return kind and name of each model and dataset that parameters name: `model`, `models`,
+    `figure_model`, ..."""
+    lists = {
+        name: parameter_schemas.as_list(value)
+        for name, value in values.items()
+        if kind_of(name) in LOADERS
+    }
+    return list(
+        dict.fromkeys((kind_of(name), one) for name, names in lists.items() for one in names if one)
+    )
 
 
 # ---- the models and datasets of a notebook
@@ -234,10 +279,21 @@ def check_parameters(values: Mapping[str, Any]) -> None:
 
 
 def check_cells(declared: Mapping[str, Any]) -> None:
-    """Check the parameters of a notebook's first cell, and of the cell that papermill adds. IPython keeps both in `In`.
+    """Check the parameters of a notebook's first cell, and of the cell that papermill adds. IPython
+    keeps both in `In`.
 
     Later variables of the same names are not looked at, nor modules that hide a parameter.
     """
-    cells = [cell for cell in list(declared.get("In", ()))[1:3] if re.match("run = |# Parameters\n", cell)]
-    names = set(re.findall(r"^(\w+) = ", "\n".join(cells), re.MULTILINE)) - {"run", "model", "dataset"}
-    check_parameters({name: declared[name] for name in names if not isinstance(declared[name], ModuleType)})
+    cells = [
+        cell
+        for cell in list(declared.get("In", ()))[1:3]
+        if re.match("run = |# Parameters\n", cell)
+    ]
+    names = set(re.findall(r"^(\w+) = ", "\n".join(cells), re.MULTILINE)) - {
+        "run",
+        "model",
+        "dataset",
+    }
+    check_parameters(
+        {name: declared[name] for name in names if not isinstance(declared[name], ModuleType)}
+    )

@@ -1,6 +1,8 @@
-"""The project's folders, errors for its users, and paths as they name them and as messages show them.
+"""The project's folders, errors for its users, and paths as they name them and as messages show
+them.
 
-It uses the standard library only, and runs on Python 3.8: the command line is checked before anything is installed.
+It uses the standard library only, and runs on Python 3.8: the command line is checked before
+anything is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 # ---- errors
 
-UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class UserError(ValueError):
@@ -37,11 +41,13 @@ class UserError(ValueError):
 
 
 class MissingSignal(UserError):
-    """A signal that a model can't give: its notebook ends here, and the cells of tables stay empty for this reason."""
+    """A signal that a model can't give: its notebook ends here, and the cells of tables stay empty
+    for this reason."""
 
 
 def one_line(text: str, most: int = 280) -> str:
-    """Return a text for a terminal: unprintable characters escaped, the middle of a long text removed."""
+    """Return a text for a terminal: unprintable characters escaped, the middle of a long text
+    removed."""
     text = "".join(map(escape_unprintable, text))
     return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
 
@@ -89,7 +95,8 @@ def of_project(path: Path) -> Path:
 
 
 def public_path(value: str) -> str:
-    """Return a path without machine-specific parts: relative to the project's root, or only its last name outside it.
+    """Return a path without machine-specific parts: relative to the project's root, or only its
+    last name outside it.
 
     Names on the hub are unchanged.
     """
@@ -100,7 +107,8 @@ def public_path(value: str) -> str:
 
 
 def number_equal_names(names: Iterable[str]) -> list[str]:
-    """Return the public paths of several files, numbered where two are the same: `.../a.csv`, `.../a.csv (2)`."""
+    """Return the public paths of several files, numbered where two are the same: `.../a.csv`,
+    `.../a.csv (2)`."""
     seen: Counter[str] = Counter()
     numbered = []
     for name in names:
@@ -115,7 +123,8 @@ def relative_path(path: Path) -> str:
 
 
 def local_path(name: str) -> Path:
-    """Return the path that a user wrote; it starts from the project's root, or from the home folder if it has a `~`."""
+    """Return the path that a user wrote; it starts from the project's root, or from the home folder
+    if it has a `~`."""
     return ROOT / os.path.expanduser(name)
 
 
@@ -125,5 +134,7 @@ def is_path(source: str) -> bool:
     Names that start with a folder of the project (`demo/...`), `~` or `models/` are paths.
     """
     first, *rest = source.split("/")
-    inside = bool(rest) and (first in ("", ".", "..", "models") or first[0] == "~" or os.path.isdir(ROOT / first))
+    inside = bool(rest) and (
+        first in ("", ".", "..", "models") or first[0] == "~" or os.path.isdir(ROOT / first)
+    )
     return inside or len(rest) > 1 or os.path.exists(ROOT / source)

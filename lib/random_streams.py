@@ -8,15 +8,21 @@ from lib.params import check_parameters
 
 
 def stream_seed(seed: int, *who: str) -> int:
-    """Return the 63-bit seed of a random stream from the run's seed and names (model, dataset, example)."""
-    return int.from_bytes(hashlib.sha256("|".join([str(seed), *who]).encode()).digest()[:8], "big") >> 1
+    """Return the 63-bit seed of a random stream from the run's seed and names (model, dataset,
+    example)."""
+    return (
+        int.from_bytes(hashlib.sha256("|".join([str(seed), *who]).encode()).digest()[:8], "big")
+        >> 1
+    )
 
 
-def first_positions(frame: pd.DataFrame, count: int, seed: int, always_first: str = "") -> list[int]:
+def first_positions(
+    frame: pd.DataFrame, count: int, seed: int, always_first: str = ""
+) -> list[int]:
     """Return the positions of the first rows of each split, in the dataset's random order.
 
-    Every subset takes the first rows of this order, so a larger subset contains every smaller one. The splits
-    alternate.
+    Every subset takes the first rows of this order, so a larger subset contains every smaller one.
+    The splits alternate.
 
     Parameters
     ----------
@@ -30,8 +36,17 @@ def first_positions(frame: pd.DataFrame, count: int, seed: int, always_first: st
         For a negative count or seed.
     """
     check_parameters({"limit": count, "seed": seed})
-    rank = [stream_seed(seed, "tuning", *names) for names in zip(frame.dataset, frame.example_id, strict=True)]
-    order = pd.DataFrame({"split": frame.split.array, "other": (frame.example_id != always_first).array, "rank": rank})
+    rank = [
+        stream_seed(seed, "tuning", *names)
+        for names in zip(frame.dataset, frame.example_id, strict=True)
+    ]
+    order = pd.DataFrame(
+        {
+            "split": frame.split.array,
+            "other": (frame.example_id != always_first).array,
+            "rank": rank,
+        }
+    )
     order["turn"] = order.sort_values(["other", "rank"]).groupby("split").cumcount()
     order = order.sort_values(["turn", "split"])
     return order.index[order.turn < (count or len(order))].tolist()
@@ -46,4 +61,6 @@ def first_rows(frame: pd.DataFrame, count: int, seed: int, always_first: str = "
     count : rows per split; 0: all
     always_first : the example_id that is always included
     """
-    return frame.iloc[sorted(first_positions(frame, count, seed, always_first))].reset_index(drop=True)
+    return frame.iloc[sorted(first_positions(frame, count, seed, always_first))].reset_index(
+        drop=True
+    )

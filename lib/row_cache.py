@@ -2,7 +2,8 @@
 
     artifacts/<run>/shards/<job>-<digest of the facts>/<digest of its keys>.parquet
 
-Shards stay after their frame is written. They may be deleted at any time: the next run then makes their rows again.
+Shards stay after their frame is written. They may be deleted at any time: the next run then makes
+their rows again.
 """
 
 import os
@@ -20,35 +21,43 @@ from lib import store, stored_columns
 from lib.files import digest, write_atomically
 from lib.params import BUDGETS
 
-KEY, ROW_SECONDS = "row_key", "row_seconds"  # columns of shards: digest of what a row is about, the time that it took
+# columns of shards: digest of what a row is about, the time that it took
+KEY, ROW_SECONDS = "row_key", "row_seconds"
 # of model and parameters: without effect on a row, or told by what was loaded
 NOT_OF_ROWS = {*BUDGETS, "label", "n_tuning_examples", "dropout_rates", "dtype", "attention"}
 RowWork = Callable[[list], pd.DataFrame]
 
 
 class RowCache:
-    """The rows of a frame: `rows = cache.map(work, items)` computes those that no shard of its folder holds yet.
+    """The rows of a frame: `rows = cache.map(work, items)` computes those that no shard of its
+    folder holds yet.
 
-    A digest of `facts` (all that every row depends on, as in the manifest) names the folder; `limit` is not among them.
-    Shards are written atomically, and equal keys give equal names, so processes may share the folder. `seconds` is the
-    time that all rows of `map` took, also in processes before.
+    A digest of `facts` (all that every row depends on, as in the manifest) names the folder;
+    `limit` is not among them. Shards are written atomically, and equal keys give equal names, so
+    processes may share the folder. `seconds` is the time that all rows of `map` took, also in
+    processes before.
 
     Parameters
     ----------
-    run, kind, pair : names of the run, of the kind of frame (as in `lib.stored_columns`), and of model and dataset
+    run, kind, pair : names of the run, of the kind of frame (as in `lib.stored_columns`), and of
+        model and dataset
     rows_per_shard : items that are lost at most if the process is killed
     """
 
-    # set by the workflow: digest of the code that makes rows, unless they survive its changes, and of the files of a
-    # local model; empty if that is nothing; None without the workflow
+    # set by the workflow: digest of the code that makes rows, unless they survive its changes, and
+    # of the files of a local model; empty if that is nothing; None without the workflow
     code = os.environ.get("CALIBRATION_CODE")
 
-    def __init__(self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100):
+    def __init__(
+        self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100
+    ):
         name = f"{stored_columns.WRITERS[kind]}__{pair}-{digest([row_facts(facts), self.code or ''])[:16]}"
         self.folder = store.run_folder(run) / "shards" / name
         self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
 
-    def map(self, work: RowWork, items: Sequence[Any], about: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    def map(
+        self, work: RowWork, items: Sequence[Any], about: Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
         """Return the rows of all items in order, and compute only the missing ones.
 
         Parameters
@@ -68,12 +77,15 @@ class RowCache:
             print(f"shard {number}/{len(starts)}: {len(places)} rows in {seconds:.1f} s")
         if not shards:
             return stored_columns.empty_frame(self.kind)
-        rows = pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
+        rows = (
+            pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
+        )
         self.seconds += rows.pop(ROW_SECONDS).sum()
         return rows
 
     def read_shards(self) -> list[pd.DataFrame]:
-        """Return the rows of all shards. Remove one that a disk has damaged, so that its rows are made again."""
+        """Return the rows of all shards. Remove one that a disk has damaged, so that its rows are
+        made again."""
         shards = []
         for path in sorted(self.folder.glob("*.parquet")):
             try:
@@ -83,14 +95,16 @@ class RowCache:
         return shards
 
     def save_shard(self, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
-        """Write rows with their keys and their share of `seconds`, and return them as they are read back."""
+        """Write rows with their keys and their share of `seconds`, and return them as they are read
+        back."""
         path = self.folder / f"{digest(keys)[:16]}.parquet"
         shard = rows.assign(**{KEY: keys, ROW_SECONDS: seconds / len(rows)})
         write_atomically(path, lambda scratch: shard.to_parquet(scratch, index=False))
         return pd.read_parquet(path)
 
     def clear(self) -> None:
-        """Remove the shards, unless the workflow runs the notebook: without it nothing tells whether code changed."""
+        """Remove the shards, unless the workflow runs the notebook: without it nothing tells
+        whether code changed."""
         if self.code is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -105,34 +119,46 @@ def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     Rows of different precision or attention are not mixed; rows of different GPUs are.
     """
-    told = {name: fact for name, fact in facts.items() if name != "inputs"}  # the key of a row covers its response
+    # the key of a row covers its response
+    told = {name: fact for name, fact in facts.items() if name != "inputs"}
     for part in ("model", "parameters"):
         given = facts.get(part, {}).items()
-        told[part] = {name: fact for name, fact in given if fact is not None and name not in NOT_OF_ROWS}
+        told[part] = {
+            name: fact for name, fact in given if fact is not None and name not in NOT_OF_ROWS
+        }
     loaded = facts.get("loaded", {})
     return told | {"loaded": loaded | {"device": "cpu" if loaded.get("device") == "cpu" else "GPU"}}
 
 
 def digest_responses(generations: pd.DataFrame) -> dict[str, str]:
-    """Return a digest of each response with its question, and with its in-situ logits if they are there, by
-    example_id."""
-    lines = generations.filter(stored_columns.OF_RESPONSE).to_json(orient="records", lines=True).splitlines()
+    """Return a digest of each response with its question, and with its in-situ logits if they are
+    there, by example_id."""
+    lines = (
+        generations.filter(stored_columns.OF_RESPONSE)
+        .to_json(orient="records", lines=True)
+        .splitlines()
+    )
     return dict(zip(generations.example_id, map(digest, lines), strict=True))
 
 
 def measured_facts(*caches: RowCache) -> dict[str, Any]:
     """Return the manifest's facts on how rows were made.
 
-    They are the seconds of all rows, the peak memory of process and GPU in MB, the sizes of batches halved
-    on OOM, and the code.
+    They are the seconds of all rows, the peak memory of process and GPU in MB, the sizes of batches
+    halved on OOM, and the code.
     """
     torch = sys.modules.get("torch")  # reading frames does not import it
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # or KB
+    # or KB
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
     facts = {
         "seconds": round(sum(cache.seconds for cache in caches), 1),
         "peak_memory_mb": round(memory / 1e6),
         "peak_gpu_memory_mb": torch and round(torch.cuda.max_memory_allocated() / 1e6),
-        "halved_for_memory": list(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())),
+        "halved_for_memory": list(
+            getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())
+        ),
         "code": RowCache.code,
     }
     return {name: fact for name, fact in facts.items() if fact}

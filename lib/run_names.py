@@ -1,7 +1,8 @@
-"""The names of runs, and of their folders in artifacts/ and figures/: `demo`, `replay`, `replay-small`, `published`,
-`lab`, `lab-mine`.
+"""The names of runs, and of their folders in artifacts/ and figures/: `demo`, `replay`,
+`replay-small`, `published`, `lab`, `lab-mine`.
 
-It uses the standard library only, and runs on Python 3.8: the command line is checked before anything is installed.
+It uses the standard library only, and runs on Python 3.8: the command line is checked before
+anything is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ MAKE, REPLAY, PUBLISHED, LAB = "make", "replay", "published", "lab"
 
 @dataclass(frozen=True)
 class RunName:
-    """What a run does, and with which profile. MAKE runs a profile's models, and its name is that of the profile."""
+    """What a run does, and with which profile. MAKE runs a profile's models, and its name is that
+    of the profile."""
 
     verb: str
     profile: str = DEFAULT
@@ -43,7 +45,8 @@ class RunName:
 
     @property
     def shipped(self) -> str:
-        """The profile whose shipped frames it reads where it has none of its own; empty for none."""
+        """The profile whose shipped frames it reads where it has none of its own; empty for
+        none."""
         if self.verb == REPLAY:
             return self.profile
         return DEFAULT if self.verb == LAB else ""

@@ -3,9 +3,10 @@
     artifacts/<run>/generations/<model>__<dataset>.parquet   the frame
     artifacts/<run>/generations/<model>__<dataset>.json      its parameters, revisions, checksums and cost
 
-A run reads its own frames. Two kinds of run fall back to shipped frames. A replay (`replay`, `replay-small`) uses those
-of its profile. An interactive run (`lab`, `lab-<word>`) uses those of the demo, so notebooks work in a fresh clone. A
-shipped frame is used only with the responses from which it was computed.
+A run reads its own frames. Two kinds of run fall back to shipped frames. A replay (`replay`,
+`replay-small`) uses those of its profile. An interactive run (`lab`, `lab-<word>`) uses those of
+the demo, so notebooks work in a fresh clone. A shipped frame is used only with the responses from
+which it was computed.
 """
 
 import importlib.metadata
@@ -49,7 +50,9 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         If the facts contain a NaN.
     """
     timed = [name for name in frame if name.endswith(stored_columns.SECONDS)]
-    means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
+    means = {
+        name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()
+    }
     frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
     table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
@@ -78,7 +81,11 @@ def evaluation_rows(frame: pd.DataFrame) -> pd.DataFrame:
 def damaged(path: Path) -> UserError:
     """Return the error for a file that is not as it was written, with the way to repair it."""
     shipped = path.is_relative_to(SHIPPED.parent)
-    repair = f"`git checkout -- {relative_path(path.parent)}` restores it" if shipped else "remove it and run again"
+    repair = (
+        f"`git checkout -- {relative_path(path.parent)}` restores it"
+        if shipped
+        else "remove it and run again"
+    )
     return UserError(f"{relative_path(path)} is missing, damaged or edited: {repair}")
 
 
@@ -99,7 +106,8 @@ def read_frame(path: Path) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If it is missing, differs from its manifest, or has other columns than `lib.stored_columns` describes.
+        If it is missing, differs from its manifest, or has other columns than `lib.stored_columns`
+        describes.
     """
     facts = read_manifest(path)
     if not path.exists() or sha256(path) != facts["sha256"]:
@@ -115,7 +123,9 @@ def run_folder(run: Any) -> Path:
     Raise it, too, where `lib` is installed without the project.
     """
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
-        raise UserError(f"run {run!r} can't be a folder in artifacts/: write letters, digits, '.', '-' or '_'")
+        raise UserError(
+            f"run {run!r} can't be a folder in artifacts/: write letters, digits, '.', '-' or '_'"
+        )
     return of_project(ARTIFACTS) / run
 
 
@@ -144,7 +154,8 @@ def stored_frames(run: str, kind: str) -> dict[str, Path]:
 def find_frame(run: str, kind: str, name: str, pairs: Sequence[str] = ()) -> Path:
     """Return the path of the run's own frame, else of the shipped one.
 
-    Raise UserError if neither exists; or if it was computed from other responses than the run's, for one of `pairs`.
+    Raise UserError if neither exists; or if it was computed from other responses than the run's,
+    for one of `pairs`.
     """
     there = stored_frames(run, kind)
     if name not in there:
@@ -152,9 +163,13 @@ def find_frame(run: str, kind: str, name: str, pairs: Sequence[str] = ()) -> Pat
         raise UserError(f"run '{run}' has no {kind} '{name}' in {folders}; {nearest(name, there)}")
     for responses in other_responses(there[name], run, pairs):
         writer = stored_columns.WRITERS.get(f"{kind}/{name}") or stored_columns.WRITERS[kind]
-        back = f", or delete artifacts/{run}/*/{responses.stem}.*" if len(search_path(run)) > 1 else ""
+        back = (
+            f", or delete artifacts/{run}/*/{responses.stem}.*" if len(search_path(run)) > 1 else ""
+        )
         where, read = relative_path(there[name]), relative_path(responses)
-        raise UserError(f"{where} was made from other responses than {read}: run {writer} for run '{run}' first{back}")
+        raise UserError(
+            f"{where} was made from other responses than {read}: run {writer} for run '{run}' first{back}"
+        )
     return there[name]
 
 
@@ -163,27 +178,44 @@ def pair_names(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
 
 
 def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
-    """Return the run's responses, among the `wanted` pairs, that are not the ones from which `path` was computed.
+    """Return the run's responses, among the `wanted` pairs, that are not the ones from which `path`
+    was computed.
 
     The frame's manifest has the checksums of its inputs.
     """
-    inputs = {Path(name).stem: checksum for name, checksum in read_manifest(path).get("inputs", {}).items()}
-    responses = [find_frame(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))]
-    return [read for read in responses if not read_manifest(read)["sha256"].startswith(inputs[read.stem][:12])]
+    inputs = {
+        Path(name).stem: checksum
+        for name, checksum in read_manifest(path).get("inputs", {}).items()
+    }
+    responses = [
+        find_frame(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))
+    ]
+    return [
+        read
+        for read in responses
+        if not read_manifest(read)["sha256"].startswith(inputs[read.stem][:12])
+    ]
 
 
 def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
     """Return the pairs with a frame of this kind that was made from the run's responses."""
     there = stored_frames(run, kind)
-    return [name for name in names if name in there and not other_responses(there[name], run, [name])]
+    return [
+        name for name in names if name in there and not other_responses(there[name], run, [name])
+    ]
 
 
-def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
-    """Read a frame of several pairs. Raise UserError if it was computed from other responses than the run's."""
+def read_pairs(
+    run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]
+) -> pd.DataFrame:
+    """Read a frame of several pairs. Raise UserError if it was computed from other responses than
+    the run's."""
     return read_frame(find_frame(run, kind, name, pair_names(models, datasets)))
 
 
-def read_manifests(run: str, kind: str, pairs: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_manifests(
+    run: str, kind: str, pairs: Iterable[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the pairs that have a frame of this kind, each with its manifest."""
     for pair in find_pairs(run, kind, pairs):
         yield pair, read_manifest(find_frame(run, kind, pair))
@@ -209,8 +241,13 @@ def load_frames(
         If a frame is missing, or was computed from other responses than the run's.
     """
     names = pair_names(models, datasets)
-    paths = [find_frame(run, kind, name, [name]) for name in (find_pairs(run, kind, names) if may_lack else names)]
-    rows = pd.concat([*map(read_frame, paths)] or [stored_columns.empty_frame(kind)], ignore_index=True)
+    paths = [
+        find_frame(run, kind, name, [name])
+        for name in (find_pairs(run, kind, names) if may_lack else names)
+    ]
+    rows = pd.concat(
+        [*map(read_frame, paths)] or [stored_columns.empty_frame(kind)], ignore_index=True
+    )
     source = [
         (path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
         for path, facts in zip(paths, map(read_manifest, paths), strict=True)
@@ -220,4 +257,7 @@ def load_frames(
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """Return the checksums of input files, by path relative to the project."""
-    return {relative_path(path) if path.is_relative_to(ROOT) else path.name: sha256(path) for path in sorted(paths)}
+    return {
+        relative_path(path) if path.is_relative_to(ROOT) else path.name: sha256(path)
+        for path in sorted(paths)
+    }

@@ -1,6 +1,6 @@
-"""Schemas of the stored frames, from stored_columns.yaml: name, type and meaning of each column. `store` checks them at
-writing and reading. Columns of seconds (`in_situ_seconds`: a row's share of its batch) are not stored: a manifest has
-their means."""
+"""Schemas of the stored frames, from stored_columns.yaml: name, type and meaning of each column.
+`store` checks them at writing and reading. Columns of seconds (`in_situ_seconds`: a row's share of
+its batch) are not stored: a manifest has their means."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,8 @@ import yaml
 
 from lib.paths import UserError
 
-# Words of a frame are Python's own: its rows are read one by one, which Arrow's words make several times slower.
+# Words of a frame are Python's own: its rows are read one by one, which Arrow's words make several
+# times slower.
 pd.set_option("mode.string_storage", "python")
 
 SECONDS = "_seconds"  # suffix of columns with durations
@@ -26,7 +27,10 @@ def arrow_type(name: Any) -> pa.DataType:
 
 
 def make_schema(columns: dict[str, Any]) -> pa.Schema:
-    fields = [pa.field(name, arrow_type(type_), metadata={"meaning": text}) for name, (type_, text) in columns.items()]
+    fields = [
+        pa.field(name, arrow_type(type_), metadata={"meaning": text})
+        for name, (type_, text) in columns.items()
+    ]
     return pa.schema(fields)
 
 
@@ -38,15 +42,19 @@ WRITERS = _TABLE["writers"]
 
 
 def check_columns(kind: str, names: Iterable[str], where: str) -> None:
-    """Raise UserError if the columns of a frame are not those of its kind. Kinds without a schema may have any."""
+    """Raise UserError if the columns of a frame are not those of its kind. Kinds without a schema
+    may have any."""
     expected = set(SCHEMAS[kind].names if kind in SCHEMAS else names)
     if differing := sorted(expected ^ set(names)):
         names = ", ".join(differing)
-        raise UserError(f"{where}: {names} not as {WRITERS[kind]} writes it (lib/stored_columns.yaml): run that again")
+        raise UserError(
+            f"{where}: {names} not as {WRITERS[kind]} writes it (lib/stored_columns.yaml): run that again"
+        )
 
 
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """Convert a frame to its stored table. Raise UserError for other columns, or values of another type."""
+    """Convert a frame to its stored table. Raise UserError for other columns, or values of another
+    type."""
     check_columns(kind, list(frame), where)
     schema = pa.schema([SCHEMAS[kind].field(name) for name in frame]) if kind in SCHEMAS else None
     try:
@@ -61,5 +69,6 @@ def empty_frame(kind: str) -> pd.DataFrame:
 
 
 def temperatures(nodes: int) -> np.ndarray:
-    """Return the temperatures of `tail_curve`, (nodes,) from COLDEST to HOTTEST, evenly spaced in log(1/t)."""
+    """Return the temperatures of `tail_curve`, (nodes,) from COLDEST to HOTTEST, evenly spaced in
+    log(1/t)."""
     return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))

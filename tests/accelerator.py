@@ -1,8 +1,9 @@
-"""An accelerator that is none: tensors that say they are on its device and hold their numbers on the CPU.
+"""An accelerator that is none: tensors that say they are on its device and hold their numbers on
+the CPU.
 
-Where a device would refuse an operation on tensors of two devices, an error is raised; whenever a program would
-wait for the device (a number read, a copy to the host, a shape that hangs on values), that is counted. PyTorch's own
-kernels do the arithmetic, so results are the CPU's, within rounding.
+Where a device would refuse an operation on tensors of two devices, an error is raised; whenever a
+program would wait for the device (a number read, a copy to the host, a shape that hangs on values),
+that is counted. PyTorch's own kernels do the arithmetic, so results are the CPU's, within rounding.
 """
 
 from contextlib import contextmanager
@@ -16,7 +17,15 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 _setup_privateuseone_for_python_backend("pretended")
 DEVICE = torch.device("pretended", 0)
 # a number is wanted on the host, or how large the result is hangs on values
-WAITS = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2"}
+WAITS = {
+    "_local_scalar_dense",
+    "item",
+    "is_nonzero",
+    "equal",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 
 
@@ -25,7 +34,11 @@ class Remote(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held):
-        layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        layout = {
+            "strides": held.stride(),
+            "storage_offset": held.storage_offset(),
+            "dtype": held.dtype,
+        }
         return torch.Tensor._make_wrapper_subclass(cls, held.shape, device=DEVICE, **layout)
 
     def __init__(self, held):
@@ -43,7 +56,13 @@ def far(value):
 
 
 def held(value):
-    return value.held if far(value) else torch.device("cpu") if isinstance(value, torch.device) else value
+    return (
+        value.held
+        if far(value)
+        else torch.device("cpu")
+        if isinstance(value, torch.device)
+        else value
+    )
 
 
 def sent(value):
@@ -56,7 +75,11 @@ class Work(TorchDispatchMode):
     waits = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, name, values = dict(kwargs or {}), func._schema.name.split("::")[1], tree_leaves((args, kwargs))
+        kwargs, name, values = (
+            dict(kwargs or {}),
+            func._schema.name.split("::")[1],
+            tree_leaves((args, kwargs)),
+        )
         there = any(map(far, values))
         target = next((value for value in values if isinstance(value, torch.device)), None)
         if there:
@@ -70,14 +93,20 @@ class Work(TorchDispatchMode):
 
 
 def refuse(name, *values):
-    """Raises where a device would: beside one of its tensors stands one that is more than a number."""
-    near = [value for value in values if isinstance(value, torch.Tensor) and value.dim() and not far(value)]
+    """Raises where a device would: beside one of its tensors stands one that is more than a
+    number."""
+    near = [
+        value
+        for value in values
+        if isinstance(value, torch.Tensor) and value.dim() and not far(value)
+    ]
     if near and name not in ("copy_", "_to_copy"):
         raise RuntimeError(f"{name}: expected all tensors to be on the same device")
 
 
 class Calls(TorchFunctionMode):
-    """What PyTorch does in C++ before any operation is dispatched, and would look for the device's own kernels for."""
+    """What PyTorch does in C++ before any operation is dispatched, and would look for the device's
+    own kernels for."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -85,7 +114,10 @@ class Calls(TorchFunctionMode):
             return sent(func(*args, **kwargs | {"device": "cpu"}))
         if func is torch.Tensor.__getitem__ and far(args[0]) and isinstance(args[1], tuple):
             # a list of indices becomes a tensor there
-            args = args[0], tuple(Remote(torch.tensor(i)) if isinstance(i, list) else i for i in args[1])
+            args = (
+                args[0],
+                tuple(Remote(torch.tensor(i)) if isinstance(i, list) else i for i in args[1]),
+            )
         if func is torch.Tensor.tolist and far(args[0]):
             return args[0].held.tolist()
         if func is torch.nn.functional.scaled_dot_product_attention and any(map(far, args)):

@@ -1,4 +1,5 @@
-"""The models that verification and dropout are tried on: both demo models, and random ones of other architectures."""
+"""The models that verification and dropout are tried on: both demo models, and random ones of other
+architectures."""
 
 from pathlib import Path
 
@@ -49,7 +50,8 @@ REFUSED = {  # of which rows can't be read from a cache in parts, or in a batch
               "mamba_dt_rank": 8},
 }  # fmt: skip
 KINDS = ATTENTION | STATEFUL | REFUSED | {"falcon": {}}
-# with a part for images: what differs from SHAPE in that for text, that for images, and the number of an image's token
+# with a part for images: what differs from SHAPE in that for text, that for images, and the number
+# of an image's token
 IMAGES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
           "image_size": 28, "patch_size": 14}  # fmt: skip
 PARTS = {
@@ -66,17 +68,28 @@ PARTS = {
 }  # fmt: skip
 WARPERS = {"temperature": transformers.TemperatureLogitsWarper, "top_k": transformers.TopKLogitsWarper,
            "top_p": transformers.TopPLogitsWarper, "min_p": transformers.MinPLogitsWarper}  # fmt: skip
-SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
+SETTINGS = params.Generation(
+    seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4
+)
 
 
 def random(name: str, **more: object) -> LanguageModel:
-    """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths differ."""
+    """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths
+    differ."""
     torch.manual_seed(1)
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     shape = {"vocab_size": len(tokenizer)} | SHAPE
-    config = in_parts(name) if name in PARTS else AutoConfig.for_model(name, **shape | KINDS[name] | more)
+    config = (
+        in_parts(name)
+        if name in PARTS
+        else AutoConfig.for_model(name, **shape | KINDS[name] | more)
+    )
     model = AutoModelForCausalLM.from_config(config)
-    layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding, Conv1D))]
+    layers = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, (torch.nn.Linear, torch.nn.Embedding, Conv1D))
+    ]
     for weight in {layer.weight for layer in layers}:  # once if it is tied
         weight.data.mul_(4)  # the usual initialization is so flat that every error would look small
     spec = params.load_model_config("tiny-llama")
@@ -84,13 +97,17 @@ def random(name: str, **more: object) -> LanguageModel:
 
 
 def in_parts(name: str) -> transformers.PretrainedConfig:
-    """A configuration of parts for text and images. As those of Qwen and Google, it names no end token at its top."""
+    """A configuration of parts for text and images. As those of Qwen and Google, it names no end
+    token at its top."""
     text, images, tokens = PARTS[name]
-    return AutoConfig.for_model(name, text_config={"vocab_size": 820} | SHAPE | text, vision_config=images, **tokens)
+    return AutoConfig.for_model(
+        name, text_config={"vocab_size": 820} | SHAPE | text, vision_config=images, **tokens
+    )
 
 
 def save_in_parts(config: transformers.PretrainedConfig, folder: Path) -> torch.nn.Module:
-    """Write the checkpoint of a whole network of random weights, with tiny-llama's tokenizer; return the network."""
+    """Write the checkpoint of a whole network of random weights, with tiny-llama's tokenizer;
+    return the network."""
     torch.manual_seed(1)
     whole = transformers.AutoModelForImageTextToText.from_config(config).eval()
     whole.save_pretrained(folder)
@@ -102,7 +119,9 @@ def load(name: str, **changed: object) -> LanguageModel:
     """A model by name; a demo model with some of its file changed."""
     if not name.startswith("tiny"):
         return random(name)
-    return models.load_language_model(name, params.load_model_config(name).model_copy(update=changed))
+    return models.load_language_model(
+        name, params.load_model_config(name).model_copy(update=changed)
+    )
 
 
 def examples(dataset: str, count: int | None = None) -> list[datasets.Example]:
@@ -110,7 +129,9 @@ def examples(dataset: str, count: int | None = None) -> list[datasets.Example]:
     return datasets.load_examples(params.load_dataset_config(dataset))[:count]
 
 
-def respond(lm: LanguageModel, count: int, dataset: str = "demo-medium", **changed: object) -> pd.DataFrame:
+def respond(
+    lm: LanguageModel, count: int, dataset: str = "demo-medium", **changed: object
+) -> pd.DataFrame:
     """A generations frame of the first questions, under SETTINGS with some changed."""
     settings = SETTINGS.model_copy(update=changed)
     return generation.generate_responses(lm, dataset, examples(dataset, count), settings)

@@ -1,7 +1,8 @@
-"""Cases from the field, a line each, in the files of tests/field: what somebody has, and what is made of it.
+"""Cases from the field, a line each, in the files of tests/field: what somebody has, and what is
+made of it.
 
-`answers.txt` holds the value of an answer (or `-` for none) and a response, in which `⟦ ⟧` stand around what is read
-and `↵` ends a line. The other files hold JSON.
+`answers.txt` holds the value of an answer (or `-` for none) and a response, in which `⟦ ⟧` stand
+around what is read and `↵` ends a line. The other files hold JSON.
 """
 
 import json
@@ -24,6 +25,8 @@ def read_answers() -> Iterator[tuple[str | None, str, tuple[int, int] | None]]:
     """Of each response the value of its answer, its text, and where the answer stands."""
     for line in (FOLDER / "answers.txt").read_text("utf-8").splitlines():
         value, _, text = line.partition("\t")
-        text = re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), text).replace("↵", "\n")
+        text = re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), text).replace(
+            "↵", "\n"
+        )
         span = (text.index("⟦"), text.index("⟧") - 1) if "⟦" in text else None
         yield None if value == "-" else value, text.replace("⟦", "").replace("⟧", ""), span

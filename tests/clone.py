@@ -23,7 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "rows_per_shard": 4, "n_tuning_examples": 5,
          "dropout_passes": 3, "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_limit": 2}  # fmt: skip
 JOBS = 12
-GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false")
+GIT = (
+    "git",
+    "-c",
+    "user.name=someone",
+    "-c",
+    "user.email=someone@example.org",
+    "-c",
+    "commit.gpgsign=false",
+)
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 
 
@@ -34,7 +42,11 @@ def copy_of_project(to: Path) -> Path:
     def ignored(folder: str, names: list[str]) -> list[str]:
         paths = [Path(folder, name) for name in names]
         places = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in paths]
-        return [name for name, place in zip(names, places, strict=True) if name == ".git" or made.match_file(place)]
+        return [
+            name
+            for name, place in zip(names, places, strict=True)
+            if name == ".git" or made.match_file(place)
+        ]
 
     return Path(shutil.copytree(ROOT, to, ignore=ignored, dirs_exist_ok=True))
 
@@ -46,7 +58,9 @@ def edit(path: Path, **values: object) -> None:
 
 def start(folder: Path, *words: str, **env: str) -> subprocess.Popen:
     command, said = [folder / "run_all.sh", *words], subprocess.PIPE
-    return subprocess.Popen(command, cwd="/", env=ENV | env, text=True, stdout=said, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, cwd="/", env=ENV | env, text=True, stdout=said, stderr=subprocess.STDOUT
+    )
 
 
 def run(folder: Path, *words: str, **env: str) -> str:
@@ -56,7 +70,9 @@ def run(folder: Path, *words: str, **env: str) -> str:
     return said
 
 
-def until(happened: Callable[[], Any], seconds: float = 60, process: subprocess.Popen | None = None) -> Any:
+def until(
+    happened: Callable[[], Any], seconds: float = 60, process: subprocess.Popen | None = None
+) -> Any:
     """Wait for something, perhaps while a command runs, and return it."""
     end = time.monotonic() + seconds
     while not (found := happened()):
@@ -89,9 +105,11 @@ def counts(said: str) -> tuple[int, int]:
 
 
 def made_once(base: Path, make: Callable[[Path], str]) -> tuple[Path, str]:
-    """A folder that `make` fills, and what was said then: once for all workers of pytest-xdist, each of which has a
-    folder in `base`, so none may change it."""
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / make.__name__.replace("_", " ")
+    """A folder that `make` fills, and what was said then: once for all workers of pytest-xdist,
+    each of which has a folder in `base`, so none may change it."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / make.__name__.replace(
+        "_", " "
+    )
     told = folder.with_suffix(".txt")
     with FileLock(folder.with_suffix(".lock")):
         if not told.exists():
@@ -106,8 +124,8 @@ def left_alone(folder: Path) -> str:
 
 
 def archive_replayed(folder: Path) -> str:
-    """The archive of the project with today's edits, unpacked, and the replay of the whole demo in it, without git.
-    Where git is missing, a copy."""
+    """The archive of the project with today's edits, unpacked, and the replay of the whole demo in
+    it, without git. Where git is missing, a copy."""
     if not shutil.which("git"):
         return run(copy_of_project(folder), "replay")
     project, scratch = copy_of_project(folder.with_name("archived")), folder.with_name("unpacked")
@@ -121,12 +139,21 @@ def archive_replayed(folder: Path) -> str:
 
 
 def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in sorted((folder / "figures" / name).iterdir()) if p.suffix == ".tex"}
+    return {
+        p.name: p.read_bytes()
+        for p in sorted((folder / "figures" / name).iterdir())
+        if p.suffix == ".tex"
+    }
 
 
 def played(project: Path, *words: str) -> str:
     """What tests/playing.py prints in a copy of the project, without the hub."""
-    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    env = ENV | {
+        "PYTHONPATH": str(project),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+    }
     command = [sys.executable, "tests/playing.py", *words]
     done = subprocess.run(command, cwd=project, env=env, text=True, capture_output=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

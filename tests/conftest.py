@@ -1,5 +1,5 @@
-"""What several test files share: the demo models, the published material that may lie beside the project, and which
-tests are left to `--all`."""
+"""What several test files share: the demo models, the published material that may lie beside the
+project, and which tests are left to `--all`."""
 
 import os
 from pathlib import Path
@@ -26,11 +26,15 @@ LONGEST_FIRST = ("test_goldens", "test_killed_at_every_step", "test_transcript",
 def shared() -> Path:
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("the published datasets, tokenizers and paper (../shared) are not on this machine")
+        pytest.skip(
+            "the published datasets, tokenizers and paper (../shared) are not on this machine"
+        )
     return folder
 
 
-@pytest.fixture(scope="session", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="session", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)]
+)
 def lm(request):
     """Each demo model in turn."""
     import torch
@@ -45,7 +49,9 @@ def shipped():
     from lib.analysis.run_results import load_signals
 
     demo = params.load_profile("demo")
-    return load_signals("shipped", demo.models, demo.datasets, params.EvaluationChoices.of(demo.model_dump()))
+    return load_signals(
+        "shipped", demo.models, demo.datasets, params.EvaluationChoices.of(demo.model_dump())
+    )
 
 
 @pytest.fixture(scope="session")
@@ -54,13 +60,16 @@ def demo(shipped):
     from lib.analysis import run_results
 
     profile = params.load_profile("demo")
-    moved = dict(transfer_models=profile.transfer_models, transfer_datasets=profile.transfer_datasets)
+    moved = dict(
+        transfer_models=profile.transfer_models, transfer_datasets=profile.transfer_datasets
+    )
     return run_results.results_of_run("shipped", shipped, profile.models, profile.datasets, **moved)
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory):
-    """A SLURM cluster of this machine's own; the tests that ask for it are skipped where it can't be had."""
+    """A SLURM cluster of this machine's own; the tests that ask for it are skipped where it can't
+    be had."""
     import slurm_cluster
 
     with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as found:
@@ -88,22 +97,32 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """How long an example takes is not what is tested; and the same code passes, or fails, whoever runs the tests."""
-    settings.register_profile("properties", deadline=None, derandomize=not config.getoption("--anew"))
+    """How long an example takes is not what is tested; and the same code passes, or fails, whoever
+    runs the tests."""
+    settings.register_profile(
+        "properties", deadline=None, derandomize=not config.getoption("--anew")
+    )
     examples = 2_000 if config.getoption("--all") else 60  # of a test that reads anything at all
     settings.register_profile("fuzz", settings.get_profile("properties"), max_examples=examples)
     settings.load_profile("properties")
 
 
 def pytest_collection_modifyitems(config, items):
-    """The longest files come first, so that no worker ends long before the other; slow tests wait for `--all`."""
+    """The longest files come first, so that no worker ends long before the other; slow tests wait
+    for `--all`."""
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    slow = [] if config.getoption("--all") else [item for item in items if item.get_closest_marker("slow")]
+    slow = (
+        []
+        if config.getoption("--all")
+        else [item for item in items if item.get_closest_marker("slow")]
+    )
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
 
 
 def pytest_terminal_summary(terminalreporter, config):
     if not config.getoption("--all"):
-        terminalreporter.write_line("slow tests were left out: ./run_all.sh test -- --all runs them, too")
+        terminalreporter.write_line(
+            "slow tests were left out: ./run_all.sh test -- --all runs them, too"
+        )

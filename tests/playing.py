@@ -19,7 +19,8 @@ LIBRARIES = "pandas pyarrow.parquet yaml scipy.stats sklearn.linear_model matplo
 
 
 def play_cells(path, values):
-    """The code cells of a notebook in this process, with these values of parameters; its names, and what it showed."""
+    """The code cells of a notebook in this process, with these values of parameters; its names, and
+    what it showed."""
     shown: list = []
     space = {"display": lambda thing, **_: shown.append(thing)}
     for cell in json.loads((ROOT / path).read_text("utf-8"))["cells"]:
@@ -39,7 +40,9 @@ def play(name, monkeypatch, tmp_path, **edits):
     from workflow.fingerprint import declared_parameters
     from workflow.rules import NOTEBOOKS
 
-    monkeypatch.setattr("lib.store.frame_path", lambda run, kind, part: tmp_path / kind / f"{part}.parquet")
+    monkeypatch.setattr(
+        "lib.store.frame_path", lambda run, kind, part: tmp_path / kind / f"{part}.parquet"
+    )
     monkeypatch.chdir(ROOT / "notebooks")
     (notebook,) = [row for row in NOTEBOOKS if row.number == name]
     known = {*declared_parameters(notebook.path), *notebook.undeclared}
@@ -58,9 +61,9 @@ def drawn(played):
 
 
 def walk(profile):
-    """The same cells with the same parameters as by `./run_all.sh`, without a kernel for each and with each model
-    loaded once: four seconds less for each of the paper's sixty jobs. 08 runs in a kernel, for its outputs are what is
-    exported."""
+    """The same cells with the same parameters as by `./run_all.sh`, without a kernel for each and
+    with each model loaded once: four seconds less for each of the paper's sixty jobs. 08 runs in a
+    kernel, for its outputs are what is exported."""
     from lib.generate import models
     from workflow.report import write_report
 
@@ -69,7 +72,9 @@ def walk(profile):
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     jobs = [job for job in plan.jobs if not job.notebook.module]
     for job in sorted(jobs, key=lambda job: (not job.notebook.per_pair, job.model, job.dataset)):
-        play_to_export(job) if job.notebook.exports else drawn(play_cells(job.notebook.path, job.parameters))
+        play_to_export(job) if job.notebook.exports else drawn(
+            play_cells(job.notebook.path, job.parameters)
+        )
         print(job.name, flush=True)
     write_report(ROOT / plan.folder / "exported", ROOT / plan.figures / "report.html")
 
@@ -86,7 +91,9 @@ def play_to_export(job):
     from workflow.export import export, export_for_report
 
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-    nb = execute_notebook(ROOT / job.notebook.path, ROOT / job.executed, job.parameters, progress_bar=False)
+    nb = execute_notebook(
+        ROOT / job.notebook.path, ROOT / job.executed, job.parameters, progress_bar=False
+    )
     export(nb, ROOT / job.run.figures)
     export_for_report(nb, ROOT / job.exported)
 
@@ -96,7 +103,11 @@ def play_to_export(job):
 
 def jobs_of(words):
     """Name, notebook and parameters of each job of a run, upstream first."""
-    return [(job.name, job.notebook.path, job.parameters) for job in planned(words).jobs if not job.notebook.module]
+    return [
+        (job.name, job.notebook.path, job.parameters)
+        for job in planned(words).jobs
+        if not job.notebook.module
+    ]
 
 
 def watched(path, values):
@@ -104,14 +115,23 @@ def watched(path, values):
     opened = set()
     sys.addaudithook(lambda event, given: opened.add(given[0]) if event == "open" else None)
     play_cells(path, values)
-    files = {Path(os.path.abspath(os.fsdecode(one))) for one in opened if isinstance(one, (str, bytes))}
-    files |= {Path(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
-    inside = {file.relative_to(ROOT) for file in files if file.is_relative_to(ROOT) and file.is_file()}
+    files = {
+        Path(os.path.abspath(os.fsdecode(one))) for one in opened if isinstance(one, (str, bytes))
+    }
+    files |= {
+        Path(module.__file__)
+        for module in list(sys.modules.values())
+        if getattr(module, "__file__", None)
+    }
+    inside = {
+        file.relative_to(ROOT) for file in files if file.is_relative_to(ROOT) and file.is_file()
+    }
     return sorted(file.as_posix() for file in inside if "__pycache__" not in file.parts)
 
 
 def apart(function, *given):
-    """Call a function in a process that ends with it, forked from this one, which imports nothing of the project."""
+    """Call a function in a process that ends with it, forked from this one, which imports nothing
+    of the project."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
         return pool.apply(function, given)
 

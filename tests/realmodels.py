@@ -1,5 +1,5 @@
-"""Checkpoints of the paper's architectures at a small random size: real vocabularies, tokenizers, templates and
-configurations (from ../shared/tokenizers), two layers, random weights."""
+"""Checkpoints of the paper's architectures at a small random size: real vocabularies, tokenizers,
+templates and configurations (from ../shared/tokenizers), two layers, random weights."""
 
 import json
 import shutil
@@ -24,7 +24,8 @@ def build(published: Path, to: Path, seed: int = 0) -> Path:
     config = json.loads((published / "config.json").read_text()) | SMALL
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32)
-    for parameter in model.parameters():  # so peaked that some tokens come again and again, as in real text
+    # so peaked that some tokens come again and again, as in real text
+    for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.data.mul_(8)
     model.save_pretrained(to)

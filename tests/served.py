@@ -21,12 +21,18 @@ TOPS = {"A": -0.2, "B": -1.8}
 
 
 class Served:
-    """A model known by its folder and what is `told` of it, with `count` questions of each split."""
+    """A model known by its folder and what is `told` of it, with `count` questions of each
+    split."""
 
     def __init__(self, folder, count=10, **told):
-        self.spec = Model(**{"label": "S", "responses": f"{folder}/", "system_prompt": False} | told)
+        self.spec = Model(
+            **{"label": "S", "responses": f"{folder}/", "system_prompt": False} | told
+        )
         demo = params.load_profile("demo").model_dump()
-        self.run = Run("demo", demo | {"limit": count, "example": "", "models": ["served"], "datasets": [DATASET]})
+        self.run = Run(
+            "demo",
+            demo | {"limit": count, "example": "", "models": ["served"], "datasets": [DATASET]},
+        )
         self.run.specs["served"], self.asked = self.spec, select_examples(self.run, DATASET)
 
     def command(self, verb, **options):
@@ -61,7 +67,12 @@ class Served:
 
 def batch_line(name, body, status=200):
     """What a batch service writes of an answer."""
-    return json.dumps({"custom_id": name, "response": {"status_code": status, "body": body}, "error": None}) + "\n"
+    return (
+        json.dumps(
+            {"custom_id": name, "response": {"status_code": status, "body": body}, "error": None}
+        )
+        + "\n"
+    )
 
 
 def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
@@ -72,12 +83,17 @@ def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
         for piece in re.findall(r" ?\S+", text)
     ]
     ending = "stop" if len(content) > 1 else "length"
-    choice = {"message": {"content": text}, "finish_reason": ending, "logprobs": {"content": content}}
+    choice = {
+        "message": {"content": text},
+        "finish_reason": ending,
+        "logprobs": {"content": content},
+    }
     return {"choices": [choice], "usage": {"prompt_tokens": prompt} | usage}
 
 
 def right(request, text="#### 7"):
-    """What a server answers whose tokens are words, with one more where it closes the assistant's own message."""
+    """What a server answers whose tokens are words, with one more where it closes the assistant's
+    own message."""
     body, goes_on = request.body, {"continue_final_message": True, "add_generation_prompt": False}
     words = [word for message in body["messages"] for word in message["content"].split()]
     closed = body["messages"][-1]["role"] == "assistant" and not goes_on.items() <= body.items()
@@ -86,7 +102,8 @@ def right(request, text="#### 7"):
 
 @contextmanager
 def serving(answer):
-    """A server that answers with `answer(request)`: an object, or (status, headers, bytes or None to say nothing).
+    """A server that answers with `answer(request)`: an object, or (status, headers, bytes or None
+    to say nothing).
 
     A request has its path, its body, and the key that it came with; `asked` has them all.
     """
@@ -97,7 +114,9 @@ def serving(answer):
             request = SimpleNamespace(path=self.path, body=body, key=self.headers["authorization"])
             server.asked.append(request)
             told = answer(request)
-            status, headers, data = told if isinstance(told, tuple) else (200, {}, json.dumps(told).encode())
+            status, headers, data = (
+                told if isinstance(told, tuple) else (200, {}, json.dumps(told).encode())
+            )
             if data is not None:
                 self.send_response(status)
                 for name, value in {"content-length": str(len(data)), **headers}.items():

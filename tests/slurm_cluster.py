@@ -1,5 +1,6 @@
-"""A SLURM cluster of this machine's own: munged, slurmctld and two slurmd on the loopback, with their own key, ports
-and folders. Nothing of a SLURM that may run here already is read or touched."""
+"""A SLURM cluster of this machine's own: munged, slurmctld and two slurmd on the loopback, with
+their own key, ports and folders. Nothing of a SLURM that may run here already is read or
+touched."""
 
 import getpass
 import os
@@ -15,7 +16,17 @@ import pytest
 import yaml
 
 PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
+PROGRAMS = (
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "srun",
+    "squeue",
+    "scancel",
+    "sinfo",
+    "scontrol",
+)
 NODES = ("one", "two")  # of slurm.conf
 
 
@@ -46,7 +57,9 @@ def options(folder: Path, minutes: int) -> str:
 
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        servers = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
         return [each.getsockname()[1] for each in servers]
 
 
@@ -56,7 +69,11 @@ class Cluster:
     def __init__(self, folder: Path):
         self.folder, self.daemons = folder, []
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
-        facts = {"user": getpass.getuser(), "host": socket.gethostname().split(".")[0], "ports": free_ports(3)}
+        facts = {
+            "user": getpass.getuser(),
+            "host": socket.gethostname().split(".")[0],
+            "ports": free_ports(3),
+        }
         conf = Path(__file__).with_name("slurm.conf").read_text()
         (folder / "slurm.conf").write_text(conf.format(folder=folder, **facts))
         (folder / "munge.key").touch(0o600)
@@ -72,15 +89,24 @@ class Cluster:
         self.daemon("slurmctld", "-D")
         for name in NODES:
             self.daemon("slurmd", "-D", "-N", name)
-        clone.until(lambda: self.says("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES))
+        clone.until(
+            lambda: self.says("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES)
+        )
 
     def daemon(self, *command: str) -> None:
         with open(self.folder / f"{len(self.daemons)}.out", "w") as log:
-            own = {"env": os.environ | self.environment, "stdout": log, "stderr": log, "start_new_session": True}
+            own = {
+                "env": os.environ | self.environment,
+                "stdout": log,
+                "stderr": log,
+                "start_new_session": True,
+            }
             self.daemons.append(subprocess.Popen(command, **own))
 
     def says(self, *command: str) -> str:
-        done = subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=os.environ | self.environment, capture_output=True, text=True
+        )
         return done.stdout + done.stderr
 
     def jobs(self) -> list[str]:

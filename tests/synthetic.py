@@ -1,4 +1,5 @@
-"""Generations frames made of random logits, with the columns that reading, calibration and transfer use."""
+"""Generations frames made of random logits, with the columns that reading, calibration and transfer
+use."""
 
 import json
 
@@ -18,15 +19,18 @@ from lib.tasks import answers
 
 
 def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabulary=300):
-    """`rows` calibration and as many evaluation rows; answers of 1 to 3 tokens, right ones a little surer. The last
-    row of each split has no parsable answer. The full logits of the answer are in column `logits`: the first leads."""
+    """`rows` calibration and as many evaluation rows; answers of 1 to 3 tokens, right ones a little
+    surer. The last row of each split has no parsable answer. The full logits of the answer are in
+    column `logits`: the first leads."""
     rng, found = np.random.default_rng([seed, *f"{model}{dataset}".encode()]), []
     for i in range(2 * rows):
         right, m = rng.random() < accuracy, int(rng.integers(1, 4))
         parsed = i % rows != rows - 1
         logits = rng.normal(size=(m, vocabulary)).astype("float32")
         logits[:, 0] = 8 + 2 * right + rng.normal(size=m)
-        values, ids, curve = (x.numpy() for x in teacher_forcing.compress_logits(torch.from_numpy(logits), 16, 33))
+        values, ids, curve = (
+            x.numpy() for x in teacher_forcing.compress_logits(torch.from_numpy(logits), 16, 33)
+        )
         answer = log_softmax(logits.astype(float), axis=1)[:, 0]
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         found.append(
@@ -55,7 +59,11 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
 
 def run(models=("m", "n"), datasets=("d", "e"), **more):
     """Every pair; accuracy falls from dataset to dataset."""
-    parts = [generations(m, d, accuracy=0.85 - 0.35 * k, **more) for m in models for k, d in enumerate(datasets)]
+    parts = [
+        generations(m, d, accuracy=0.85 - 0.35 * k, **more)
+        for m in models
+        for k, d in enumerate(datasets)
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -73,11 +81,15 @@ def with_margins(confidence, seed=0):
     """The confidence frame with a P(True) that knows something."""
     rows = confidence[confidence.estimator == "ans_avg"].assign(estimator="p_true")
     margin = np.random.default_rng(seed).normal(size=len(rows)) + 2 * rows.correct - 1
-    return pd.concat([confidence, rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))], ignore_index=True)
+    return pd.concat(
+        [confidence, rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))],
+        ignore_index=True,
+    )
 
 
 def scored(n=200, seed=0, power=2):
-    """Scores (n,) that are a little too high, and whether their answers are right: at `power` 1 they are calibrated."""
+    """Scores (n,) that are a little too high, and whether their answers are right: at `power` 1
+    they are calibrated."""
     rng = np.random.default_rng(seed)
     c = rng.beta(5, 2, n)
     return c, rng.random(n) < c**power
@@ -90,14 +102,22 @@ def columns(rows):
 
 def keyed(rows, model="m", dataset="d", split="evaluation", **columns):
     """A per-example frame of one pair."""
-    fixed = {"model": model, "dataset": dataset, "split": split, "example_id": [f"e{i}" for i in range(rows)]}
+    fixed = {
+        "model": model,
+        "dataset": dataset,
+        "split": split,
+        "example_id": [f"e{i}" for i in range(rows)],
+    }
     return pd.DataFrame(fixed | {name: pd.Series(list(values)) for name, values in columns.items()})
 
 
 def told(probabilities, correct, **more):
-    """Responses of one pair, as `interpret_responses` returns them; the answer is the last token."""
+    """Responses of one pair, as `interpret_responses` returns them; the answer is the last
+    token."""
     tokens = [np.log(p) for p in probabilities]
-    return keyed(len(correct), correct=correct, response=tokens, answer=[p[-1:] for p in tokens], **more)
+    return keyed(
+        len(correct), correct=correct, response=tokens, answer=[p[-1:] for p in tokens], **more
+    )
 
 
 def passed(**columns):
@@ -110,7 +130,8 @@ def passed(**columns):
 
 
 def fitting_input(takes):
-    """New scores of what a calibrator takes: confidence or margins (7,), or the tokens of new answers."""
+    """New scores of what a calibrator takes: confidence or margins (7,), or the tokens of new
+    answers."""
     if takes == "answers":
         frame = generations(seed=5, rows=4)
         return AnswerLogits.of(frame, responses(frame).span)
@@ -119,15 +140,24 @@ def fitting_input(takes):
 
 
 def write_responses(generations, path, tokenizer=None):
-    """The responses of a generations frame as JSON lines: token ids, or, with the model's tokenizer, tokens as text."""
+    """The responses of a generations frame as JSON lines: token ids, or, with the model's
+    tokenizer, tokens as text."""
     path.parent.mkdir(exist_ok=True, parents=True)
     with path.open("w", encoding="utf-8") as file:
         for row in generations.itertuples():
-            line = {"example_id": row.example_id, "dataset": row.dataset, "finish_reason": row.finish_reason}
+            line = {
+                "example_id": row.example_id,
+                "dataset": row.dataset,
+                "finish_reason": row.finish_reason,
+            }
             if tokenizer is None:
                 line["token_ids"] = row.token_ids.tolist()
             else:
-                pairs = zip(answers.token_texts(tokenizer, row.token_ids), row.token_logprobs.tolist(), strict=True)
+                pairs = zip(
+                    answers.token_texts(tokenizer, row.token_ids),
+                    row.token_logprobs.tolist(),
+                    strict=True,
+                )
                 line["logprobs"] = [{"token": text, "logprob": value} for text, value in pairs]
             print(json.dumps(line, ensure_ascii=False), file=file)
     return path

@@ -12,18 +12,30 @@ from lib.paths import ROOT
 
 
 def order_there(name: str, weight: np.ndarray, config: PretrainedConfig) -> np.ndarray:
-    """llama.cpp keeps a Llama's queries and keys as it rotates them: the two halves of a head interleaved."""
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
+    """llama.cpp keeps a Llama's queries and keys as it rotates them: the two halves of a head
+    interleaved."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(
+        name.split(".")[-2]
+    )
     if not heads or config.model_type != "llama":
         return weight
-    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+    return (
+        weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1)
+        .swapaxes(1, 2)
+        .reshape(weight.shape)
+    )
 
 
-def write(path: Path, model: str = "tiny-llama", kind: str = "F32", weights: dict | None = None, **told) -> Path:
-    """A GGUF file of a model, with further weights: vectors as F32, matrices as `kind`. Of what the file says, some may
-    be `told` otherwise, or left out (None)."""
+def write(
+    path: Path, model: str = "tiny-llama", kind: str = "F32", weights: dict | None = None, **told
+) -> Path:
+    """A GGUF file of a model, with further weights: vectors as F32, matrices as `kind`. Of what the
+    file says, some may be `told` otherwise, or left out (None)."""
     folder = ROOT / "demo" / "models" / model
-    config, tokenizer = AutoConfig.from_pretrained(folder), json.loads((folder / "tokenizer.json").read_text())
+    config, tokenizer = (
+        AutoConfig.from_pretrained(folder),
+        json.loads((folder / "tokenizer.json").read_text()),
+    )
     special = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
     ids = tokenizer["model"]["vocab"] | special
     tokens = sorted(ids, key=ids.get)
@@ -42,9 +54,13 @@ def write(path: Path, model: str = "tiny-llama", kind: str = "F32", weights: dic
     }.items():  # fmt: skip
         if value is not None:
             getattr(writer, f"add_{name}")(value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[config.model_type.upper()], config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(
+        gguf.MODEL_ARCH[config.model_type.upper()], config.num_hidden_layers
+    )
     for name, weight in (load_file(folder / "model.safetensors") | (weights or {})).items():
-        stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType[kind]
+        stored = (
+            gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType[kind]
+        )
         there = gguf.quants.quantize(order_there(name, weight.astype(np.float32), config), stored)
         writer.add_tensor(names.get_name(name, [".weight"]), there, raw_dtype=stored)
     writer.write_header_to_file()

@@ -1,4 +1,5 @@
-"""The workflow: dependency tracking, scheduling, export and report. `lib/`, the science, does not import it.
+"""The workflow: dependency tracking, scheduling, export and report. `lib/`, the science, does not
+import it.
 
 The modules in reading order:
 

@@ -1,7 +1,7 @@
 """A function in a process of its own: the memory of the libraries that it imports ends with it.
 
-A run looks at its models with PyTorch once, before its first job. Its own process then waits for the jobs to the end,
-and needs no PyTorch.
+A run looks at its models with PyTorch once, before its first job. Its own process then waits for
+the jobs to the end, and needs no PyTorch.
 """
 
 import multiprocessing
@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
     """Return what a function returns in a child of this process, or raise what it raises there.
 
-    If PyTorch is imported here already, a child would save nothing, and on macOS it can't be forked: then the function
-    is called here.
+    If PyTorch is imported here already, a child would save nothing, and on macOS it can't be
+    forked: then the function is called here.
     """
     if "torch" in sys.modules or not CAN_FORK:
         return function(*arguments)
@@ -35,7 +35,9 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
     try:
         result, error = channel.recv()
     except EOFError:
-        raise UserError("the models could not be looked at: killed, most likely out of memory") from None
+        raise UserError(
+            "the models could not be looked at: killed, most likely out of memory"
+        ) from None
     finally:
         child.kill()
         child.join()
@@ -45,7 +47,8 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def answer(end: Connection, function: Callable[..., Any], *arguments: Any) -> None:
-    """Send what a function returns, and the error that it raises. This process ends with its parent."""
+    """Send what a function returns, and the error that it raises. This process ends with its
+    parent."""
     os.setsid()  # Ctrl-C in the terminal reaches the run alone
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -1,9 +1,11 @@
-"""What a model that only a server has is asked, and its answers: `requests` writes the files, `ask` sends them.
+"""What a model that only a server has is asked, and its answers: `requests` writes the files, `ask`
+sends them.
 
-`./run_all.sh requests PROFILE --models M` writes the questions, and once responses are there, both forms of P(True).
-`./run_all.sh ask PROFILE --models M --url URL` sends what lacks an answer. Each answer is one line, appended as soon as
-it is there, so a killed run loses what was in flight and no more. The server is not trusted: an answer is read up to a
-size and checked before it is kept, and no redirect is followed, as the key would go with it.
+`./run_all.sh requests PROFILE --models M` writes the questions, and once responses are there, both
+forms of P(True). `./run_all.sh ask PROFILE --models M --url URL` sends what lacks an answer. Each
+answer is one line, appended as soon as it is there, so a killed run loses what was in flight and no
+more. The server is not trusted: an answer is read up to a size and checked before it is kept, and
+no redirect is followed, as the key would go with it.
 """
 
 import asyncio
@@ -68,23 +70,37 @@ def main(run: Run, args: Namespace) -> int:
 
 
 def check_folders(run: Run) -> None:
-    """Raise UserError for the folder of two models, and for one in which git would take the questions of others."""
+    """Raise UserError for the folder of two models, and for one in which git would take the
+    questions of others."""
     taken: dict[Path, str] = {}
     for model, dataset in run.pairs:
-        path, data = served.exchange_files(run.specs[model], dataset)[0], params.load_dataset_config(dataset)
+        path, data = (
+            served.exchange_files(run.specs[model], dataset)[0],
+            params.load_dataset_config(dataset),
+        )
         if (other := taken.setdefault(path, model)) != model:
-            raise UserError(f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own")
+            raise UserError(
+                f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own"
+            )
         of_others = path.is_relative_to(ROOT) and (data.files or data.repository)
         if of_others and which("git"):
-            ignored = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True)
+            ignored = subprocess.run(
+                ["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True
+            )
             if ignored.returncode == 1:  # 128 outside a clone
                 where = f"git does not ignore {relative_path(path.parent)}, and the questions of '{dataset}'"
-                raise UserError(f"{where} belong to others: set `responses` to a folder such as artifacts/served/")
+                raise UserError(
+                    f"{where} belong to others: set `responses` to a folder such as artifacts/served/"
+                )
 
 
 def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
     """Write the questions, and both forms of P(True) if there are responses."""
-    spec, examples, settings = run.specs[model], select_examples(run, dataset), params.Generation.of(run.values)
+    spec, examples, settings = (
+        run.specs[model],
+        select_examples(run, dataset),
+        params.Generation.of(run.values),
+    )
     asked = served.question_requests(spec, model_name, (model, dataset), examples, settings)
     written = {"": asked}
     if served.exchange_files(spec, dataset)[1].exists():
@@ -110,16 +126,25 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
         raise UserError(f"{name} is being written by another `ask`") from None
     with lock, answers.open("ab", buffering=0) as file:
         found = read_answers(file, answers, asked, dataset)
-        left = [one for custom_id, one in asked.items() if custom_id not in found or found[custom_id].empty]
+        left = [
+            one
+            for custom_id, one in asked.items()
+            if custom_id not in found or found[custom_id].empty
+        ]
         random.shuffle(left)  # so that what fails each time does not come first each time
         unusable = asyncio.run(send(left, file, args.url, args.concurrent))
     say(f"{name}: {len(asked) - len(unusable)} of {len(asked)} answered")
     if unusable:
-        say(f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}")
+        say(
+            f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}"
+        )
 
 
-def read_answers(file: BinaryIO, path: Path, asked: Iterable[str], dataset: str) -> dict[str, Response]:
-    """Return the answers so far, and let the file end in a whole line: one that a killed `ask` left half is removed.
+def read_answers(
+    file: BinaryIO, path: Path, asked: Iterable[str], dataset: str
+) -> dict[str, Response]:
+    """Return the answers so far, and let the file end in a whole line: one that a killed `ask` left
+    half is removed.
 
     Raise UserError for a file that can't be read whole otherwise. Nothing of it is changed.
     """
@@ -139,7 +164,8 @@ def line_start(custom_id: str) -> str:
 
 
 def is_half_line(text: bytes, asked: Iterable[str]) -> bool:
-    """Whether a text that ends a file is half a line that `ask` wrote: no JSON, and begun as the line of a request."""
+    """Whether a text that ends a file is half a line that `ask` wrote: no JSON, and begun as the
+    line of a request."""
     with suppress(UserError):
         parse_json(text, "the last line")
         return False
@@ -148,22 +174,33 @@ def is_half_line(text: bytes, asked: Iterable[str]) -> bool:
 
 
 def read_key() -> str:
-    """Return the server's key, without what a file adds at its ends. Raise UserError, without the key, if no header
-    can carry it."""
+    """Return the server's key, without what a file adds at its ends. Raise UserError, without the
+    key, if no header can carry it."""
     key = KEY.strip()
     if not (key.isascii() and key.isprintable()):
-        raise UserError("OPENAI_API_KEY has a character that no header can carry: copy the key again")
+        raise UserError(
+            "OPENAI_API_KEY has a character that no header can carry: copy the key again"
+        )
     return key
 
 
-async def send(requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int) -> list[UserError]:
+async def send(
+    requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int
+) -> list[UserError]:
     """Send requests, append each answer to a file, and return why others can't be used.
 
-    Raise the last problem where as many in a row have one as are sent at once: then it concerns all.
+    Raise the last problem where as many in a row have one as are sent at once: then it concerns
+    all.
     """
     root, client = url.rstrip("/").removesuffix("/v1"), BoundedClient(follow_redirects=False)
-    api = openai.AsyncOpenAI(base_url=root, api_key=read_key() or "none", max_retries=RETRIES, http_client=client)
-    queue, unusable, in_a_row = iter(tqdm(requests, disable=None)), list[UserError](), list[UserError]()
+    api = openai.AsyncOpenAI(
+        base_url=root, api_key=read_key() or "none", max_retries=RETRIES, http_client=client
+    )
+    queue, unusable, in_a_row = (
+        iter(tqdm(requests, disable=None)),
+        list[UserError](),
+        list[UserError](),
+    )
 
     async def work() -> None:
         for request in queue:
@@ -185,23 +222,36 @@ async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> b
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
     name, body = request["custom_id"], request["body"]
     if "prompt" in body:
-        body = body | {"prompt": await render(api, body) + body["prompt"], "add_special_tokens": False}  # it has them
+        # it has them
+        body = body | {
+            "prompt": await render(api, body) + body["prompt"],
+            "add_special_tokens": False,
+        }
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
     found = parse_response(line, where := f"the answer to '{name}'")
     if found.text and not found.pieces:
-        raise UserError(f"{where} has no log-probabilities: start the server so that it gives `logprobs`")
+        raise UserError(
+            f"{where} has no log-probabilities: start the server so that it gives `logprobs`"
+        )
     return line
 
 
 async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
-    """Return the messages of a request as the server's own template renders them: by llama.cpp, else by vLLM."""
-    shown = {name: value for name, value in body.items() if name in ("model", "messages", "chat_template_kwargs")}
+    """Return the messages of a request as the server's own template renders them: by llama.cpp,
+    else by vLLM."""
+    shown = {
+        name: value
+        for name, value in body.items()
+        if name in ("model", "messages", "chat_template_kwargs")
+    }
     try:
         rendered = await post(api, "/apply-template", shown)
     except UserError:
         tokens = await post(api, "/tokenize", shown)
-        rendered = await post(api, "/detokenize", {"model": body["model"], "tokens": tokens.get("tokens")})
+        rendered = await post(
+            api, "/detokenize", {"model": body["model"], "tokens": tokens.get("tokens")}
+        )
     return str(rendered.get("prompt"))
 
 
@@ -229,5 +279,9 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
             data += part
             if len(data) > MOST_BYTES:
                 raise UserError(f"an answer is longer than {MOST_BYTES / 1e6:.0f} MB")
-        headers = {name: value for name, value in answer.headers.items() if name.startswith("retry-after")}
-        return type(answer)(answer.status_code, headers=headers, content=bytes(data), request=request)
+        headers = {
+            name: value for name, value in answer.headers.items() if name.startswith("retry-after")
+        }
+        return type(answer)(
+            answer.status_code, headers=headers, content=bytes(data), request=request
+        )

@@ -1,8 +1,10 @@
-"""Can this machine do the run? `./run_all.sh check PROFILE` prints one line per check: ok, note (for information), or
-wrong with the remedy. Nothing is generated or saved. The exit code is 2 if anything is wrong.
+"""Can this machine do the run? `./run_all.sh check PROFILE` prints one line per check: ok, note
+(for information), or wrong with the remedy. Nothing is generated or saved. The exit code is 2 if
+anything is wrong.
 
 A run asks the same of its models before its first job, by their files, without their downloads.
-lib/generate/preflight.py checks a model by itself; this module adds the checks that depend on the run.
+lib/generate/preflight.py checks a model by itself; this module adds the checks that depend on the
+run.
 """
 
 import math
@@ -25,7 +27,8 @@ from workflow.progress import say
 Line = tuple[str, str]  # level (ok, note or wrong) and text
 GPU_SHARE = 0.9  # of a GPU's memory that a model may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
-SAMPLING_BYTES = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
+# peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
+SAMPLING_BYTES = 44
 GPU = "a GPU"
 SPARE = 1.1  # memory for weights, in multiples of their size
 SILENT = "it does not answer; models and datasets must be in the local cache, or in folders that files of params/ name"
@@ -58,7 +61,8 @@ def list_checks(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
 
 
 def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines, and any error that ends them as a line: they read other people's files and packages."""
+    """Yield the lines, and any error that ends them as a line: they read other people's files and
+    packages."""
     try:
         yield from lines
     except UserError as problem:
@@ -73,9 +77,15 @@ def about_machine(run: Run) -> Iterator[Line]:
     gpus, cuda = len(machine.list_gpus()), torch.version.cuda
     if gpus and not torch.cuda.is_available():
         said = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
-        yield "wrong", f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+        yield (
+            "wrong",
+            f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it",
+        )
     else:
-        yield "ok" if gpus else "note", f"{gpus} GPU(s), CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32"
+        yield (
+            "ok" if gpus else "note",
+            f"{gpus} GPU(s), CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32",
+        )
     if machine.uses_vllm(run):
         machine.check_vllm(run)
 
@@ -99,11 +109,12 @@ def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[
     yield "ok", f"{split} questions from {spec.folder or source}"
 
 
-# ---- models ----------------------------------------------------------------------------------------------------
+# ---- models
 
 
 def refuse_unusable(run: Run, names: list[str]) -> None:
-    """Raise UserError for the first model that the run cannot use, or for a dataset that cannot be read."""
+    """Raise UserError for the first model that the run cannot use, or for a dataset that cannot be
+    read."""
     asked = {name: select_examples(run, name) for name in run.values["datasets"]} if names else {}
     texts = {name: [example.question for example in examples] for name, examples in asked.items()}
     for name in names:
@@ -132,12 +143,16 @@ def select_examples(run: Run, name: str) -> list[Any]:
     from lib.tasks import datasets
 
     examples = datasets.load_examples(params.load_dataset_config(name))
-    return datasets.select_examples(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
+    return datasets.select_examples(
+        examples, run.values["limit"], run.values["seed"], name, run.values["example"]
+    )
 
 
-def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool = False) -> Iterator[Line]:
-    """Yield the lines of a model, given the questions of each dataset. `thorough` adds what a run is not refused for,
-    as memory, which is an estimate."""
+def about_model(
+    run: Run, name: str, texts: dict[str, list[str]], thorough: bool = False
+) -> Iterator[Line]:
+    """Yield the lines of a model, given the questions of each dataset. `thorough` adds what a run
+    is not refused for, as memory, which is an estimate."""
     spec = params.load_model_config(name)
     if spec.responses:
         yield from about_responses(run, spec)
@@ -147,13 +162,18 @@ def about_model(run: Run, name: str, texts: dict[str, list[str]], thorough: bool
         return
     if hub.is_elsewhere(spec):
         size = f"{hub.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
-        yield "note", f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job"
+        yield (
+            "note",
+            f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job",
+        )
         return
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
+    # else tokenizers warn when a process is forked later
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from lib.generate import preflight
 
     folder, named = hub.find_config(spec)
-    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have to be unpacked
+    # the hub's weights may not be downloaded yet, or only in part; those of a GGUF file would have
+    # to be unpacked
     whole = not (is_on_hub(spec) or named)
     lm = preflight.load_outline(name, spec, folder, whole=whole, **named)
     yield from preflight.check_model(lm, run.values, texts)
@@ -167,7 +187,10 @@ def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
 
     for name in run.values["datasets"]:
         found = ImportedResponses.read(spec, name, select_examples(run, name))
-        yield from (("note" if place else "ok", text) for place, text in enumerate(found.describe_coverage()))
+        yield from (
+            ("note" if place else "ok", text)
+            for place, text in enumerate(found.describe_coverage())
+        )
 
 
 def about_place(run: Run, lm: Any) -> Iterator[Line]:
@@ -175,29 +198,42 @@ def about_place(run: Run, lm: Any) -> Iterator[Line]:
     from lib.generate import models
 
     if machine.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
-        yield "wrong", f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {machine.REMEDY}"
+        yield (
+            "wrong",
+            f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {machine.REMEDY}",
+        )
     on_gpu, size = models.runs_on_gpu(lm.model), lm.model.num_parameters()
     if on_gpu and not run.gpus and not run.slurm:  # jobs that run at once would all take the first
-        yield "wrong", "PyTorch sees a GPU, but nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES"
+        yield (
+            "wrong",
+            "PyTorch sees a GPU, but nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES",
+        )
     if size > LARGE and not (run.gpus if run.slurm else on_gpu) and not run.values.get("cpu"):
         lacks = "the file of --slurm requests no GPU" if run.slurm else "PyTorch sees no GPU here"
         remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
         yield "wrong", f"{size / 1e9:.2g} billion parameters, and {lacks}: {remedy}"
 
 
-# ---- memory ----------------------------------------------------------------------------------------------------
+# ---- memory
 
 
 def cache_numbers_per_token(network: Any) -> int:
-    """Return how many numbers one token takes in the cache: a key and a value per layer and key-value head."""
+    """Return how many numbers one token takes in the cache: a key and a value per layer and
+    key-value head."""
     config = network.config.get_text_config()
     heads = getattr(config, "num_attention_heads", 0)  # none in a model of states alone
     width = getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1)
-    return 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width
+    return (
+        2
+        * config.num_hidden_layers
+        * (getattr(config, "num_key_value_heads", None) or heads)
+        * width
+    )
 
 
 def find_memory(run: Run, lm: Any) -> tuple[str, float]:
-    """Return the name and the bytes of memory of where a model runs: the processor, a GPU, or all of them."""
+    """Return the name and the bytes of memory of where a model runs: the processor, a GPU, or all
+    of them."""
     from lib.generate import models
 
     if run.slurm:
@@ -209,16 +245,23 @@ def find_memory(run: Run, lm: Any) -> tuple[str, float]:
 
 
 def about_memory(run: Run, lm: Any, thorough: bool) -> Iterator[Line]:
-    """Compare the memory of weights, and of the caches and logits of rows that are decoded together, with what the
-    place has. Only weights that do not fit a GPU refuse a run."""
+    """Compare the memory of weights, and of the caches and logits of rows that are decoded
+    together, with what the place has. Only weights that do not fit a GPU refuse a run."""
     from lib.generate import models, preflight
 
     batch_tokens = run.values["max_batch_tokens"]
-    config, number_bytes = lm.model.config.get_text_config(), models.loading_dtype(lm.spec, lm.model).itemsize
-    longest = preflight.estimate_prompt(lm, run.values) + (lm.spec.max_new_tokens or run.values["max_new_tokens"])
+    config, number_bytes = (
+        lm.model.config.get_text_config(),
+        models.loading_dtype(lm.spec, lm.model).itemsize,
+    )
+    longest = preflight.estimate_prompt(lm, run.values) + (
+        lm.spec.max_new_tokens or run.values["max_new_tokens"]
+    )
     # per token: its cache, one layer's copy while the cache grows, its share of sampling
     cache = cache_numbers_per_token(lm.model) * number_bytes
-    token = cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest
+    token = (
+        cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest
+    )
     weights = SPARE * lm.model.num_parameters() * number_bytes
     need, rows = weights + token * max(batch_tokens, longest), max(1, batch_tokens // longest)
     size = f"{lm.model.num_parameters() / 1e9:.2g} billion parameters"
@@ -226,7 +269,9 @@ def about_memory(run: Run, lm: Any, thorough: bool) -> Iterator[Line]:
     place, free = find_memory(run, lm)
     lacks = f"{text}: {place} has room for {free / 1e9:.4g} GB"
     if weights + token > free and (thorough or place == GPU):
-        remedy = ": write `gpus: all` in its file to spread it over all GPUs" if place == GPU else ""
+        remedy = (
+            ": write `gpus: all` in its file to spread it over all GPUs" if place == GPU else ""
+        )
         yield "wrong", f"{lacks}, too little for the weights alone{remedy}"
     elif thorough and need > free:
         yield "wrong", f"{lacks}; max_batch_tokens {int((free - weights) / token)} would fit"

@@ -1,7 +1,7 @@
 """The command-line arguments, checked with the standard library before anything is installed.
 
-`python3 workflow/cli.py WORDS...` prints the verb (`make` for a profile) or the help. A wrong argument is a one-line
-error with a suggestion, exit code 2. It runs on Python 3.8.
+`python3 workflow/cli.py WORDS...` prints the verb (`make` for a profile) or the help. A wrong
+argument is a one-line error with a suggestion, exit code 2. It runs on Python 3.8.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName  # noqa
 
 
 def user_path(word: str) -> str:
-    """Return the path of a file or folder, relative to the user's directory, which run_all.sh passes on."""
-    place = os.path.realpath(os.path.join(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)))
+    """Return the path of a file or folder, relative to the user's directory, which run_all.sh
+    passes on."""
+    place = os.path.realpath(
+        os.path.join(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word))
+    )
     if not os.path.exists(place):
         raise argparse.ArgumentTypeError(f"there is no file or folder '{word}'")
     return place
@@ -87,9 +90,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_and_check(argv: list[str]) -> argparse.Namespace:
-    """Parse the arguments, and check them against the folders of the project. Those after `--` go to JupyterLab or
-    pytest."""
-    words, rest = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (list(argv), [])
+    """Parse the arguments, and check them against the folders of the project. Those after `--` go
+    to JupyterLab or pytest."""
+    words, rest = (
+        (argv[: argv.index("--")], argv[argv.index("--") + 1 :])
+        if "--" in argv
+        else (list(argv), [])
+    )
     if {"-h", "--help"} & set(words):
         words = ["help"]
     finding = ""
@@ -97,7 +104,9 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
         finding, words = choose("finding", "".join(words[1:2]), FINDINGS), words[2:]
     verb = words.pop(0) if words and words[0] in TAKES else MAKE
     if finding and verb not in (MAKE, REPLAY):
-        raise UserError(f"finding {finding} is followed by a profile, or by {REPLAY}, not by {verb}")
+        raise UserError(
+            f"finding {finding} is followed by a profile, or by {REPLAY}, not by {verb}"
+        )
     if rest and verb not in (LAB, "test"):
         raise UserError(f"only lab and test take words after --: '{rest[0]}'")
     for option in (word.split("=")[0] for word in words if word.startswith("-")):
@@ -106,12 +115,18 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
     if "PROFILE" in TAKES[verb] and words and not words[0].startswith("-"):
         profile = words.pop(0)
         misspelled = VERBS if verb == MAKE else ()
-        choose("profile or verb" if misspelled else "profile", profile, [*parameter_files(), *misspelled])
+        choose(
+            "profile or verb" if misspelled else "profile",
+            profile,
+            [*parameter_files(), *misspelled],
+        )
     run = str(RunName(verb if verb in (REPLAY, PUBLISHED) else MAKE, profile))
     parser = Parser(add_help=False, allow_abbrev=False)
     for option, settings in OPTIONS.items():
         parser.add_argument(option, **settings)
-    args = parser.parse_args(words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run))
+    args = parser.parse_args(
+        words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run)
+    )
     check_values(args)
     return args
 
@@ -119,29 +134,41 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
 def check_option(verb: str, option: str) -> None:
     """Raise UserError for an option that the verb does not take."""
     if option == "--profile":
-        raise UserError("--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs")
+        raise UserError(
+            "--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs"
+        )
     if verb in (LAB, "test") and option not in OPTIONS:
-        raise UserError(f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}")
+        raise UserError(
+            f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}"
+        )
     if option not in TAKES[verb]:
         raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
 
 
 def check_values(args: argparse.Namespace) -> None:
     """Raise UserError for a value of an option that names nothing."""
-    for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
+    for kind, chosen in (
+        ("model", args.models + args.add_models),
+        ("dataset", args.datasets + args.add_datasets),
+    ):
         for word in chosen:
             choose(kind, word, parameter_files(f"{kind}s"))
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
-        raise UserError(f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'")
+        raise UserError(
+            f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'"
+        )
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
 
 
 def help_text() -> str:
-    """Return the help in help.txt, at most 24 lines of 80 columns, with the names of the profiles."""
+    """Return the help in help.txt, at most 24 lines of 80 columns, with the names of the
+    profiles."""
     text = Path(__file__).with_name("help.txt").read_text(encoding="utf-8").strip()
-    return text.format(profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ..."))
+    return text.format(
+        profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ...")
+    )
 
 
 def main(argv: list[str]) -> int:

@@ -1,12 +1,14 @@
-"""Find the project's Python environment, or create it. Uses the standard library only (Python 3.8 or newer).
+"""Find the project's Python environment, or create it. Uses the standard library only (Python 3.8
+or newer).
 
-`python3 workflow/environment.py VERB` prints the path of an interpreter that has every package. An active conda or
-virtual environment is used if the direct pins match; nothing is ever installed into it. Otherwise `.venv` in the
-project's folder is used or created, for the tests `.venv-test`. Only an installation writes or locks anything: a
-finished environment may be another user's, or on a read-only disk.
+`python3 workflow/environment.py VERB` prints the path of an interpreter that has every package. An
+active conda or virtual environment is used if the direct pins match; nothing is ever installed into
+it. Otherwise `.venv` in the project's folder is used or created, for the tests `.venv-test`. Only
+an installation writes or locks anything: a finished environment may be another user's, or on a
+read-only disk.
 
-uv installs the same lock as pip with the same hashes, in seconds instead of minutes. It does not read pip's
-configuration, so its own variables are set from that.
+uv installs the same lock as pip with the same hashes, in seconds instead of minutes. It does not
+read pip's configuration, so its own variables are set from that.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ from typing import Mapping, Sequence  # noqa: UP035  for Python 3.8
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("requirements.lock", "requirements-test.lock")
-MADE_BY_US = "made-by-run_all.json"  # in an environment: the project's folder and the checksum of the locks
+# in an environment: the project's folder and the checksum of the locks
+MADE_BY_US = "made-by-run_all.json"
 BUILDS = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # of PyTorch
 PYTHONS = ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python")
 SUITABLE = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))"
-DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
+# at least one exists if an NVIDIA driver is installed
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 UV_OF_PIP = {  # uv's variables that mean the same as an option of pip
     "index-url": ("UV_DEFAULT_INDEX",),
@@ -44,7 +48,16 @@ UV_OF_PIP = {  # uv's variables that mean the same as an option of pip
     "client-cert": ("SSL_CLIENT_CERT",),
     "proxy": ("HTTPS_PROXY", "HTTP_PROXY"),
 }
-PIP = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-user")
+PIP = (
+    "-I",
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--no-input",
+    "--no-user",
+)
 
 
 class SetupError(Exception):
@@ -52,7 +65,8 @@ class SetupError(Exception):
 
 
 def read_pins(root: Path, test: bool) -> dict[str, str]:
-    """Return the direct requirements and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
+    """Return the direct requirements and their versions from pyproject.toml (Python 3.8 has no
+    tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
     wanted = "run|test" if test else "run"
     blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
@@ -63,33 +77,53 @@ def read_pins(root: Path, test: bool) -> dict[str, str]:
 
 
 def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
-    """Return the interpreter of the first environment that fits: the active one, `.venv`, or `.venv-test` for tests.
+    """Return the interpreter of the first environment that fits: the active one, `.venv`, or
+    `.venv-test` for tests.
 
     If none fits, the last is made anew, unless somebody else made it.
     """
-    own, locks, pins = root / (".venv-test" if test else ".venv"), LOCKS[: 1 + test], read_pins(root, test)
-    active, problem = [Path(variables[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(name)], ""
+    own, locks, pins = (
+        root / (".venv-test" if test else ".venv"),
+        LOCKS[: 1 + test],
+        read_pins(root, test),
+    )
+    active, problem = (
+        [Path(variables[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(name)],
+        "",
+    )
     for venv in filter(Path.exists, [*active, root / ".venv", own]):
-        problem = find_problem(venv, pins, lock_stamp(root, locks) if venv.resolve() == own.resolve() else "")
+        problem = find_problem(
+            venv, pins, lock_stamp(root, locks) if venv.resolve() == own.resolve() else ""
+        )
         if not problem:
             return str(venv / "bin" / "python")
         if not own.exists():
             print(f"{venv} is not used: {problem}", file=sys.stderr)
     if own.exists() and not (own / MADE_BY_US).exists():
-        raise SetupError(f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})")
+        raise SetupError(
+            f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})"
+        )
     make_once(root, own, locks, pins)
     return str(own / "bin" / "python")
 
 
 def find_problem(venv: Path, pins: dict[str, str], stamp: str = "") -> str:
-    """Return the first reason against an environment, empty if none: one of ours that lacks this stamp, or a package
-    that is missing, of another version (2.13.0+cpu is 2.13.0), or damaged, because someone deleted its folder."""
+    """Return the first reason against an environment, empty if none: one of ours that lacks this
+    stamp, or a package that is missing, of another version (2.13.0+cpu is 2.13.0), or damaged,
+    because someone deleted its folder."""
     mark = venv / MADE_BY_US
     if stamp and mark.exists() and mark.read_text(errors="replace") != stamp:
         return "it is unfinished, outdated or moved"
-    sites = [str(site) for site in venv.glob("lib/python3*/site-packages") if (venv / "bin" / "python").exists()]
+    sites = [
+        str(site)
+        for site in venv.glob("lib/python3*/site-packages")
+        if (venv / "bin" / "python").exists()
+    ]
     for name, version in pins.items():
-        found = [one.version.split("+")[0] for one in importlib.metadata.distributions(name=name, path=sites)]
+        found = [
+            one.version.split("+")[0]
+            for one in importlib.metadata.distributions(name=name, path=sites)
+        ]
         if version not in found:
             return f"{name} {version} is needed and is {found[0] if found else 'missing'} here"
     for package in importlib.metadata.distributions(path=sites):
@@ -118,46 +152,70 @@ def make_once(root: Path, venv: Path, locks: Sequence[str], pins: Mapping[str, s
 
 
 def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
-    """Create an environment and replace an old one of ours. The empty mark lets a later start replace a part of one."""
+    """Create an environment and replace an old one of ours. The empty mark lets a later start
+    replace a part of one."""
     here = f"{platform.system()} {platform.machine()}"
     if here not in BUILDS:
-        raise SetupError(f"PyTorch has no build for {here}, only for {', '.join(BUILDS)} (on Windows: inside WSL)")
+        raise SetupError(
+            f"PyTorch has no build for {here}, only for {', '.join(BUILDS)} (on Windows: inside WSL)"
+        )
     command = venv_command(venv)
-    venv.unlink() if venv.is_symlink() else shutil.rmtree(venv, ignore_errors=True)  # a link: the other project's stays
+    # a link: the other project's stays
+    venv.unlink() if venv.is_symlink() else shutil.rmtree(venv, ignore_errors=True)
     venv.mkdir()
     (venv / MADE_BY_US).touch()
     if not (run(command) and install(root, venv, locks, torch)):
-        raise SetupError("the installation failed for the reason above; fix it and start ./run_all.sh again")
+        raise SetupError(
+            "the installation failed for the reason above; fix it and start ./run_all.sh again"
+        )
     (site,) = venv.glob("lib/python3*/site-packages")
-    (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")  # `import lib` works from any folder
+    # `import lib` works from any folder
+    (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")
     (venv / MADE_BY_US).write_text(lock_stamp(root, locks))
     print(f"{venv.name} is ready", file=sys.stderr)
 
 
 def venv_command(venv: Path) -> list[str]:
-    """Return the command that creates a virtual environment with pip: the first suitable Python, else uv."""
-    for path in map(os.path.realpath, filter(None, map(shutil.which, PYTHONS))):  # not in what is about to be removed
+    """Return the command that creates a virtual environment with pip: the first suitable Python,
+    else uv."""
+    # not in what is about to be removed
+    for path in map(os.path.realpath, filter(None, map(shutil.which, PYTHONS))):
         if run([path, "-I", "-c", SUITABLE], quiet=True):
             return [path, "-I", "-m", "venv", str(venv)]
     if uv := shutil.which("uv"):
-        return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.15", str(venv)]
-    raise SetupError("no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv), and no uv")
+        return [
+            uv,
+            "venv",
+            "--quiet",
+            "--seed",
+            "--allow-existing",
+            "--python",
+            ">=3.11,<3.15",
+            str(venv),
+        ]
+    raise SetupError(
+        "no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv), and no uv"
+    )
 
 
 def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
-    """Install what the locks pin, then this version of torch, if any, with uv or else pip. Return whether that worked.
+    """Install what the locks pin, then this version of torch, if any, with uv or else pip. Return
+    whether that worked.
 
-    torch has no hash, because each kind of machine has its own build. The lock holds what it requires but for CUDA's
-    libraries, which a build for CUDA pins.
+    torch has no hash, because each kind of machine has its own build. The lock holds what it
+    requires but for CUDA's libraries, which a build for CUDA pins.
     """
     python = str(venv / "bin" / "python")
     settings, index = read_pip_settings(python), torch_index()
     os.environ.update(uv_environment(settings))
-    no_index = ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
+    no_index = (
+        ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
+    )
     ways = [("uv, once", [uv, "pip", "install", "--quiet", "--python", python, *no_index], "--default-index")
             for uv in fetch_uv(root, python)]  # fmt: skip
     locked = [word for name in locks for word in ("-r", str(root / name))]
-    exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]  # instead of a user's, which has no hashes
+    # instead of a user's, which has no hashes
+    exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]
     for how, installer, option in [*ways, ("pip, once, in minutes", [python, *PIP], "--index-url")]:
         print(f"installing into {venv.name} with {how} ...", file=sys.stderr)
         then = [*installer, *([option, index] if index else []), f"torch=={torch}"]
@@ -167,7 +225,8 @@ def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
 
 
 def torch_index() -> str:
-    """Return the index for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without an NVIDIA driver."""
+    """Return the index for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without an NVIDIA
+    driver."""
     nvidia = shutil.which("nvidia-smi") or any(map(os.path.exists, DRIVER))
     if os.environ.get("TORCH_INDEX") or nvidia or platform.system() != "Linux":
         return os.environ.get("TORCH_INDEX", "")
@@ -180,7 +239,9 @@ def run(command: list[str], quiet: bool = False) -> bool:
     """Run a command with its output on stderr, or none. Return whether it succeeds."""
     output = subprocess.DEVNULL if quiet else sys.stderr
     with suppress(OSError):  # it is no program here
-        return not subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
+        return not subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        ).returncode
     return False
 
 
@@ -188,27 +249,41 @@ def run(command: list[str], quiet: bool = False) -> bool:
 
 
 def read_pip_settings(python: str) -> dict[str, str]:
-    """Return pip's options from its files and variables. Later ones win: [global], then [install], then PIP_*."""
-    done = subprocess.run([python, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True)
-    found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", done.stdout, flags=re.M)  # in this order, but :env:
-    return {name: str(ast.literal_eval(value)) for _, name, value in sorted(found, key=lambda one: one[0] == ":env:")}
+    """Return pip's options from its files and variables. Later ones win: [global], then [install],
+    then PIP_*."""
+    done = subprocess.run(
+        [python, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True
+    )
+    # in this order, but :env:
+    found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", done.stdout, flags=re.M)
+    return {
+        name: str(ast.literal_eval(value))
+        for _, name, value in sorted(found, key=lambda one: one[0] == ":env:")
+    }
 
 
 def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     """Return the variables that tell uv what pip is told. What is set for uv already stays."""
-    told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # all indexes are equal, as for pip; hashes tell what is meant
+    # all indexes are equal, as for pip; hashes tell what is meant
+    told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for option, variables in UV_OF_PIP.items():
         separator = "," if option == "find-links" else " "
         if words := settings.get(option, "").split():
             told.update(dict.fromkeys(variables, separator.join(words)))
-    return {name: value for name, value in told.items() if name not in os.environ and name.lower() not in os.environ}
+    return {
+        name: value
+        for name, value in told.items()
+        if name not in os.environ and name.lower() not in os.environ
+    }
 
 
 def fetch_uv(root: Path, python: str) -> list[str]:
     """Install the uv of the lock with pip. Return its path, or nothing if it cannot be had."""
     lock = (root / LOCKS[0]).read_text(encoding="utf-8")
     uv, alone = str(Path(python).with_name("uv")), Path(python).with_name("uv.lock")
-    alone.write_text("".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.M)), encoding="utf-8")
+    alone.write_text(
+        "".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.M)), encoding="utf-8"
+    )
     fetched = run([python, *PIP, "--no-deps", "--require-hashes", "-r", str(alone)], quiet=True)
     return [uv] if fetched and run([uv, "--version"], quiet=True) else []
 

@@ -1,10 +1,12 @@
-"""The files for the paper: what the executed 08_tables shows, and one LaTeX document with all of it.
+"""The files for the paper: what the executed 08_tables shows, and one LaTeX document with all of
+it.
 
-An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and fig_x.png. "rep_x" is
-for the report only (SECTIONS). Each declared target must appear exactly once, and no other. results.tex includes all.
+An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and
+fig_x.png. "rep_x" is for the report only (SECTIONS). Each declared target must appear exactly once,
+and no other. results.tex includes all.
 
-A run writes what its notebooks show for the paper to artifacts/<run>/exported/, too, one JSON file each. Only these are
-read later: an executed notebook may be opened and saved by its reader.
+A run writes what its notebooks show for the paper to artifacts/<run>/exported/, too, one JSON file
+each. Only these are read later: an executed notebook may be opened and saved by its reader.
 """
 
 import base64
@@ -25,12 +27,18 @@ from workflow.fingerprint import write_json
 
 TABLES = "08_tables"  # the notebook with what goes into the paper
 SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}
-FORMS = {"tab": ["text/latex"], "fig_prompt": ["text/latex"], "fig": ["application/pdf", "image/png"], "rep": []}
+FORMS = {
+    "tab": ["text/latex"],
+    "fig_prompt": ["text/latex"],
+    "fig": ["application/pdf", "image/png"],
+    "rep": [],
+}
 
 
 @dataclass(frozen=True)
 class Section:
-    """What the report shows beside tables and figures: the output of a notebook with the target `rep_<name>`."""
+    """What the report shows beside tables and figures: the output of a notebook with the target
+    `rep_<name>`."""
 
     name: str
     notebook: str = TABLES
@@ -54,7 +62,8 @@ SECTIONS = (
     Section("notes"),
 )
 TARGETS = (*CAPTIONS, *(section.target for section in SECTIONS if section.notebook == TABLES))
-# The paper's printed numbers have no rows, so there are no figures and no comparison with the paper.
+# The paper's printed numbers have no rows, so there are no figures and no comparison with the
+# paper.
 OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), FINDINGS.target)
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
@@ -73,7 +82,8 @@ def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
 
 
 def exported_files(nb: Any) -> dict[str, bytes]:
-    """Return the files' contents by name. Raise UserError unless each target appears exactly once."""
+    """Return the files' contents by name. Raise UserError unless each target appears exactly
+    once."""
     declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
     files, shown = {}, Counter(target for target, _ in marked_outputs(nb))
     for target, data in marked_outputs(nb):
@@ -83,14 +93,19 @@ def exported_files(nb: Any) -> dict[str, bytes]:
             if mime not in data:
                 raise UserError(f"target '{target}' has no {mime}")
             text = data[mime]
-            files[target + SUFFIXES[mime]] = text.encode() if mime == "text/latex" else base64.b64decode(text)
+            files[target + SUFFIXES[mime]] = (
+                text.encode() if mime == "text/latex" else base64.b64decode(text)
+            )
     if wrong := [target for target in declared if shown[target] != 1]:
-        raise UserError(f"one output must have the target '{wrong[0]}', and there are {shown[wrong[0]]}")
+        raise UserError(
+            f"one output must have the target '{wrong[0]}', and there are {shown[wrong[0]]}"
+        )
     return files
 
 
 def export(nb: Any, folder: Path) -> list[str]:
-    """Write all files of an executed notebook to a folder, each atomically, and return their names."""
+    """Write all files of an executed notebook to a folder, each atomically, and return their
+    names."""
     files = exported_files(nb)
     files["results.tex"] = results_document(parameters_of(nb).get("title", ""), files).encode()
     for name, content in files.items():
@@ -101,19 +116,25 @@ def export(nb: Any, folder: Path) -> list[str]:
 def export_for_report(nb: Any, path: Path) -> None:
     """Write to one file what the report shows of an executed notebook's marked outputs."""
     parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
-    shown = {target: {mime: data[mime] for mime in IN_REPORT if mime in data} for target, data in marked_outputs(nb)}
+    shown = {
+        target: {mime: data[mime] for mime in IN_REPORT if mime in data}
+        for target, data in marked_outputs(nb)
+    }
     write_json(path, {"parameters": parameters, "outputs": shown})
 
 
-# ---- one document with all of them -------------------------------------------------------------------------
+# ---- one document with all of them
 
 DELIMITERS = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
               "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
 
 
 def results_document(title: str, files: Iterable[str]) -> str:
-    """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
+    """Return a document with one page per table and figure, in the paper's order. Run pdflatex in
+    its folder."""
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    env = jinja2.Environment(**DELIMITERS, loader=folder, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701
+    env = jinja2.Environment(
+        **DELIMITERS, loader=folder, trim_blocks=True, keep_trailing_newline=True
+    )  # noqa: S701
     env.filters["latex"] = escape
     return env.get_template("results.tex.jinja").render(title=title, captions=CAPTIONS, files=files)

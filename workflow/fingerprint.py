@@ -16,7 +16,8 @@ from lib.paths import ROOT, UserError, local_path
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
 BIG = 64e6  # bytes: checksums of larger files are cached
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-NAME = re.compile(r"[\w-]*(\.[a-z]+)+")  # a string that may name a file beside a module, or be its suffix
+# a string that may name a file beside a module, or be its suffix
+NAME = re.compile(r"[\w-]*(\.[a-z]+)+")
 
 # ---- files
 
@@ -57,13 +58,17 @@ def checksum(path: str) -> str | None:
 
 
 def semantic_checksum(path: str) -> str | None:
-    """Return the checksum of a file's content. For a frame it includes the manifest, without time and memory, which
-    differ between runs, and without the code: the rows themselves count."""
+    """Return the checksum of a file's content. For a frame it includes the manifest, without time
+    and memory, which differ between runs, and without the code: the rows themselves count."""
     value = checksum(path)
     facts = read_json((ROOT / path).with_suffix(".json")) if path.endswith(".parquet") else None
     if value is None or not isinstance(facts, dict):  # its reader reports a damaged manifest
         return value
-    facts = {name: fact for name, fact in facts.items() if name not in ("sha256", "code") and not COST.search(name)}
+    facts = {
+        name: fact
+        for name, fact in facts.items()
+        if name not in ("sha256", "code") and not COST.search(name)
+    }
     return digest([value, facts])
 
 
@@ -79,16 +84,19 @@ def is_parameters(cell: dict) -> bool:
 
 
 def code_cells(path: str) -> list[str]:
-    """Return the sources of the code cells, without the parameters cell, whose values are replaced; of a module, its
-    source."""
+    """Return the sources of the code cells, without the parameters cell, whose values are replaced;
+    of a module, its source."""
     if path.endswith(".py"):
         return [(ROOT / path).read_text(encoding="utf-8")]
-    code = [cell for cell in read_cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
+    code = [
+        cell for cell in read_cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)
+    ]
     return ["".join(cell["source"]) for cell in code]
 
 
 def declared_parameters(path: str) -> list[str]:
-    """Return the names assigned in the one cell tagged `parameters`, which may contain only `name = literal` lines."""
+    """Return the names assigned in the one cell tagged `parameters`, which may contain only `name =
+    literal` lines."""
     if path.endswith(".py"):
         return []
     tagged = [cell for cell in read_cells(path) if is_parameters(cell)]
@@ -97,28 +105,38 @@ def declared_parameters(path: str) -> list[str]:
     names = []
     for statement in parse_source(path, "".join(tagged[0]["source"])).body:
         try:
-            (target,) = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+            (target,) = (
+                [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+            )
             ast.literal_eval(statement.value)
             names.append(target.id)
         except (AttributeError, ValueError):  # not an assignment of a literal to a name
             line = ast.unparse(statement).splitlines()[0]
-            raise UserError(f"{path}: '{line}' in the parameters cell is not of the form name = literal") from None
+            raise UserError(
+                f"{path}: '{line}' in the parameters cell is not of the form name = literal"
+            ) from None
     return names
 
 
 def parse_source(path: str, source: str) -> ast.Module:
-    """Return the syntax tree of Python source, ignoring lines of magics; raise UserError if it is not Python."""
-    code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
+    """Return the syntax tree of Python source, ignoring lines of magics; raise UserError if it is
+    not Python."""
+    code = "\n".join(
+        "" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines()
+    )
     try:
         return ast.parse(code)
     except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
+        raise UserError(
+            f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
+        ) from None
 
 
 @cache
 def normalize_source(source: str, cell: bool = False) -> str:
-    """Return Python source as its syntax tree, without comments, docstrings and spacing; other source (magics)
-    unchanged. A string at the beginning of a notebook's `cell` is no docstring: the notebook may show it."""
+    """Return Python source as its syntax tree, without comments, docstrings and spacing; other
+    source (magics) unchanged. A string at the beginning of a notebook's `cell` is no docstring: the
+    notebook may show it."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -130,9 +148,11 @@ def normalize_source(source: str, cell: bool = False) -> str:
     return ast.dump(tree)
 
 
-def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()) -> set[str]:
-    """Return the files of `lib` that these sources import, directly or indirectly, and those that a module names in a
-    string: the template beside it, a script that it starts.
+def import_closure(
+    sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()
+) -> set[str]:
+    """Return the files of `lib` that these sources import, directly or indirectly, and those that a
+    module names in a string: the template beside it, a script that it starts.
 
     Folders to `leave_out` are followed, and then left out.
     """
@@ -148,7 +168,8 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
 
 
 def imported_names(path: str, tree: ast.Module) -> set[str]:
-    """Return the dotted names below `lib` that the source of a file imports; some may be attributes."""
+    """Return the dotted names below `lib` that the source of a file imports; some may be
+    attributes."""
     package, names = path.rpartition("/")[0].replace("/", "."), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -161,13 +182,20 @@ def imported_names(path: str, tree: ast.Module) -> set[str]:
 
 @cache
 def named_files(path: str, source: str) -> frozenset[str]:
-    """Return the places below `lib` where the files that a source imports, or names in a string, would lie."""
+    """Return the places below `lib` where the files that a source imports, or names in a string,
+    would lie."""
     files, tree = set(), parse_source(path, source)
     for name in imported_names(path, tree):
         for module in accumulate(name.split("."), "{}/{}".format):  # its packages, itself
             files |= {f"{module}.py", f"{module}/__init__.py"}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
-            beside = path.removesuffix(".py") if node.value[0] == "." else f"{path.rpartition('/')[0]}/"
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and NAME.fullmatch(node.value)
+        ):
+            beside = (
+                path.removesuffix(".py") if node.value[0] == "." else f"{path.rpartition('/')[0]}/"
+            )
             files.add(beside + node.value)
     return frozenset(file for file in files if file.startswith("lib/"))

@@ -1,12 +1,13 @@
 """Which outputs of a run are valid, and where the others are kept.
 
-Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch` reruns nothing. A job
-downstream of a job that runs is judged again when its turn comes: if its inputs are unchanged, it keeps its outputs.
+Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch`
+reruns nothing. A job downstream of a job that runs is judged again when its turn comes: if its
+inputs are unchanged, it keeps its outputs.
 
 What a job replaces is linked into artifacts/<run>/stale/<key>/ before it is removed (edited files:
-<key>-edited-<digest>/). If the key returns, it is linked back and removed there. The record is the last file to be
-linked and the first to be removed, so a kill at any time leaves a result whole in one place at least. `--force` changes
-the key, so that what it replaced never returns.
+<key>-edited-<digest>/). If the key returns, it is linked back and removed there. The record is the
+last file to be linked and the first to be removed, so a kill at any time leaves a result whole in
+one place at least. `--force` changes the key, so that what it replaced never returns.
 """
 
 import os
@@ -24,9 +25,9 @@ from workflow.pipeline import Job, Run
 
 
 class Verdict(NamedTuple):
-    """`state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced, changed and damaged
-    are not; waits: it depends on what jobs upstream write. `why`: what changed, or which notebook is waited for.
-    `source`: the folder to restore from."""
+    """`state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced,
+    changed and damaged are not; waits: it depends on what jobs upstream write. `why`: what changed,
+    or which notebook is waited for. `source`: the folder to restore from."""
 
     job: Job
     state: str
@@ -47,22 +48,35 @@ def judge_all(run: Run) -> list[Verdict]:
 
 
 def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
-    """Return the verdict on one job, given those upstream, of which some may be yet to run. No file changes."""
-    current_paths = {path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs}
+    """Return the verdict on one job, given those upstream, of which some may be yet to run. No file
+    changes."""
+    current_paths = {
+        path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs
+    }
     waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
     absent = [path for path in job.inputs if not (ROOT / current_paths.get(path, path)).exists()]
     if absent and not waits_for:
         raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
     record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
     known = record["parts"] if record else content
-    changed = sorted(name for name in known | content if known.get(name, ...) != content.get(name, ...))
+    changed = sorted(
+        name for name in known | content if known.get(name, ...) != content.get(name, ...)
+    )
     if waits_for:  # nothing is known yet of the inputs
         changed = [name for name in changed if not name.startswith("input ")]
     why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     if record and is_intact(record) and (not changed or tolerates_changes(job, changed)):
-        return Verdict(job, "waits", waits_for[0]) if waits_for else Verdict(job, "kept" if changed else "fresh", why)
+        return (
+            Verdict(job, "waits", waits_for[0])
+            if waits_for
+            else Verdict(job, "kept" if changed else "fresh", why)
+        )
     source = ROOT / job.run.folder / "stale" / digest(content)
-    if not waits_for and (earlier := read_record(source / job.record, job)) and is_intact(earlier, source):
+    if (
+        not waits_for
+        and (earlier := read_record(source / job.record, job))
+        and is_intact(earlier, source)
+    ):
         return Verdict(job, "restored", source=source)
     if "forced" in changed:
         return Verdict(job, "forced")
@@ -70,7 +84,8 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
 
 
 def decide_at_start(job: Job) -> str:
-    """Return why a job need not run, now that its inputs exist. Else set its old outputs aside and return ''."""
+    """Return why a job need not run, now that its inputs exist. Else set its old outputs aside and
+    return ''."""
     verdict = judge(job)
     if verdict.needs_run:
         set_aside(job)
@@ -92,7 +107,11 @@ def force(run: Run, numbers: Iterable[str]) -> Run:
         jobs = [job for job in run.jobs if job.notebook.number == number]
         if not jobs:
             raise UserError(f"run '{run.name}' does not run notebook {number}: nothing to rerun")
-        records = {job.name: read_record(ROOT / job.record, job) or {"parts": {}} for job in jobs if job.name in forced}
+        records = {
+            job.name: read_record(ROOT / job.record, job) or {"parts": {}}
+            for job in jobs
+            if job.name in forced
+        }
         if all(record["parts"].get("forced") == forced[name] for name, record in records.items()):
             forced = forced | {job.name: forced.get(job.name, 0) + 1 for job in jobs}
     return replace(run, forced=forced)
@@ -107,7 +126,7 @@ def settle(run: Run, verdicts: list[Verdict]) -> None:
             restore(verdict.job, verdict.source)
 
 
-# ---- stale/ ----------------------------------------------------------------------------------------------------
+# ---- stale/
 
 
 def set_aside(job: Job) -> None:
@@ -128,8 +147,8 @@ def set_aside(job: Job) -> None:
 
 
 def restore(job: Job, source: Path) -> None:
-    """Link the files that a record in stale names back, and no others. What stays there would change with an edit in
-    place."""
+    """Link the files that a record in stale names back, and no others. What stays there would
+    change with an edit in place."""
     record = read_record(source / job.record, job)
     set_aside(job)
     link_files([*record["outputs"], job.record], source, ROOT)
@@ -137,7 +156,8 @@ def restore(job: Job, source: Path) -> None:
 
 
 def link_files(paths: Iterable[str], source: Path, target: Path) -> None:
-    """Give files of one folder the same names in another; on a file system without links, copy them."""
+    """Give files of one folder the same names in another; on a file system without links, copy
+    them."""
     for path in paths:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).unlink(missing_ok=True)

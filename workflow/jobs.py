@@ -1,8 +1,10 @@
-"""Run jobs on this machine: upstream first, the longest chains first, as many at once as there are cores and GPUs.
+"""Run jobs on this machine: upstream first, the longest chains first, as many at once as there are
+cores and GPUs.
 
-Each job is a process of multiprocessing's fork server, which has the libraries imported (notebook.py). It reports by a
-pipe. It ends with the run, and its kernel with the job: otherwise a kernel could go on writing after kill -9. On a node
-of a SLURM cluster the process of a job is `python -m workflow.jobs RUN JOB`. It outlives the run.
+Each job is a process of multiprocessing's fork server, which has the libraries imported
+(notebook.py). It reports by a pipe. It ends with the run, and its kernel with the job: otherwise a
+kernel could go on writing after kill -9. On a node of a SLURM cluster the process of a job is
+`python -m workflow.jobs RUN JOB`. It outlives the run.
 """
 
 import multiprocessing
@@ -39,10 +41,13 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     runs_model = any(job.model and not job.gpus for job in jobs)
     imports = notebook.IMPORTS + notebook.IMPORTS_WITH_MODEL * runs_model
     own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
-    multiprocessing.current_process()._config["tempdir"] = str(scratch)  # of its socket, which a kill would leave
+    # of its socket, which a kill would leave
+    multiprocessing.current_process()._config["tempdir"] = str(scratch)
     CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])
-    alike = Job(run, NOTEBOOKS[-1])  # of one thread and no GPU, as all jobs whose kernels are forked
-    with mock.patch.dict(os.environ, notebook.fixed_environment(alike) | own):  # not of this process
+    # of one thread and no GPU, as all jobs whose kernels are forked
+    alike = Job(run, NOTEBOOKS[-1])
+    # not of this process
+    with mock.patch.dict(os.environ, notebook.fixed_environment(alike) | own):
         forkserver.ensure_running()
 
 
@@ -51,10 +56,14 @@ class Schedule:
 
     def __init__(self, run: Run, board: Board, scratch: Path):
         self.run, self.board, self.scratch = run, board, scratch
-        self.order = TopologicalSorter({job: set(job.upstream) & set(board.jobs) for job in board.jobs})
+        self.order = TopologicalSorter(
+            {job: set(job.upstream) & set(board.jobs) for job in board.jobs}
+        )
         self.order.prepare()
         self.ready: list[Job] = []
-        self.running: dict[connection.Connection, tuple[Job, multiprocessing.Process, list[str]]] = {}
+        self.running: dict[
+            connection.Connection, tuple[Job, multiprocessing.Process, list[str]]
+        ] = {}
         self.free_gpus = machine.list_gpus() if run.gpus else []
 
     def run_jobs(self) -> None:
@@ -82,7 +91,9 @@ class Schedule:
     def start(self, job: Job) -> None:
         taken, self.free_gpus = self.free_gpus[: job.gpus], self.free_gpus[job.gpus :]
         channel, end = CONTEXT.Pipe(duplex=False)
-        process = CONTEXT.Process(target=run_in_process, args=(job, ",".join(taken), self.scratch, end))
+        process = CONTEXT.Process(
+            target=run_in_process, args=(job, ",".join(taken), self.scratch, end)
+        )
         process.start()
         end.close()
         self.running[channel] = job, process, taken
@@ -101,14 +112,17 @@ class Schedule:
                 self.order.done(job)
             elif job not in self.board.failed:
                 said = "killed before it could say why, most likely out of memory; the same command goes on from here"
-                self.board.show(job, "fail", text=f"{job.title}: {said}, with --cores 1 one notebook at a time")
+                self.board.show(
+                    job, "fail", text=f"{job.title}: {said}, with --cores 1 one notebook at a time"
+                )
 
 
-# ---- the process of a job --------------------------------------------------------------------------------------
+# ---- the process of a job
 
 
 def run_in_process(job: Job, gpus: str, scratch: Path, channel: connection.Connection) -> None:
-    """Run a job in this process, which multiprocessing has started, and tell the run how it goes on."""
+    """Run a job in this process, which multiprocessing has started, and tell the run how it goes
+    on."""
     os.setsid()  # Ctrl-C in the terminal reaches the run alone
     threading.Thread(target=end_with_run, daemon=True).start()
     if job.gpus:
@@ -128,13 +142,15 @@ def run_on_node(run: str, name: str) -> int:
     here = {"cores": int(os.environ.get("SLURM_CPUS_ON_NODE", 1)), "gpus": len(machine.list_gpus())}
     job = replace(Run.load(run), **here).job(name)
     signal.signal(slurm.LIMIT_SIGNAL, lambda number, frame: go_back_into_queue(job))
-    with tempfile.TemporaryDirectory(dir=machine.short_tempdir(), ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        dir=machine.short_tempdir(), ignore_cleanup_errors=True
+    ) as scratch:
         return run_job(job, Path(scratch), partial(slurm.append_event, job))
 
 
 def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
-    """Make a job's outputs unless they are valid by now, and tell how it goes on and ends. Return its exit code: 2 if
-    the user can fix a failure."""
+    """Make a job's outputs unless they are valid by now, and tell how it goes on and ends. Return
+    its exit code: 2 if the user can fix a failure."""
     os.chdir(ROOT)
     with (scratch / "output").open("ab") as output:
         for stream in (1, 2):
@@ -150,11 +166,19 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
         make_outputs(job, scratch, tell)
         last = {"event": "end", "text": f"{time.monotonic() - began:.1f} s{first_numbers(job)}"}
     except (UserError, notebook.Failure) as problem:
-        last = {"event": "fail", "text": str(problem), "code": 2 if isinstance(problem, UserError) else 1}
+        last = {
+            "event": "fail",
+            "text": str(problem),
+            "code": 2 if isinstance(problem, UserError) else 1,
+        }
     except Exception as problem:  # a system error or a bug: the traceback goes to the log
         traceback.print_exc()
         system = isinstance(problem, OSError)
-        said = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(problem)}"
+        said = (
+            describe_system_error(problem)
+            if system
+            else f"{type(problem).__name__}: {first_line(problem)}"
+        )
         last = {"event": "fail", "text": f"{job.title}: {said}", "code": 1}
     write_log(scratch / "output", ROOT / job.log)
     tell(**last)
@@ -162,8 +186,8 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
 
 
 def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
-    """Execute a job's notebook, export what it shows, and write the record. The job without a notebook writes the
-    report."""
+    """Execute a job's notebook, export what it shows, and write the record. The job without a
+    notebook writes the report."""
     parts, outputs = keys.key_parts(job), job.outputs
     tell("start", key=digest(parts))
     if job.notebook.module:
@@ -178,7 +202,9 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
 
             export.export_for_report(nb, ROOT / job.exported)
         if job.notebook.exports:
-            outputs += [f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)]
+            outputs += [
+                f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)
+            ]
     keys.write_record(job, parts, outputs)
 
 
@@ -193,14 +219,19 @@ def write_log(output: Path, log: Path) -> None:
             log.write_text(text, encoding="utf-8")
 
 
-# ---- on a node of a cluster ------------------------------------------------------------------------------------
+# ---- on a node of a cluster
 
 
 def go_back_into_queue(job: Job) -> None:
-    """Start again later. A job without a finished shard would never end: it runs into its time limit."""
+    """Start again later. A job without a finished shard would never end: it runs into its time
+    limit."""
     kinds = [event["event"] for event in slurm.read_events(job)]
     if kinds[-1:] == ["progress"]:
-        slurm.append_event(job, "progress", text="its time is over: back into the queue, to go on at its last shard")
+        slurm.append_event(
+            job,
+            "progress",
+            text="its time is over: back into the queue, to go on at its last shard",
+        )
         machine.run_program("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
 
 
@@ -210,7 +241,9 @@ def wait_for_inputs(job: Job) -> None:
     while hidden := [above for above in job.upstream if not is_visible(above)]:
         if time.monotonic() > end:
             where = f"not complete on this node, {slurm.VISIBLE_SECONDS} s after they were written"
-            raise UserError(f"the outputs of {hidden[0].title} are {where}: do all nodes share the project's folder?")
+            raise UserError(
+                f"the outputs of {hidden[0].title} are {where}: do all nodes share the project's folder?"
+            )
         time.sleep(1)
 
 

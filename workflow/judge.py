@@ -1,11 +1,13 @@
-"""Judge a finished run: the verdicts on the claims of one finding, or whether it reproduces the shipped run.
+"""Judge a finished run: the verdicts on the claims of one finding, or whether it reproduces the
+shipped run.
 
 `./run_all.sh finding 3` prints the claims of a finding, with what decides them.
 
-`./run_all.sh verify [PROFILE]` computes every number of the tables from the run's signals and from the shipped ones
-(`lib.analysis.comparison_of_runs`). Verification fails if only one side has a row: the questions differ. It also fails
-if the saved results of 05 to 07 differ from those of the run's own signals. Interval limits are used as saved. The run
-that precedes it has made again what was damaged or edited.
+`./run_all.sh verify [PROFILE]` computes every number of the tables from the run's signals and from
+the shipped ones (`lib.analysis.comparison_of_runs`). Verification fails if only one side has a row:
+the questions differ. It also fails if the saved results of 05 to 07 differ from those of the run's
+own signals. Interval limits are used as saved. The run that precedes it has made again what was
+damaged or edited.
 """
 
 import textwrap
@@ -41,8 +43,8 @@ OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 
 
 def results_of(run: Run, signals: Signals, **only: Collection[str]) -> Results:
-    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 09, or some
-    `kinds` of those."""
+    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and
+    09, or some `kinds` of those."""
     names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "title",
              "resamples", "seed")  # fmt: skip
     return results_of_run(run.name, signals, **only, **{name: run.values[name] for name in names})
@@ -58,10 +60,13 @@ def frame_kinds(number: str) -> set[str]:
 
 
 def summary_lines(run: Run, number: str) -> Iterator[str]:
-    """Yield the lines to print: each claim with its verdicts on the paper and on this run, and the rows that decide."""
+    """Yield the lines to print: each claim with its verdicts on the paper and on this run, and the
+    rows that decide."""
     group, values, kinds = f"Finding {number}", run.values, frame_kinds(number)
     some = [claim for claim in CLAIMS if claim.group == group]
-    signals = load_signals(run.name, values["models"], values["datasets"], EvaluationChoices.of(values), kinds)
+    signals = load_signals(
+        run.name, values["models"], values["datasets"], EvaluationChoices.of(values), kinds
+    )
     results = results_of(run, signals, kinds=kinds)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
@@ -81,18 +86,23 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
 def notebooks_of_finding(run: Run, number: str) -> list[str]:
     """Return the finding's executed notebooks, or the stored ones that a replay did not execute."""
     executed = {name: f"{run.folder}/notebooks/{name}*.ipynb" for name in NEEDS[number]}
-    return [path if any(ROOT.glob(path)) else f"notebooks/{name}.ipynb" for name, path in executed.items()]
+    return [
+        path if any(ROOT.glob(path)) else f"notebooks/{name}.ipynb"
+        for name, path in executed.items()
+    ]
 
 
 # ---- the whole run
 
 
 def verify(run: Run) -> int:
-    """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else 1."""
+    """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else
+    1."""
     values, bins = run.values, run.values["n_bins_ablation"]
     ours, theirs = (
         load_signals(name, values["models"], values["datasets"], EvaluationChoices.of(values))
-        for name in (run.name, str(RunName(REPLAY, run.name)))  # a replay finds only shipped signals
+        # a replay finds only shipped signals
+        for name in (run.name, str(RunName(REPLAY, run.name)))
     )
     here, matched = results_of(run, ours), match_rows(ours, theirs)
     table = compare_runs(here, matched, bins)
@@ -108,23 +118,34 @@ def verify(run: Run) -> int:
 
 
 def compare_runs(here: Results, matched: MatchedRuns, bins: Sequence[int]) -> pd.DataFrame:
-    """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
+    """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the
+    labels."""
     both = (recompute_frames(side, bins) for side in (matched.ours, matched.theirs))
-    ours, theirs = (printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both)
+    ours, theirs = (
+        printed_numbers(replace(here, frames={**here.frames, **frames})) for frames in both
+    )
     return compare_numbers(ours, theirs)
 
 
 def list_differing_results(here: Results, made: Results) -> list[str]:
     """Return one line per table whose saved results differ from those computed from the signals."""
-    kept, anew = (printed_numbers(results).set_index(["table", "key"]).value for results in (here, made))
+    kept, anew = (
+        printed_numbers(results).set_index(["table", "key"]).value for results in (here, made)
+    )
     same = (kept - anew).abs() <= OWN_TOLERANCE
     wrong = (~same)[~same].groupby("table", sort=False).size()
-    return [f"{table}: {count} saved numbers are NOT what the run's signals give" for table, count in wrong.items()]
+    return [
+        f"{table}: {count} saved numbers are NOT what the run's signals give"
+        for table, count in wrong.items()
+    ]
 
 
 def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
-    """Return a line for each number that differs by more than TOLERANCE, those after isotonic regression last."""
-    shown = table[~(table.difference <= TOLERANCE)].sort_values(["within", "difference"], ascending=[True, False])
+    """Return a line for each number that differs by more than TOLERANCE, those after isotonic
+    regression last."""
+    shown = table[~(table.difference <= TOLERANCE)].sort_values(
+        ["within", "difference"], ascending=[True, False]
+    )
     lines = [
         f"{row.table} {row.key}: {row.here:.4f} here, {row.shipped:.4f} shipped"
         + (", after isotonic regression" if row.within else f", MORE than {TOLERANCE} apart")
@@ -133,7 +154,9 @@ def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
     return [*lines, f"every number: {file}"]
 
 
-def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()) -> tuple[bool, str]:
+def judge_reproduction(
+    table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()
+) -> tuple[bool, str]:
     """Return whether the run reproduces the shipped one, with one line of explanation.
 
     `wrong`: tables of the run that its signals do not reproduce.
@@ -150,4 +173,7 @@ def judge_reproduction(table: pd.DataFrame, matched: MatchedRuns, wrong: Sequenc
         return False, f"NOT the same: {why}"
     jumped = (table.difference > TOLERANCE).sum()
     how = f", but for {jumped} after isotonic regression" if jumped else ""
-    return True, f"the same: {len(table)} numbers within {TOLERANCE}{how}; {same} of {shared} responses alike"
+    return (
+        True,
+        f"the same: {len(table)} numbers within {TOLERANCE}{how}; {same} of {shared} responses alike",
+    )

@@ -1,4 +1,5 @@
-"""The local files of a run's models and datasets: what a job reads beside its inputs, and where it lies.
+"""The local files of a run's models and datasets: what a job reads beside its inputs, and where it
+lies.
 
 A key names them by public path, as no path of this machine may stand in a record.
 """
@@ -19,14 +20,16 @@ UNREAD = (".md", ".bin", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file, and how it is named without the folders above the place that a parameter file names."""
+    """A file, and how it is named without the folders above the place that a parameter file
+    names."""
 
     path: Path
     public: str
 
 
 def files_at(place: str) -> list[LocalFile]:
-    """Return the file at a place that a parameter file names, or the files in that folder. None is hidden in it."""
+    """Return the file at a place that a parameter file names, or the files in that folder. None is
+    hidden in it."""
     path = local_path(place)
     public = public_path(place)
     if os.path.isfile(path):  # is_file raises for a name too long
@@ -41,7 +44,8 @@ def files_at(place: str) -> list[LocalFile]:
 
 
 def files_of_weights(spec: params.Model) -> list[LocalFile]:
-    """Return the files that loading a model may read: weights, configuration, tokenizer, end tokens, template.
+    """Return the files that loading a model may read: weights, configuration, tokenizer, end
+    tokens, template.
 
     A GGUF file is known by its sha256.
     """
@@ -51,7 +55,8 @@ def files_of_weights(spec: params.Model) -> list[LocalFile]:
 
 
 def files_of_responses(spec: params.Model, dataset: str) -> list[LocalFile]:
-    """Return the files of precomputed responses to a dataset, and of answers to both forms of P(True)."""
+    """Return the files of precomputed responses to a dataset, and of answers to both forms of
+    P(True)."""
     responses = spec.responses_to(dataset)
     if responses is None:
         return []
@@ -79,8 +84,11 @@ def checksums_of_weights(spec: params.Model) -> dict[str, str | None]:
     return {file.public: checksum(str(file.path)) for file in files_of_weights(spec)}
 
 
-def local_checksums(specs: Iterable[params.Model | params.Dataset], dataset: str) -> dict[str, str | None]:
-    """Return the checksums of all local files of models and datasets, by public path; equal ones are numbered.
+def local_checksums(
+    specs: Iterable[params.Model | params.Dataset], dataset: str
+) -> dict[str, str | None]:
+    """Return the checksums of all local files of models and datasets, by public path; equal ones
+    are numbered.
 
     `dataset`: the name of the one to which responses count.
     """

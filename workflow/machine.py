@@ -21,10 +21,13 @@ from workflow.pipeline import Job, Run
 
 
 def run_program(*command: str, **more: str) -> tuple[int, str]:
-    """Run a program with extra environment variables and return its exit code and its output, or its error."""
+    """Run a program with extra environment variables and return its exit code and its output, or
+    its error."""
     env = {**os.environ, **more}
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
     return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
@@ -41,32 +44,39 @@ def list_gpus() -> list[str]:
 
 def memory_by_gpu() -> dict[str, float]:
     """Return the bytes of memory of every GPU, by UUID; an empty dictionary without nvidia-smi."""
-    _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
-    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
+    _, listed = run_program(
+        "nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"
+    )
+    # no line of an error is of this form
+    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)
     return {uuid: 2**20 * float(size) for uuid, size in rows}
 
 
-# ---- the folders of a run --------------------------------------------------------------------------------------
+# ---- the folders of a run
 
 
 def may_write(run: Run) -> bool:
-    """Whether this user may write the run's folder, or make it: not on a disk that is mounted to be read alone."""
+    """Whether this user may write the run's folder, or make it: not on a disk that is mounted to be
+    read alone."""
     folder = ROOT / run.folder
     return os.access(next(filter(Path.exists, (folder, *folder.parents))), os.W_OK)
 
 
 @contextmanager
 def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
-    """Hold the run's lock and yield its scratch folder, which is empty and private. Raise UserError while another
-    process holds the lock."""
+    """Hold the run's lock and yield its scratch folder, which is empty and private. Raise UserError
+    while another process holds the lock."""
     folder = ROOT / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(folder / ".lock").acquire(patience)
     except Timeout:
-        raise UserError(f"run '{run.name}' is running already: wait for its end, or stop it") from None
+        raise UserError(
+            f"run '{run.name}' is running already: wait for its end, or stop it"
+        ) from None
     with lock:
-        scratch = short_tempdir() / f"run-{os.getuid()}-{digest(str(folder))[:8]}"  # that of the run's last start, too
+        # that of the run's last start, too
+        scratch = short_tempdir() / f"run-{os.getuid()}-{digest(str(folder))[:8]}"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)  # it fails where somebody else has made one
         try:
@@ -76,19 +86,21 @@ def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
 
 
 def remove_partial_files(run: Run) -> None:
-    """Remove the files that a killed run was writing (lib.files.write_atomically). The caller has the run's lock."""
+    """Remove the files that a killed run was writing (lib.files.write_atomically). The caller has
+    the run's lock."""
     for folder in (run.folder, run.figures):
         for path in list((ROOT / folder).rglob(".*.partial")):
             path.unlink()
 
 
 def short_tempdir() -> Path:
-    """Return the folder for temporary files, with a path short enough for sockets below it (104 bytes on macOS)."""
+    """Return the folder for temporary files, with a path short enough for sockets below it (104
+    bytes on macOS)."""
     place = tempfile.gettempdir()
     return Path(place if len(place.encode()) < 50 else "/tmp")
 
 
-# ---- vLLM ------------------------------------------------------------------------------------------------------
+# ---- vLLM
 
 VENV, LOCK = ".venv-vllm", "requirements-vllm.lock"
 SAMPLING = ("01", "04b")  # notebooks that sample responses
@@ -96,7 +108,9 @@ REMEDY = "write `engine: transformers` in the profile"
 
 
 def uses_vllm(run: Run) -> bool:
-    return run.values.get("engine") == "vllm" and not all(spec.responses for spec in run.specs.values())
+    return run.values.get("engine") == "vllm" and not all(
+        spec.responses for spec in run.specs.values()
+    )
 
 
 def check_vllm(run: Run) -> None:
@@ -107,16 +121,21 @@ def check_vllm(run: Run) -> None:
         lacks = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
         raise UserError(f"{lacks}: {REMEDY}, or set VLLM_PYTHON to a Python with vLLM's CPU build")
     if not run.slurm and not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        raise UserError(f"`engine: vllm` compiles kernels: install a C compiler (gcc and g++), or {REMEDY}")
+        raise UserError(
+            f"`engine: vllm` compiles kernels: install a C compiler (gcc and g++), or {REMEDY}"
+        )
 
 
 def install_vllm(run: Run, todo: list[Job]) -> None:
-    """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError if that fails."""
+    """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError
+    if that fails."""
     sampling = any(job.notebook.number in SAMPLING for job in todo)
     if not (sampling and uses_vllm(run)) or os.environ.get("VLLM_PYTHON"):
         return
     check_vllm(run)
-    pins = dict(re.findall(r"^(vllm)==([\w.]+)", (ROOT / LOCK).read_text(encoding="utf-8"), flags=re.M))
+    pins = dict(
+        re.findall(r"^(vllm)==([\w.]+)", (ROOT / LOCK).read_text(encoding="utf-8"), flags=re.M)
+    )
     try:
         environment.make_once(ROOT, ROOT / VENV, [LOCK], pins)
     except environment.SetupError as problem:

@@ -1,7 +1,8 @@
 """A notebook is executed by papermill, in a kernel of its own with a fixed environment.
 
-A new Python takes ten seconds to import the libraries of the notebooks. So multiprocessing's fork server imports this
-module, and with it the libraries, once per run. It forks a process for each job, and the job forks its kernel.
+A new Python takes ten seconds to import the libraries of the notebooks. So multiprocessing's fork
+server imports this module, and with it the libraries, once per run. It forks a process for each
+job, and the job forks its kernel.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ from workflow.pipeline import Job, Run
 from workflow.rules import NOTEBOOKS
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
-VARIABLE = "CALIBRATION_PRELOAD"  # the modules to import, separated by spaces; set for the fork server alone
+# the modules to import, separated by spaces; set for the fork server alone
+VARIABLE = "CALIBRATION_PRELOAD"
 PARENT_DEATH = 1  # of Linux's prctl
 
 FIXED = {  # variables that libraries read when they are imported
@@ -48,14 +50,15 @@ FIXED = {  # variables that libraries read when they are imported
     "TOKENIZERS_PARALLELISM": "false",
     "JUPYTER_PREFER_ENV_PATH": "1",
 }
-# Of memory, unless the user sets one of the variables. On a GPU, segments that grow can be reused by batches of any
-# shape, while caches grow at every step.
+# Of memory, unless the user sets one of the variables. On a GPU, segments that grow can be reused
+# by batches of any shape, while caches grow at every step.
 GPU_ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-# Freed memory is reused by the next layer: getting it from the system again would take 10% to 25% of a forward pass.
-# Blocks above 32 MB go back to the system, to avoid fragmentation.
+# Freed memory is reused by the next layer: getting it from the system again would take 10% to 25%
+# of a forward pass. Blocks above 32 MB go back to the system, to avoid fragmentation.
 CPU_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "268435456"}
 
-# Modules that take a new Python ten seconds; what is missing here a job imports by itself, only later.
+# Modules that take a new Python ten seconds; what is missing here a job imports by itself, only
+# later.
 IMPORTS = [
     # of papermill and the kernel
     "papermill",
@@ -103,14 +106,16 @@ class Failure(Exception):
     """A failed job, as a one-line message for the user."""
 
 
-# ---- environment -----------------------------------------------------------------------------------------------
+# ---- environment
 
 
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     allocator = GPU_ALLOCATOR if job.gpus else CPU_ALLOCATOR
     is_set = any(name in os.environ for name in (*allocator, "PYTORCH_CUDA_ALLOC_CONF"))
-    threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+    threads = {
+        f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
+    }
     return {**FIXED, **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
 
 
@@ -130,11 +135,12 @@ def set_environment(job: Job, parts: keys.Parts, scratch: Path) -> None:
         os.environ.pop(name, None)
 
 
-# ---- processes that have the libraries imported ----------------------------------------------------------------
+# ---- processes that have the libraries imported
 
 
 def skip_unused_import() -> None:
-    """Keep jsonschema, and so nbformat, from importing a URI grammar that nothing uses: it takes about a second."""
+    """Keep jsonschema, and so nbformat, from importing a URI grammar that nothing uses: it takes
+    about a second."""
     sys.modules.setdefault("rfc3987_syntax", None)
 
 
@@ -146,11 +152,13 @@ def kill_with_parent(parent: int) -> None:
 
 
 def import_libraries(modules: list[str]) -> None:
-    """Import modules without a word, and keep their memory shared with the processes that are forked."""
+    """Import modules without a word, and keep their memory shared with the processes that are
+    forked."""
     kill_with_parent(os.getppid())  # else it would end only after the imports
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     skip_unused_import()
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's backend, read at import
+    # a kernel's backend, read at import
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
     gc.disable()  # imports leave no garbage, and searching for it takes a second
     for module in modules:
         with suppress(Exception):  # the notebook that needs it reports the error
@@ -176,7 +184,8 @@ class ForkedKernel(ForkProcess):
 
 
 def fork_kernel(command: list[str], env: dict[str, str], **_: Any) -> ForkedKernel:
-    """Fork a kernel from this process, as the leader of a group, like the new Python that jupyter_client starts."""
+    """Fork a kernel from this process, as the leader of a group, like the new Python that
+    jupyter_client starts."""
     job = os.getpid()
 
     def serve_cells() -> None:
@@ -186,7 +195,8 @@ def fork_kernel(command: list[str], env: dict[str, str], **_: Any) -> ForkedKern
         os.environ.clear()
         os.environ.update(env)
         asyncio.set_event_loop(None)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it comes before the end, and would be logged
+        # it comes before the end, and would be logged
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         arguments = command[command.index("-f") :]
         IPKernelApp.launch_instance(argv=[*arguments, f"--IPKernelApp.parent_handle={job}"])
         os._exit(0)
@@ -202,18 +212,20 @@ if IS_FORKED:
     import_libraries(modules.split())
 
 
-# ---- execution -------------------------------------------------------------------------------------------------
+# ---- execution
 
 
 def tell_shards(tell: Tell, text: str) -> None:
-    """Report the lines of a cell's stdout that begin with 'shard'; others are read in the executed notebook."""
+    """Report the lines of a cell's stdout that begin with 'shard'; others are read in the executed
+    notebook."""
     for line in text.splitlines():
         if line.startswith("shard"):
             tell("progress", text=line.strip())
 
 
 def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
-    """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the kernel dies."""
+    """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the
+    kernel dies."""
     skip_unused_import()
     from jupyter_client.provisioning import local_provisioner
     from nbclient.exceptions import DeadKernelError
@@ -222,7 +234,8 @@ def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
     from traitlets.config import Config
 
     set_environment(job, parts, scratch)
-    if IS_FORKED and job.threads == 1 and not job.gpus:  # as in the environment in which libraries were imported
+    # as in the environment in which libraries were imported
+    if IS_FORKED and job.threads == 1 and not job.gpus:
         local_provisioner.launch_kernel = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +246,8 @@ def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
             job.parameters,
             kernel_name="python3",
             cwd="notebooks",
-            request_save_on_cell_execute=not job.notebook.exports,  # whose outputs have some megabytes
+            # whose outputs have some megabytes
+            request_save_on_cell_execute=not job.notebook.exports,
             progress_bar=False,
             stdout_file=SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None),
             start_timeout=120,
@@ -245,8 +259,12 @@ def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
         if error.ename != "MissingSignal":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None
     except DeadKernelError:
-        remedy = "reduce max_batch_tokens in the profile, or use --cores 1 to run one notebook at a time"
-        raise Failure(f"{job.executed}: the kernel died, most likely out of memory: {remedy}") from None
+        remedy = (
+            "reduce max_batch_tokens in the profile, or use --cores 1 to run one notebook at a time"
+        )
+        raise Failure(
+            f"{job.executed}: the kernel died, most likely out of memory: {remedy}"
+        ) from None
 
 
 def cell_failure(job: Job, error) -> Exception:
@@ -254,4 +272,6 @@ def cell_failure(job: Job, error) -> Exception:
     source, said = (text.strip().partition("\n")[0][:500] for text in (error.source, error.evalue))
     if error.ename == "UserError":
         return UserError(said)
-    return Failure(f"{job.executed} failed in cell [{error.exec_count}] `{source}`: {error.ename}: {said}")
+    return Failure(
+        f"{job.executed} failed in cell [{error.exec_count}] `{source}`: {error.ename}: {said}"
+    )

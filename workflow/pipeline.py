@@ -1,7 +1,7 @@
 """Runs and their jobs.
 
-A run (a profile plus the command-line options) turns the rows of the table of notebooks into jobs: one per (model,
-dataset), or one for all pairs.
+A run (a profile plus the command-line options) turns the rows of the table of notebooks into jobs:
+one per (model, dataset), or one for all pairs.
 """
 
 import json
@@ -17,17 +17,20 @@ from workflow.fingerprint import declared_parameters, write_json
 from workflow.rules import Notebook
 
 SHIPPED = "artifacts/shipped"
-LONGER = 1.2  # a thinking model generates more tokens: its jobs come before those alike of other models
+# a thinking model generates more tokens: its jobs come before those alike of other models
+LONGER = 1.2
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.
+    """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and
+    GPUs.
 
-    `wanted`: names of notebooks, if only these and their upstream run. `slurm`: sbatch's options by notebook, empty for
-    a run on this machine; on a cluster each job counts the cores and GPUs of its node. `small`: models that run on the
-    processor everywhere (lib.parameter_schemas.SMALL), on one thread: it is the fastest, and its results do not depend
-    on the machine's cores. They are known once jobs start. `forced`: how often `--force` asked for a job, by name."""
+    `wanted`: names of notebooks, if only these and their upstream run. `slurm`: sbatch's options by
+    notebook, empty for a run on this machine; on a cluster each job counts the cores and GPUs of
+    its node. `small`: models that run on the processor everywhere (lib.parameter_schemas.SMALL), on
+    one thread: it is the fastest, and its results do not depend on the machine's cores. They are
+    known once jobs start. `forced`: how often `--force` asked for a job, by name."""
 
     name: str
     values: dict = field(hash=False)
@@ -44,7 +47,8 @@ class Run:
 
     @property
     def replayed(self) -> str:
-        """The profile whose shipped signals a replay reads; empty for a run that runs its models."""
+        """The profile whose shipped signals a replay reads; empty for a run that runs its
+        models."""
         return RunName.parse(self.name).shipped
 
     @property
@@ -57,12 +61,16 @@ class Run:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        return [(model, dataset) for model in self.values["models"] for dataset in self.values["datasets"]]
+        return [
+            (model, dataset)
+            for model in self.values["models"]
+            for dataset in self.values["datasets"]
+        ]
 
     @property
     def notebooks(self) -> list[Notebook]:
-        """The notebooks of this run, and the report. A replay runs no model; `published` only builds tables of the
-        paper's numbers."""
+        """The notebooks of this run, and the report. A replay runs no model; `published` only
+        builds tables of the paper's numbers."""
         rows = rules.needed(self.wanted) if self.wanted else rules.NOTEBOOKS
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
@@ -77,7 +85,9 @@ class Run:
         """Every job of the run, upstream first."""
         jobs = []
         for row in self.notebooks:
-            pairs = [pair for pair in self.pairs if row.imports_responses != self.specs[pair[0]].at_hand]
+            pairs = [
+                pair for pair in self.pairs if row.imports_responses != self.specs[pair[0]].at_hand
+            ]
             jobs += [Job(self, row, *pair) for pair in pairs] if row.per_pair else [Job(self, row)]
         return tuple(jobs)
 
@@ -87,7 +97,9 @@ class Run:
 
     @staticmethod
     def load(name: str) -> "Run":
-        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
+        return Run(
+            **json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
+        )
 
     def job(self, name: str) -> "Job":
         return {job.name: job for job in self.jobs}[name]
@@ -95,7 +107,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """One notebook of one run, for one (model, dataset) or for all pairs. Paths are relative to the root."""
+    """One notebook of one run, for one (model, dataset) or for all pairs. Paths are relative to the
+    root."""
 
     run: Run = field(repr=False)
     notebook: Notebook
@@ -116,7 +129,8 @@ class Job:
 
     @property
     def log(self) -> str:
-        """The file of what it prints beside its notebook, warnings for example; none if it prints nothing."""
+        """The file of what it prints beside its notebook, warnings for example; none if it prints
+        nothing."""
         return f"{self.run.folder}/logs/{self.name}.log"
 
     @property
@@ -165,7 +179,11 @@ class Job:
         """Jobs whose outputs this one reads; only those of the same pair if it has one."""
         read = [job for job in self.run.jobs if self.notebook.read_of(job.notebook)]
         mine = (self.model, self.dataset)
-        return [job for job in read if not self.model or not job.model or (job.model, job.dataset) == mine]
+        return [
+            job
+            for job in read
+            if not self.model or not job.model or (job.model, job.dataset) == mine
+        ]
 
     def written(self, folder: str, paths: Iterable[str]) -> list[str]:
         """Return these of the notebook's `writes` for this job, below a folder."""
@@ -175,13 +193,26 @@ class Job:
     def outputs(self) -> list[str]:
         """Files that the notebook must write: frames with their manifests, and others."""
         paths = self.written(self.run.folder, self.notebook.writes)
-        return [*paths, *(path.removesuffix(".parquet") + ".json" for path in paths if path.endswith(".parquet"))]
+        return [
+            *paths,
+            *(
+                path.removesuffix(".parquet") + ".json"
+                for path in paths
+                if path.endswith(".parquet")
+            ),
+        ]
 
     @property
     def extra_outputs(self) -> list[str]:
         """Files now in the notebook's own `folders`."""
-        files = [path for name in self.notebook.folders for path in (ROOT / self.run.folder / name).glob("*")]
-        return sorted(path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith("."))
+        files = [
+            path
+            for name in self.notebook.folders
+            for path in (ROOT / self.run.folder / name).glob("*")
+        ]
+        return sorted(
+            path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith(".")
+        )
 
     @property
     def inputs(self) -> list[str]:

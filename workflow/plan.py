@@ -1,4 +1,5 @@
-"""The plan of a run: its resolved parameters, models, cores and GPUs, from the command line and the parameter files."""
+"""The plan of a run: its resolved parameters, models, cores and GPUs, from the command line and the
+parameter files."""
 
 import os
 import re
@@ -17,15 +18,20 @@ from workflow.rules import NEEDS
 
 
 def plan(args: Namespace) -> Run:
-    """Return the run for the parsed command, after validating every parameter file that it needs."""
+    """Return the run for the parsed command, after validating every parameter file that it
+    needs."""
     if args.data_dir:
         os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
     values = choose_values(args)
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(args.run, values, args.cores or here, wanted=NEEDS[args.finding] if args.finding else ())
+    run = Run(
+        args.run, values, args.cores or here, wanted=NEEDS[args.finding] if args.finding else ()
+    )
     if args.slurm:
         options = slurm.read_options(Path(args.slurm))
-        has_gpu = any(slurm.requests_gpu(options[row.name]) for row in run.notebooks if row.runs_model)
+        has_gpu = any(
+            slurm.requests_gpu(options[row.name]) for row in run.notebooks if row.runs_model
+        )
         run = replace(run, cores=1, gpus=int(has_gpu), slurm=options)
     else:
         run = replace(run, gpus=len(machine.list_gpus()))
@@ -37,9 +43,15 @@ def choose_values(args: Namespace) -> dict:
     values = params.load_profile(validate_name("profile", args.profile)).model_dump(mode="json")
     values["cpu"] = values["cpu"] or args.cpu
     values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
-    values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
+    values["datasets"] = list(
+        dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets])
+    )
     if args.verb == PUBLISHED:  # no models and datasets, and no parameters that name some
-        values |= {name: type(value)() for name, value in values.items() if params.kind_of(name) in params.LOADERS}
+        values |= {
+            name: type(value)()
+            for name, value in values.items()
+            if params.kind_of(name) in params.LOADERS
+        }
         return values | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
     for kind, load in params.LOADERS.items():
@@ -61,13 +73,17 @@ def choose_values(args: Namespace) -> dict:
 def validate_name(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
-        raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
+        raise UserError(
+            f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'"
+        )
     if kind == "profile" and RunName.parse(name).verb != MAKE:
-        raise UserError(f"profile '{name}': '{LAB}', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs")
+        raise UserError(
+            f"profile '{name}': '{LAB}', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs"
+        )
     return name
 
 
-# ---- shipped signals -------------------------------------------------------------------------------------------
+# ---- shipped signals
 
 LIST = "SHA256SUMS"  # in artifacts/shipped/<run>/, in git: `sha256sum -c` does the same
 
@@ -81,7 +97,8 @@ def check_signals(profile: str, values: dict) -> None:
 
 
 def check_shipped_files(profile: str) -> None:
-    """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
+    """Raise UserError for a shipped file that differs from the list. A folder without a list (a
+    user's) is accepted."""
     folder = f"{SHIPPED}/{profile}"
     if not (ROOT / folder / LIST).is_file():
         return

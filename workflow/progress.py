@@ -28,13 +28,15 @@ def redact_paths(line: str) -> str:
 
 
 def describe_system_error(problem: OSError) -> str:
-    """Return the system's reason (full disk, no permission) and the file, without this machine's paths."""
+    """Return the system's reason (full disk, no permission) and the file, without this machine's
+    paths."""
     where = redact_paths(f" ({problem.filename})").rstrip() if problem.filename else ""
     return f"{problem.strerror or problem}{where}"
 
 
 def first_numbers(job: Job) -> str:
-    """Return what 02 to 04 compute of a finished job's evaluation rows: the share right and each estimator's ECE.
+    """Return what 02 to 04 compute of a finished job's evaluation rows: the share right and each
+    estimator's ECE.
 
     They are shown and not kept. So any failure, of frames too, counts as having none.
     """
@@ -48,10 +50,16 @@ def first_numbers(job: Job) -> str:
 
         choices, pair = EvaluationChoices.of(job.run.values), f"{job.model}__{job.dataset}"
         kinds = dict.fromkeys(("generations", kind))
-        frames = {name: store.read_frame(store.frame_path(job.run.name, name, pair)) for name in kinds}
+        frames = {
+            name: store.read_frame(store.frame_path(job.run.name, name, pair)) for name in kinds
+        }
         responses = interpretation.interpret_responses(frames["generations"], choices)
-        passes = confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
-        scores = confidence.confidence_frame(responses, frames.get("verification"), passes, choices, names)
+        passes = (
+            confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
+        )
+        scores = confidence.confidence_frame(
+            responses, frames.get("verification"), passes, choices, names
+        )
         value = evaluation.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
         errors = [f"{estimators.ESTIMATORS[name].plain} {value[name, 'ece']:.3f}" for name in names]
         return f"; {value['', 'acc']:.1%} right; ECE of {', '.join(errors)}"

@@ -1,8 +1,9 @@
-"""The report: one self-contained page with a run's findings, tables and figures next to the paper's.
+"""The report: one self-contained page with a run's findings, tables and figures next to the
+paper's.
 
-It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads nothing,
-contains no date, and its template escapes all text of users. Its content security policy states the checksum of its one
-script.
+It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads
+nothing, contains no date, and its template escapes all text of users. Its content security policy
+states the checksum of its one script.
 """
 
 import html
@@ -36,9 +37,13 @@ VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
-    shown = {section.name: outputs.get(section.target, {}).get(section.form, []) for section in SECTIONS}
+    shown = {
+        section.name: outputs.get(section.target, {}).get(section.form, []) for section in SECTIONS
+    }
     shown["tokens"] = Markup("".join(shown["tokens"]))  # noqa: S704  escaped in lib.paper
-    shown["numbers"] = [row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]]
+    shown["numbers"] = [
+        row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]
+    ]
     claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
     sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
     options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
@@ -89,9 +94,14 @@ def first_sentences(overview: list[dict], pooled: list[dict], splits: list[dict]
     questions = " to ".join(f"{n:,}" for n in sorted({sizes.min(), sizes.max()}))
     who = f"{join_words(frame.model.unique())} on {join_words(frame.dataset.unique())}"
     mean_of = {row["difference"]: row for row in pooled}
-    sentences = [f"{who}, {questions} evaluation questions each.", "Means over pairs, with 95% intervals:"]
+    sentences = [
+        f"{who}, {questions} evaluation questions each.",
+        "Means over pairs, with 95% intervals:",
+    ]
     if row := mean_of.get("Seq Avg minus Ans Avg"):
-        sentences.append(f"the ECE of Seq Avg minus that of Ans Avg is {format_mean(row)}, lower on {lower_of(row)}.")
+        sentences.append(
+            f"the ECE of Seq Avg minus that of Ans Avg is {format_mean(row)}, lower on {lower_of(row)}."
+        )
     if row := mean_of.get("Ans Avg minus Seq Avg"):
         higher = row["pairs"] - row["lower"]
         sentences.append(
@@ -141,8 +151,12 @@ def lower_of(row: dict) -> str:
 
 
 def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
-    """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files of a run."""
-    exported = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files
+    of a run."""
+    exported = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+    }
     outputs = {target: data for one in exported.values() for target, data in one["outputs"].items()}
     return exported.get(TABLES, {}).get("parameters", {}), outputs
 
@@ -156,8 +170,8 @@ def write_report(exported: Path, path: Path) -> None:
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     """Return the claims by group, the paper's boxed findings first.
 
-    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run, whether it fails in
-    the paper.
+    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run,
+    whether it fails in the paper.
     """
     groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
     for claim in claims:
@@ -173,7 +187,8 @@ def number_anchor(table: str, about: str) -> str:
 
 
 def link_numbers(table: str, name: str, rows: list[dict]) -> Markup:
-    """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what chance could give."""
+    """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what
+    chance could give."""
     marks = {row["id"]: CHANCE_MARK if row.get("calibrated") else "" for row in rows}
 
     def link(number: re.Match) -> str:

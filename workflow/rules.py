@@ -1,4 +1,5 @@
-"""The rules of the workflow: each notebook, with its inputs and outputs, and the report (notebooks.yaml)."""
+"""The rules of the workflow: each notebook, with its inputs and outputs, and the report
+(notebooks.yaml)."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,21 +13,21 @@ from lib.files import read_yaml
 class Notebook:
     """One entry of notebooks.yaml.
 
-    `runs_model`: once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model and
-    dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
-    `imports_responses`: runs for a model whose weights are missing, and reads what its server answered.
-    `minutes`: estimated time of a job; the longest chains of jobs start first.
-    `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
-    `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
-    `data`: files of the project that it reads.
-    `exports`: produces what goes into the paper (workflow/export.py).
-    `module`: a module that is run in place of a notebook; it writes the report.
-    `optional`: a replay works without its outputs.
-    `of_shipped`: reads only shipped files; the demo and replays run it, and nothing depends on it.
-    `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
-    `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the modules that count.
-    `shown_at_end`: estimators whose ECE ends the line of a job, computed from the first frame that it writes.
-    `undeclared`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
+    `runs_model`: once per (model, dataset), on a GPU if there is one. Its outputs depend on the
+    files of model and dataset. They survive code changes if the profile has `on_code_change: keep`.
+    A replay reads shipped ones. `imports_responses`: runs for a model whose weights are missing,
+    and reads what its server answered. `minutes`: estimated time of a job; the longest chains of
+    jobs start first. `reads`: notebooks, or one folder of a notebook's outputs
+    (`01_generate/generations`). `writes`: paths below artifacts/<run>/; a manifest (.json) goes
+    with each parquet file. `data`: files of the project that it reads. `exports`: produces what
+    goes into the paper (workflow/export.py). `module`: a module that is run in place of a notebook;
+    it writes the report. `optional`: a replay works without its outputs. `of_shipped`: reads only
+    shipped files; the demo and replays run it, and nothing depends on it. `folders`: folders below
+    artifacts/<run>/ that only this notebook fills, with any number of files. `decided_by`: files or
+    functions (`module.py:function`) that affect its outputs beside the modules that count.
+    `shown_at_end`: estimators whose ECE ends the line of a job, computed from the first frame that
+    it writes. `undeclared`: parameters that its parameters cell does not declare; run by hand, it
+    uses the defaults of the code.
     """
 
     name: str
@@ -56,7 +57,9 @@ class Notebook:
 
     def read_of(self, other: "Notebook") -> tuple[str, ...]:
         """Return the outputs of another notebook that this one reads."""
-        wanted = [word.partition("/")[2] for word in self.reads if word.partition("/")[0] == other.name]
+        wanted = [
+            word.partition("/")[2] for word in self.reads if word.partition("/")[0] == other.name
+        ]
         return tuple(path for path in other.writes if path.split("/")[0] in wanted or "" in wanted)
 
     @property
@@ -64,9 +67,14 @@ class Notebook:
         return self.module or f"notebooks/{self.name}.ipynb"
 
 
-NOTEBOOKS = tuple(Notebook(name, **row) for name, row in read_yaml(Path(__file__).with_name("notebooks.yaml")).items())
+NOTEBOOKS = tuple(
+    Notebook(name, **row)
+    for name, row in read_yaml(Path(__file__).with_name("notebooks.yaml")).items()
+)
 FINDINGS_TABLE = read_yaml(Path(__file__).with_name("findings.yaml"))
-NEEDS = {name.removeprefix("Finding "): finding["notebooks"] for name, finding in FINDINGS_TABLE.items()}
+NEEDS = {
+    name.removeprefix("Finding "): finding["notebooks"] for name, finding in FINDINGS_TABLE.items()
+}
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:

@@ -1,7 +1,7 @@
 """One run, from the command line to the summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
-It finds the jobs that are out of date (fresh.py), runs them (jobs.py), and prints progress and where the results
-are. If everything is up to date, it starts nothing.
+It finds the jobs that are out of date (fresh.py), runs them (jobs.py), and prints progress and
+where the results are. If everything is up to date, it starts nothing.
 """
 
 import os
@@ -36,7 +36,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def stop(number: int, frame: object) -> None:
     """End this run on a signal."""
     for one in STOPPING:
-        signal.signal(one, signal.SIG_IGN)  # a second Ctrl-C does not keep the first from ending every process
+        # a second Ctrl-C does not keep the first from ending every process
+        signal.signal(one, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
@@ -48,10 +49,15 @@ def main(argv: list[str]) -> int:
     except UserError as problem:
         print_error(problem)
         return 2
-    except OSError as problem:  # of the system: full disk, no permission, a folder instead of a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the end of Python may raise it again
+    except (
+        OSError
+    ) as problem:  # of the system: full disk, no permission, a folder instead of a file
+        # else the end of Python may raise it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(problem, BrokenPipeError):  # whose reader has enough: `| head`
-            print_error(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
+            print_error(
+                f"{describe_system_error(problem)}; once that is mended, the same command goes on from here"
+            )
         return 1
     except SystemExit:
         print_error("stopped; the same command goes on from here")
@@ -68,10 +74,12 @@ def execute_command(args: Namespace) -> int:
     if args.verb == "check":
         return check.main(run)
     if args.verb in ("requests", "ask"):
-        return import_module("workflow.ask").main(run, args)  # slow to import, and other verbs do not need it
+        # slow to import, and other verbs do not need it
+        return import_module("workflow.ask").main(run, args)
     if (code := make(args, run)) or args.dry_run:
         return code
-    judge = import_module("workflow.judge") if args.finding or args.verb == "verify" else None  # slow to import
+    # slow to import
+    judge = import_module("workflow.judge") if args.finding or args.verb == "verify" else None
     for line in judge.summary_lines(run, args.finding) if args.finding else ():
         say(line)
     if args.verb == "verify":
@@ -83,7 +91,11 @@ def list_jobs(run: Run, force: list[str]) -> int:
     """Print the jobs that a start would do; do and move nothing."""
     with suppress(UserError):  # a start would report it
         hub.pin_revisions(run)
-    todo = [verdict.job.title for verdict in fresh.judge_all(fresh.force(run, force)) if verdict.needs_run]
+    todo = [
+        verdict.job.title
+        for verdict in fresh.judge_all(fresh.force(run, force))
+        if verdict.needs_run
+    ]
     for title in todo:
         say(title)
     say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
@@ -134,7 +146,9 @@ def check_up_to_date(run: Run, force: list[str]) -> None:
     todo = [verdict for verdict in verdicts if verdict.needs_run or verdict.source]
     if todo:
         count = f"{len(todo)} of {len(verdicts)} jobs are not up to date"
-        raise UserError(f"{count}, and {run.folder} may not be written: copy the project to where you may write")
+        raise UserError(
+            f"{count}, and {run.folder} may not be written: copy the project to where you may write"
+        )
 
 
 def summarize(run: Run, ran: int, total: int, started: float) -> None:
@@ -147,8 +161,8 @@ def summarize(run: Run, ran: int, total: int, started: float) -> None:
 
 
 def move_old_report(run: Run, board: Board) -> None:
-    """Move the report of an earlier start into stale where a failure keeps it from being made anew: nothing in it says
-    that its numbers are of before."""
+    """Move the report of an earlier start into stale where a failure keeps it from being made anew:
+    nothing in it says that its numbers are of before."""
     for job in board.jobs:
         if job.notebook.module and job not in board.ended and (ROOT / job.executed).exists():
             fresh.set_aside(job)
@@ -166,7 +180,8 @@ SAID = {  # by state
 
 
 def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
-    """Print which notebooks will run, are kept or were restored: one line per notebook and reason."""
+    """Print which notebooks will run, are kept or were restored: one line per notebook and
+    reason."""
     lines = []
     for verdict in verdicts:
         if verdict.state in SAID:
@@ -177,8 +192,8 @@ def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
 
 
 def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> tuple[str, ...]:
-    """Download what the jobs need, and return the models that run on the processor everywhere. Raise UserError for a
-    model that cannot be loaded. No result of the run changes."""
+    """Download what the jobs need, and return the models that run on the processor everywhere.
+    Raise UserError for a model that cannot be loaded. No result of the run changes."""
     waiting = [name for name in models if hub.is_elsewhere(params.load_model_config(name))]
     small = look_at_models(run, [name for name in models if name not in waiting])
     machine.install_vllm(run, jobs)
@@ -187,8 +202,8 @@ def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> tuple[str, .
 
 
 def look_at_models(run: Run, names: list[str]) -> tuple[str, ...]:
-    """Return those of these models that run on the processor everywhere. Raise UserError for one that the run can't
-    use. Both need PyTorch."""
+    """Return those of these models that run on the processor everywhere. Raise UserError for one
+    that the run can't use. Both need PyTorch."""
 
     def look() -> tuple[str, ...]:
         check.refuse_unusable(run, names)
@@ -198,7 +213,8 @@ def look_at_models(run: Run, names: list[str]) -> tuple[str, ...]:
 
 
 def typeset(folder: Path) -> str:
-    """Create results.pdf of results.tex. Return one line for the user if that is not possible, else an empty one."""
+    """Create results.pdf of results.tex. Return one line for the user if that is not possible, else
+    an empty one."""
     made, log = folder / "results.pdf", folder / "results.log"
     if made.exists() or log.exists() or not (folder / "results.tex").exists():
         return ""
@@ -207,7 +223,9 @@ def typeset(folder: Path) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         command = [*PDFLATEX, f"-output-directory={scratch}", "results.tex"]
         env = {**os.environ, "SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
-        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+        done = subprocess.run(
+            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True
+        )
         if done.returncode == 0:
             write_atomically(made, partial(shutil.copyfile, Path(scratch, made.name)))
             return ""
@@ -215,9 +233,13 @@ def typeset(folder: Path) -> str:
     return f"results.pdf was not created: pdflatex failed, see {os.path.relpath(log, ROOT)}"
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, taken: dict[str, str]) -> int:
+def execute(
+    run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, taken: dict[str, str]
+) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
-    at_once = "SLURM" if run.slurm else f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
+    at_once = (
+        "SLURM" if run.slurm else f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
+    )
     conditional = sum(verdict.state == "waits" for verdict in todo)
     others = f", and {conditional} if their inputs change" if conditional else ""
     say(f"{run.name}: {len(todo) - conditional} of {len(run.jobs)} jobs to do on {at_once}{others}")

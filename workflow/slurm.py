@@ -2,9 +2,9 @@
 
     ./run_all.sh paper --slurm clusters/slurm.yaml
 
-The run follows its jobs by squeue, and by the events that they append to artifacts/<run>/jobs/.<job>.events. A job is
-jobs.py on its node. Jobs outlive a run that is killed: the next start takes them on if what they make is still
-wanted.
+The run follows its jobs by squeue, and by the events that they append to
+artifacts/<run>/jobs/.<job>.events. A job is jobs.py on its node. Jobs outlive a run that is killed:
+the next start takes them on if what they make is still wanted.
 """
 
 import getpass
@@ -28,37 +28,54 @@ from workflow.rules import NOTEBOOKS
 POLL_SECONDS = 5  # between two looks at the jobs
 VISIBLE_SECONDS = 120  # until one node's files must be visible on another
 CANCEL_SECONDS = 60  # until canceled jobs must have ended
-# of a controller that is busy: sbatch may succeed a moment later, or has succeeded, and its answer was lost
-PASSING = ("Socket timed out", "Unable to contact slurm controller", "Resource temporarily unavailable")
+# of a controller that is busy: sbatch may succeed a moment later, or has succeeded, and its answer
+# was lost
+PASSING = (
+    "Socket timed out",
+    "Unable to contact slurm controller",
+    "Resource temporarily unavailable",
+)
 RETRY_SECONDS = (5, 20, 60)  # before each further try
 LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
 
 
-# ---- the file of --slurm ---------------------------------------------------------------------------------------
+# ---- the file of --slurm
 
 
 def read_options(path: Path) -> dict[str, dict]:
-    """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for a mistake."""
+    """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for
+    a mistake."""
     content, names = read_yaml(path), ["all", *(row.name for row in NOTEBOOKS)]
     content = content if isinstance(content, dict) else {"all": content}
     for name, options in content.items():
         if name not in names:
-            raise UserError(f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}")
+            raise UserError(
+                f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}"
+            )
         if not isinstance(options, dict):
-            raise UserError(f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`")
+            raise UserError(
+                f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`"
+            )
     return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in NOTEBOOKS}
 
 
 def requests_gpu(options: dict) -> bool:
-    return any(str(value) != "0" for name, value in options.items() if name.startswith("gpus") or "gpu" in str(value))
+    return any(
+        str(value) != "0"
+        for name, value in options.items()
+        if name.startswith("gpus") or "gpu" in str(value)
+    )
 
 
 def sbatch_words(options: dict) -> list[str]:
-    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+    return [
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()
+    ]
 
 
 def check(run: Run) -> None:
-    """Raise UserError if SLURM would refuse the jobs of a notebook, for example for an unknown partition."""
+    """Raise UserError if SLURM would refuse the jobs of a notebook, for example for an unknown
+    partition."""
     names = {tuple(sbatch_words(run.slurm[row.name])): row.name for row in reversed(run.notebooks)}
     for words, name in names.items():
         code, said = run_program("sbatch", "--test-only", *words, "--wrap=true")
@@ -73,7 +90,7 @@ def first_error(said: str) -> str:
     return line.removeprefix("sbatch: ").removeprefix("error: ")
 
 
-# ---- jobs in the queue -----------------------------------------------------------------------------------------
+# ---- jobs in the queue
 
 
 def name_prefix(run: Run) -> str:
@@ -82,7 +99,8 @@ def name_prefix(run: Run) -> str:
 
 
 def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
-    """Return name and state, by number, of the run's jobs that wait or run; None if SLURM does not answer."""
+    """Return name and state, by number, of the run's jobs that wait or run; None if SLURM does not
+    answer."""
     code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %T %j")
     if code:
         return None
@@ -91,9 +109,12 @@ def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
 
 
 def state_of_ended(number: str) -> str:
-    """Return the state of a job that has ended, by squeue for some minutes, later by sacct if the cluster keeps
-    accounts."""
-    for words in (["squeue", "-h", "-t", "all", "-o", "%T"], ["sacct", "-X", "-n", "-P", "-o", "State"]):
+    """Return the state of a job that has ended, by squeue for some minutes, later by sacct if the
+    cluster keeps accounts."""
+    for words in (
+        ["squeue", "-h", "-t", "all", "-o", "%T"],
+        ["sacct", "-X", "-n", "-P", "-o", "State"],
+    ):
         code, said = run_program(*words, "-j", number)
         if said and not code:
             return said.split()[0]
@@ -110,8 +131,9 @@ def cancel(run: Run, numbers: list[str]) -> None:
 
 
 def submit(run: Run, job: Job, words: list[str]) -> str:
-    """Submit a job by sbatch and return its number. While the controller is busy, try again, but look first whether the
-    job is in the queue: sbatch may have submitted it, and lost the answer. Raise UserError if SLURM refuses the job."""
+    """Submit a job by sbatch and return its number. While the controller is busy, try again, but
+    look first whether the job is in the queue: sbatch may have submitted it, and lost the answer.
+    Raise UserError if SLURM refuses the job."""
     said = ""
     for seconds in (0, *RETRY_SECONDS):
         time.sleep(seconds)
@@ -133,21 +155,25 @@ def submit(run: Run, job: Job, words: list[str]) -> str:
 
 
 def read_number(said: str) -> str:
-    """Return the number of a job in what `sbatch --parsable` printed: the last line of the form `4711` or
-    `4711;cluster`, below what the site prints; empty without one."""
+    """Return the number of a job in what `sbatch --parsable` printed: the last line of the form
+    `4711` or `4711;cluster`, below what the site prints; empty without one."""
     numbers = re.findall(r"^(\d+)(?:;\S+)?\s*$", said, flags=re.M)
     return numbers[-1] if numbers else ""
 
 
 def find_in_queue(queue: dict[str, tuple[str, str]], job: Job) -> str:
     """Return the number of a job that waits or runs, by its name; empty if there is none."""
-    submitted = [number for number, (name, state) in queue.items() if name == job.name and state != "COMPLETING"]
+    submitted = [
+        number
+        for number, (name, state) in queue.items()
+        if name == job.name and state != "COMPLETING"
+    ]
     return submitted[-1] if submitted else ""
 
 
 def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
-    """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted now. Cancel all
-    others."""
+    """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted
+    now. Cancel all others."""
     queue, taken = list_queue(run) or {}, {}
     running = {name: number for number, (name, state) in queue.items() if state == "RUNNING"}
     for job in (job for job in jobs if job.name in running):
@@ -158,7 +184,7 @@ def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     return taken
 
 
-# ---- the run ---------------------------------------------------------------------------------------------------
+# ---- the run
 
 
 class Submission:
@@ -170,7 +196,8 @@ class Submission:
         self.shown = dict.fromkeys(board.jobs, 0)  # number of events
 
     def run_jobs(self) -> None:
-        """Submit all jobs and follow them to the end. However that comes, no job of the run remains in the queue."""
+        """Submit all jobs and follow them to the end. However that comes, no job of the run remains
+        in the queue."""
         try:
             for job in self.board.jobs:
                 if job not in self.numbers:
@@ -192,7 +219,11 @@ class Submission:
             f"--job-name={name_prefix(self.run)}{job.name}",
             f"--output={job.log}.slurm",
             f"--signal=B:{LIMIT_SIGNAL.name.removeprefix('SIG')}@{LIMIT_SECONDS}",
-            *([f"--dependency=afterok:{':'.join(above)}", "--kill-on-invalid-dep=yes"] if above else []),
+            *(
+                [f"--dependency=afterok:{':'.join(above)}", "--kill-on-invalid-dep=yes"]
+                if above
+                else []
+            ),
             *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
             f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.jobs', self.run.name, job.name])}",
         ]
@@ -222,7 +253,7 @@ class Submission:
             self.board.show(job, "fail", text=f"{job.title}: ended by the cluster: {said}")
 
 
-# ---- events ----------------------------------------------------------------------------------------------------
+# ---- events
 
 
 def append_event(job: Job, event: str, **facts: object) -> None:

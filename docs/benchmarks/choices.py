@@ -1,7 +1,8 @@
-"""`python docs/benchmarks/choices.py`: what each choice that needs no model changes on the shipped demo signals.
+"""`python docs/benchmarks/choices.py`: what each choice that needs no model changes on the shipped
+demo signals.
 
-A choice a row: the largest change of accuracy, of any raw ECE and of any ECE after calibration over all pairs, each
-choice alone in place of the default. docs/configuration.md quotes these figures.
+A choice a row: the largest change of accuracy, of any raw ECE and of any ECE after calibration over
+all pairs, each choice alone in place of the default. docs/configuration.md quotes these figures.
 """
 
 from contextlib import suppress
@@ -40,7 +41,13 @@ def effects() -> pd.DataFrame:
         with suppress(UserError):  # it changes nothing
             then = errors(change_choice(signals, name, value))
         rows.append(
-            (name, value, largest(base, then, "acc"), largest(base, then, "ece"), largest(base, then, "ece", raw=False))
+            (
+                name,
+                value,
+                largest(base, then, "acc"),
+                largest(base, then, "ece"),
+                largest(base, then, "ece", raw=False),
+            )
         )
     return pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw", "calibrated"])
 

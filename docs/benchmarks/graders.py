@@ -1,7 +1,8 @@
-"""`python docs/benchmarks/graders.py`: what each grader accepts of the 1,319 references of GSMHard (../shared/data).
+"""`python docs/benchmarks/graders.py`: what each grader accepts of the 1,319 references of GSMHard
+(../shared/data).
 
-An answer a row, made from the reference; a grader a column: how many of the references it counts as met.
-docs/configuration.md shows the table.
+An answer a row, made from the reference; a grader a column: how many of the references it counts as
+met. docs/configuration.md shows the table.
 """
 
 import json
@@ -15,7 +16,10 @@ from lib.tasks.answers import GRADERS, format_number, grade
 
 def main() -> None:
     path = ROOT.parent / "shared" / "data" / "gsmhard" / "gsmhardv2.jsonl"
-    targets = [Decimal(repr(json.loads(line)["target"])) for line in path.read_text(encoding="utf-8").splitlines()]
+    targets = [
+        Decimal(repr(json.loads(line)["target"]))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     integers = [target for target in targets if target == target.to_integral_value()]
     others = [target for target in targets if target != target.to_integral_value()]
     tried = {
@@ -24,15 +28,23 @@ def main() -> None:
         "integer: off by ten": (integers, lambda t: t + 10),
         "integer: off by a hundred": (integers, lambda t: t + 100),
         "no integer: itself": (others, lambda t: t),
-        "no integer: to two decimals": (others, lambda t: t.quantize(Decimal("0.01"), ROUND_HALF_UP)),
+        "no integer: to two decimals": (
+            others,
+            lambda t: t.quantize(Decimal("0.01"), ROUND_HALF_UP),
+        ),
         "no integer: to an integer": (others, lambda t: t.to_integral_value(ROUND_HALF_UP)),
         "no integer: cut to an integer": (others, lambda t: t.to_integral_value(ROUND_FLOOR)),
-        "no integer: its rounding, off by one": (others, lambda t: t.to_integral_value(ROUND_HALF_UP) + 1),
+        "no integer: its rounding, off by one": (
+            others,
+            lambda t: t.to_integral_value(ROUND_HALF_UP) + 1,
+        ),
     }
     rows = {}
     for name, (references, answer) in tried.items():
         pairs = [(format_number(answer(target)), format_number(target)) for target in references]
-        rows[name] = {"of": len(pairs)} | {grader: sum(grade(*pair, grader) for pair in pairs) for grader in GRADERS}
+        rows[name] = {"of": len(pairs)} | {
+            grader: sum(grade(*pair, grader) for pair in pairs) for grader in GRADERS
+        }
     print(pd.DataFrame(rows).T.to_string())
 
 

@@ -1,4 +1,5 @@
-"""`python docs/benchmarks/guarantee.py`: how often a guaranteed precision is missed if new questions are harder.
+"""`python docs/benchmarks/guarantee.py`: how often a guaranteed precision is missed if new
+questions are harder.
 
 Calibration sets of 300 rows are drawn from a world in which a score is the probability of a right
 answer. New questions have the same scores, and an accuracy that is lower by a shift. The guarantee
@@ -36,4 +37,6 @@ def missed_share(shift: float) -> float:
 
 if __name__ == "__main__":
     for shift in SHIFTS:
-        print(f"accuracy lower by {shift:.2f}: missed in {missed_share(shift):.1%} of calibration sets")
+        print(
+            f"accuracy lower by {shift:.2f}: missed in {missed_share(shift):.1%} of calibration sets"
+        )

@@ -1,11 +1,13 @@
-"""Half precision against float32, and two sizes of a batch against one another. Run by hand; it needs no GPU:
+"""Half precision against float32, and two sizes of a batch against one another. Run by hand; it
+needs no GPU:
 
     python docs/benchmarks/precision.py [rows]
 
-The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits that the last layer
-rounds and in float32 (lib/generate/float32_logits.py). Beside it, how many responses come out the same when they are
-drawn in bfloat16, or in batches of another size. Where there is no GPU, drawing rounds in either case, and what is said
-of the tokens does not. Two processor minutes for 200 rows, where the processor knows bfloat16.
+The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits
+that the last layer rounds and in float32 (lib/generate/float32_logits.py). Beside it, how many
+responses come out the same when they are drawn in bfloat16, or in batches of another size. Where
+there is no GPU, drawing rounds in either case, and what is said of the tokens does not. Two
+processor minutes for 200 rows, where the processor knows bfloat16.
 """
 
 import sys
@@ -21,12 +23,16 @@ from lib.score import confidence, estimators
 from lib.tasks import datasets
 
 DATASET, RATE, PASSES = "demo-medium", 0.1, 10
-SETTINGS = params.Generation(seed=0, demonstration="none", max_new_tokens=256, top_logits=32, max_batch_tokens=32768)
+SETTINGS = params.Generation(
+    seed=0, demonstration="none", max_new_tokens=256, top_logits=32, max_batch_tokens=32768
+)
 
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
     """A demo model in a precision; `rounds`: its last layer as PyTorch has it."""
-    lm = models.load_language_model(name, params.load_model_config(name).model_copy(update={"dtype": dtype}))
+    lm = models.load_language_model(
+        name, params.load_model_config(name).model_copy(update={"dtype": dtype})
+    )
     if rounds:
         lm.model.get_output_embeddings()._forward_hooks.clear()
     return lm
@@ -62,16 +68,27 @@ def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
 def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """c_BALD of each response, at one rate."""
     made = mc_dropout.mc_dropout_entropies(
-        lm, frame, [(name, RATE) for name in frame.example_id], params.Dropout(dropout_passes=PASSES)
+        lm,
+        frame,
+        [(name, RATE) for name in frame.example_id],
+        params.Dropout(dropout_passes=PASSES),
     )
-    return np.array([np.clip(1 - confidence.compute_bald(row), 0, 1).mean() for row in made.itertuples()])
+    return np.array(
+        [np.clip(1 - confidence.compute_bald(row), 0, 1).mean() for row in made.itertuples()]
+    )
 
 
 def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, str]:
-    """A column of the table: what a model reads from the responses of `frame`, against the `exact`."""
+    """A column of the table: what a model reads from the responses of `frame`, against the
+    `exact`."""
     here = read(lm, frame)
-    off = {name: np.abs(here[name] - exact[name]) for name in ("logprobs", "margin", "p_true", "bald")}
-    far = max(float((one - other).abs().max()) for one, other in zip(here["logits"], exact["logits"], strict=True))
+    off = {
+        name: np.abs(here[name] - exact[name]) for name in ("logprobs", "margin", "p_true", "bald")
+    }
+    far = max(
+        float((one - other).abs().max())
+        for one, other in zip(here["logits"], exact["logits"], strict=True)
+    )
     alike = np.corrcoef(here["bald"], exact["bald"])[0, 1]
     return {
         "logit, most": f"{far:.3f}",
@@ -108,11 +125,18 @@ def equal(one: pd.DataFrame, other: pd.DataFrame) -> str:
 
 def main(rows: int) -> None:
     for name in ("tiny-llama", "tiny-qwen"):
-        plain, half, rounding = load(name, "float32"), load(name, "bfloat16"), load(name, "bfloat16", rounds=True)
+        plain, half, rounding = (
+            load(name, "float32"),
+            load(name, "bfloat16"),
+            load(name, "bfloat16", rounds=True),
+        )
         frame = respond(plain, rows)
         exact, small = read(plain, frame), SETTINGS.max_batch_tokens // 8
         table = pd.DataFrame(
-            {"logits rounded": compared(rounding, exact, frame), "logits in float32": compared(half, exact, frame)}
+            {
+                "logits rounded": compared(rounding, exact, frame),
+                "logits in float32": compared(half, exact, frame),
+            }
         )
         print(f"{name}, {rows} responses to {DATASET}, bfloat16 against float32\n{table}\n")
         drawn = respond(half, rows)

@@ -25,14 +25,21 @@ def shown_in() -> dict[str, list[str]]:
 
 
 def table_of_claims() -> str:
-    """Each claim of the paper: its function, its sentence, and the notebooks that show its verdict."""
+    """Each claim of the paper: its function, its sentence, and the notebooks that show its
+    verdict."""
     notebooks, lines = shown_in(), ["| claim | in the paper | notebook |", "|---|---|---|"]
     for claim in CLAIMS:
         where = sorted(
-            {*notebooks.get(claim.name, []), *notebooks.get(claim.group, []) * claim.group.startswith("Finding"), "08"}
+            {
+                *notebooks.get(claim.name, []),
+                *notebooks.get(claim.group, []) * claim.group.startswith("Finding"),
+                "08",
+            }
         )
         module = claim.count_cases.__module__.replace(".", "/")
-        lines.append(f"| [`{claim.name}`](../{module}.py) | {claim.group}: {claim.quote} | {', '.join(where)} |")
+        lines.append(
+            f"| [`{claim.name}`](../{module}.py) | {claim.group}: {claim.quote} | {', '.join(where)} |"
+        )
     return "\n".join(lines)
 
 

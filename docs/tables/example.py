@@ -1,7 +1,8 @@
 """`python docs/tables/example.py TOKENIZER.JSON` writes artifacts/shipped/small/example.json.
 
-The file spells the tokens of one shipped response, and those that were most probable in its place, for 00_overview. The
-tokenizer is that of the model, or of any Qwen 2.5 or 3: they number the tokens of a text alike.
+The file spells the tokens of one shipped response, and those that were most probable in its place,
+for 00_overview. The tokenizer is that of the model, or of any Qwen 2.5 or 3: they number the tokens
+of a text alike.
 """
 
 import json
@@ -24,10 +25,21 @@ def spelled_example(tokenizer: Tokenizer) -> dict:
     """The response as text, and the text of each token that a page about it may show, by id."""
     frame = store.load_frames("replay-small", "generations", [MODEL], [DATASET])[0]
     row = frame.set_index("example_id").loc[EXAMPLE]
-    ids = {*map(int, row.token_ids), *(int(token) for ids in row.top_ids for token in ids[:TOKENS_LISTED])}
-    spelled = {str(token): tokenizer.decode([token], skip_special_tokens=False) for token in sorted(ids)}
+    ids = {
+        *map(int, row.token_ids),
+        *(int(token) for ids in row.top_ids for token in ids[:TOKENS_LISTED]),
+    }
+    spelled = {
+        str(token): tokenizer.decode([token], skip_special_tokens=False) for token in sorted(ids)
+    }
     response = "".join(spelled[str(token)] for token in row.token_ids)
-    return {"model": MODEL, "dataset": DATASET, "example_id": EXAMPLE, "response": response, "spelled": spelled}
+    return {
+        "model": MODEL,
+        "dataset": DATASET,
+        "example_id": EXAMPLE,
+        "response": response,
+        "spelled": spelled,
+    }
 
 
 if __name__ == "__main__":

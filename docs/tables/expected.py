@@ -1,4 +1,5 @@
-"""`python docs/tables/expected.py` renews the expected results in ARTIFACT-APPENDIX.md, from the shipped runs."""
+"""`python docs/tables/expected.py` renews the expected results in ARTIFACT-APPENDIX.md, from the
+shipped runs."""
 
 import sys
 from pathlib import Path
@@ -17,7 +18,8 @@ from workflow.pipeline import Run  # noqa: E402
 
 PAGE = ROOT / "ARTIFACT-APPENDIX.md"
 EXPERIMENTS, CLAIMED = (
-    f"<!-- {name}: python docs/tables/expected.py renews this table -->\n" for name in ("expected", "claims")
+    f"<!-- {name}: python docs/tables/expected.py renews this table -->\n"
+    for name in ("expected", "claims")
 )
 LEADING = (  # the claims under each finding, of which the paper prints numbers
     "seq_avg_below_answer", "seq_joint_below_answer", "substantially_better", "seq_below_multi_pass",
@@ -33,20 +35,29 @@ def jobs(profile: str, run: str) -> int:
 
 def demo_errors(model: str, dataset: str) -> dict[str, str]:
     """The ECE of each estimator on a pair of the demo."""
-    scores = load_signals("replay", [model], [dataset], EvaluationChoices(), ("verification",)).confidence
+    scores = load_signals(
+        "replay", [model], [dataset], EvaluationChoices(), ("verification",)
+    ).confidence
     results = evaluation.evaluate(scores, names=["ece"])
-    return {row.estimator: f"{row.value:.3f}".lstrip("0") for row in results.itertuples() if row.metric == "ece"}
+    return {
+        row.estimator: f"{row.value:.3f}".lstrip("0")
+        for row in results.itertuples()
+        if row.metric == "ece"
+    }
 
 
 def experiments() -> str:
     """A row for each experiment that an evaluator can run."""
     demo, pair = demo_errors("tiny-llama", "demo-medium"), ("qwen2.5-coder-1.5b", "gsm8k")
-    seq, ans, isotonic = (of_small()[f"ECE {name}"][pair] for name in ("Seq Avg", "Ans Avg", "Ans Avg, isotonic"))
+    seq, ans, isotonic = (
+        of_small()[f"ECE {name}"][pair] for name in ("Seq Avg", "Ans Avg", "Ans Avg, isotonic")
+    )
     demo_jobs, replayed = jobs("demo", "demo"), jobs("small", "replay-small")
     third = count("replay", "here", "Finding 3")
     paper, small = count("replay", "paper"), count("replay-small", "here")
     seq_pairs, isotonic_pairs = (
-        judged("replay-small")[name]["here_said"] for name in ("seq_avg_below_answer", "isotonic_reduces")
+        judged("replay-small")[name]["here_said"]
+        for name in ("seq_avg_below_answer", "isotonic_reduces")
     )
     rows = [
         ("experiment", "it says at its end", "numbers", "tolerance", "supports", "if it differs"),
@@ -71,8 +82,12 @@ def experiments() -> str:
 
 
 def claims() -> str:
-    """The findings, each with its leading claims and their counts on the paper's numbers, the demo and real models."""
-    lines = ["| finding and claim | on the paper's numbers | on the demo | on two real models |", "|---|---|---|---|"]
+    """The findings, each with its leading claims and their counts on the paper's numbers, the demo
+    and real models."""
+    lines = [
+        "| finding and claim | on the paper's numbers | on the demo | on two real models |",
+        "|---|---|---|---|",
+    ]
     for group, said in FINDINGS.items():
         counts = " | ".join(f"**{count(*side, group)}**" for side in SIDES)
         lines.append(f"| **{group.removeprefix('Finding ')}. {said}** | {counts} |")

@@ -1,5 +1,6 @@
-"""`python docs/tables/findings.py` renews README's table of findings: the verdicts on their claims on the paper's
-numbers, on the demo and on the real models, as the stored reports of both replays say."""
+"""`python docs/tables/findings.py` renews README's table of findings: the verdicts on their claims
+on the paper's numbers, on the demo and on the real models, as the stored reports of both replays
+say."""
 
 import json
 import lzma
@@ -25,21 +26,29 @@ SIDES = (
 
 @cache
 def judged(run: str) -> dict[str, dict[str, str]]:
-    """By claim, what the golden report of a run says of it: `here`, `here_said`, `paper`, `paper_said`."""
-    report = json.loads(lzma.decompress((ROOT / f"tests/blackbox/goldens/{run}.json.xz").read_bytes()))
+    """By claim, what the golden report of a run says of it: `here`, `here_said`, `paper`,
+    `paper_said`."""
+    report = json.loads(
+        lzma.decompress((ROOT / f"tests/blackbox/goldens/{run}.json.xz").read_bytes())
+    )
     found: dict[str, dict[str, str]] = {claim.name: {} for claim in CLAIMS}
-    for name, side, said in re.findall(r'^/(\w+)/((?:here|paper)\w*): "(.*)"$', report["rep_findings"], flags=re.M):
+    for name, side, said in re.findall(
+        r'^/(\w+)/((?:here|paper)\w*): "(.*)"$', report["rep_findings"], flags=re.M
+    ):
         found[name][side] = said
     return found
 
 
 def count(run: str, side: str, groups: str = "") -> str:
     """How many verdicts of the groups that match are of each kind: "7 hold, 1 open, 3 fail"."""
-    return count_kinds(judged(run)[claim.name][side] for claim in CLAIMS if re.match(groups, claim.group))
+    return count_kinds(
+        judged(run)[claim.name][side] for claim in CLAIMS if re.match(groups, claim.group)
+    )
 
 
 def table() -> str:
-    """The findings, each with its notebooks and the verdicts on its claims; then the other claims."""
+    """The findings, each with its notebooks and the verdicts on its claims; then the other
+    claims."""
     head = ("finding", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     rows = []

@@ -1,4 +1,5 @@
-"""`python docs/tables/results.py` writes docs/results.md and docs/results/*.png from `replay small` and `published`.
+"""`python docs/tables/results.py` writes docs/results.md and docs/results/*.png from `replay small`
+and `published`.
 
 Run both first. Only what they export is read, as by the report.
 """
@@ -29,7 +30,8 @@ Outputs = dict[str, dict]
 
 
 class Cells(HTMLParser):
-    """The rows of a table's head and body, as Markdown; a cell over several columns is repeated in the head."""
+    """The rows of a table's head and body, as Markdown; a cell over several columns is repeated in
+    the head."""
 
     def __init__(self, table: str):
         super().__init__()
@@ -62,14 +64,18 @@ class Cells(HTMLParser):
 
 
 def as_markdown(page: str) -> str:
-    """A table of the report as Markdown, or several below one another, each with its caption in front."""
+    """A table of the report as Markdown, or several below one another, each with its caption in
+    front."""
     for estimator in ESTIMATORS.values():  # formulas of names, as words
         page = page.replace(as_html(estimator.label), estimator.plain)
     page = re.sub(r"<math.*?</math>", formula_as_text, page, flags=re.S)
     found = []
     for caption, table in re.findall(r"(<p>.*?</p>)?\s*(<table.*?</table>)", page, flags=re.S):
         cells = Cells(table)
-        head = [" ".join(filter(None, dict.fromkeys(column))) for column in zip(*cells.head, strict=True)]
+        head = [
+            " ".join(filter(None, dict.fromkeys(column)))
+            for column in zip(*cells.head, strict=True)
+        ]
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells.body]
         text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         found.append(f"{html.unescape(re.sub('<.*?>', '', caption))}\n\n{text}".strip())
@@ -97,7 +103,9 @@ def estimators_as_markdown() -> str:
 # ---- sentences, a finding each
 
 
-def values(outputs: Outputs, table: str, metric: str, estimator: str = "") -> dict[tuple[str, str, str], float]:
+def values(
+    outputs: Outputs, table: str, metric: str, estimator: str = ""
+) -> dict[tuple[str, str, str], float]:
     """The numbers of a table by model, dataset and variant."""
     rows = outputs["rep_numbers"]["application/json"]
     of_table = [row for row in rows if (row["table"], row["metric"]) == (table, metric)]
@@ -121,14 +129,18 @@ def pooled(outputs: Outputs) -> dict[str, dict]:
 
 
 def sentence_of_finding_1(outputs: Outputs) -> str:
-    seq, ans = (values(outputs, "tab_result_estimation", "ece", name) for name in ("Seq Avg", "Ans Avg"))
+    seq, ans = (
+        values(outputs, "tab_result_estimation", "ece", name) for name in ("Seq Avg", "Ans Avg")
+    )
     ranks = pooled(outputs)["Ans Avg minus Seq Avg"]
     return (f"Seq Avg has a lower ECE than Ans Avg on {count_lower(seq, ans)} (mean {average(seq)} against "
             f"{average(ans)}). The AUROC of Ans Avg minus that of Seq Avg is {format_mean(ranks)}.")  # fmt: skip
 
 
 def sentence_of_finding_2(outputs: Outputs) -> str:
-    passes, ans = (values(outputs, "tab_result_estimation", "ece", name) for name in ("c_BALD", "Ans Avg"))
+    passes, ans = (
+        values(outputs, "tab_result_estimation", "ece", name) for name in ("c_BALD", "Ans Avg")
+    )
     grid = values(outputs, "tab_dropout_grid_search", "ece", "c_BALD")
     best: dict[tuple[str, str], str] = {}
     for model, dataset, rate in sorted(grid, key=lambda key: grid[key], reverse=True):
@@ -139,7 +151,9 @@ def sentence_of_finding_2(outputs: Outputs) -> str:
 
 
 def sentence_of_finding_3(outputs: Outputs) -> str:
-    in_situ, standard = (values(outputs, "tab_insitu_ptrue", "ece", name) for name in ("In-situ P(True)", "P(True)"))
+    in_situ, standard = (
+        values(outputs, "tab_insitu_ptrue", "ece", name) for name in ("In-situ P(True)", "P(True)")
+    )
     saved = values(outputs, "tab_insitu_ptrue", "token_reduction_pct", "In-situ P(True)").values()
     change = pooled(outputs)["P(True), in situ minus fresh prompt"]
     return (f"In situ, P(True) has a lower ECE than in a fresh prompt on {count_lower(in_situ, standard)} (mean "
@@ -158,7 +172,12 @@ def sentence_of_finding_4(outputs: Outputs) -> str:
 SENTENCES = dict(
     zip(
         FINDINGS,
-        (sentence_of_finding_1, sentence_of_finding_2, sentence_of_finding_3, sentence_of_finding_4),
+        (
+            sentence_of_finding_1,
+            sentence_of_finding_2,
+            sentence_of_finding_3,
+            sentence_of_finding_4,
+        ),
         strict=True,
     )
 )
@@ -175,11 +194,17 @@ def exhibit(name: str, here: Outputs, paper: Outputs) -> list[str]:
     if "image/png" in here.get(name, {}):
         return [picture(name)]
     short, long = CAPTIONS[name]
-    table = estimators_as_markdown() if name == "tab_estimators" else as_markdown("".join(here[name]["text/html"]))
+    table = (
+        estimators_as_markdown()
+        if name == "tab_estimators"
+        else as_markdown("".join(here[name]["text/html"]))
+    )
     parts = [f"#### {short}", f"`{name}`: {' '.join(long.split())}", table]
     if name in paper and name != "tab_estimators":
         printed = as_markdown("".join(paper[name]["text/html"]))
-        parts += [f"<details><summary>The paper's printed numbers</summary>\n\n{printed}\n\n</details>"]
+        parts += [
+            f"<details><summary>The paper's printed numbers</summary>\n\n{printed}\n\n</details>"
+        ]
     return parts
 
 

@@ -1,4 +1,5 @@
-"""`python docs/tables/sentences.py` renews README's sentences on the two real models, and prints them.
+"""`python docs/tables/sentences.py` renews README's sentences on the two real models, and prints
+them.
 
 Each number is computed here from the shipped signals of `small`.
 """
@@ -62,16 +63,20 @@ def values(row: str) -> pd.Series:
 
 
 def lower_errors(missing: str) -> int:
-    """On how many pairs Seq Avg has a lower ECE than Ans Avg if responses without an answer are treated so."""
+    """On how many pairs Seq Avg has a lower ECE than Ans Avg if responses without an answer are
+    treated so."""
     choices = CHOICES.model_copy(update={"missing": missing})
     responses = interpret_responses(signals().generations, choices)
-    errors = evaluate(confidence_frame(responses, names=["seq_avg", "ans_avg"]), CHOICES.bins, names=["ece"])
+    errors = evaluate(
+        confidence_frame(responses, names=["seq_avg", "ans_avg"]), CHOICES.bins, names=["ece"]
+    )
     table = errors.pivot(index=PAIR, columns="estimator", values="value")
     return int((table.seq_avg < table.ans_avg).sum())
 
 
 def mean_scores() -> tuple[int, int]:
-    """On how many cells the ECE is the mean score minus the accuracy within .006, and the number of cells."""
+    """On how many cells the ECE is the mean score minus the accuracy within .006, and the number of
+    cells."""
     near, cells = 0, 0
     names = ["seq_avg", "ans_avg", "p_true", "p_true_insitu"]
     scores = confidence_frame(signals().responses, signals().verification, None, CHOICES, names)
@@ -85,8 +90,8 @@ def mean_scores() -> tuple[int, int]:
 
 
 def easier_questions(dataset: str) -> tuple[float, float]:
-    """How much more accurate both models are on a dataset's calibration questions, and the p-value (Welch's t test of
-    each question's mean over models)."""
+    """How much more accurate both models are on a dataset's calibration questions, and the p-value
+    (Welch's t test of each question's mean over models)."""
     rows = signals().responses
     means = rows[rows.dataset == dataset].groupby(["split", "example_id"]).correct.mean()
     calibration, evaluation = means["calibration"], means["evaluation"]
@@ -134,7 +139,9 @@ def mechanism() -> str:
         counts(name) for name in ("means_overlap_first", "means_part_later", "no_single_token")
     )
     rising = cases("means_diverge")
-    both_rise = (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0) & (rising.outcome == DISAGREES)
+    both_rise = (
+        (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0) & (rising.outcome == DISAGREES)
+    )
     return (
         "**The paper's mechanism holds in part.** Right and wrong responses start alike (not told "
         f"apart on {first[AGREES]} of {PAIRS} pairs) and differ late on {late[AGREES]} "
@@ -208,7 +215,9 @@ def sentences() -> str:
     """All bullets, wrapped like the rest of README."""
     texts = []
     for bullet in BULLETS:
-        texts.append(textwrap.fill(f"- {bullet()}", 138, subsequent_indent="  ", break_on_hyphens=False))
+        texts.append(
+            textwrap.fill(f"- {bullet()}", 138, subsequent_indent="  ", break_on_hyphens=False)
+        )
     return "\n".join(texts)
 
 

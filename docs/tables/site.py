@@ -1,7 +1,8 @@
-"""`python docs/tables/site.py FOLDER` makes the pages that CI publishes, from a finished `demo` and `replay small`.
+"""`python docs/tables/site.py FOLDER` makes the pages that CI publishes, from a finished `demo` and
+`replay small`.
 
-They are both reports, every executed notebook of either run as HTML, and an index. `replay small` stores no text of a
-question, and the questions of the demo are its own.
+They are both reports, every executed notebook of either run as HTML, and an index. `replay small`
+stores no text of a question, and the questions of the demo are its own.
 """
 
 import html
@@ -11,7 +12,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = {"demo": "The demo: two tiny models", "replay-small": "Two real models, from their stored token probabilities"}
+RUNS = {
+    "demo": "The demo: two tiny models",
+    "replay-small": "Two real models, from their stored token probabilities",
+}
 CONVERT = ("jupyter", "nbconvert", "--to", "html", "--embed-images", "--log-level", "ERROR")
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -26,8 +30,12 @@ def convert_notebooks(run: str, folder: Path) -> list[str]:
     """Convert the executed notebooks of a run to pages in a folder; return their names."""
     notebooks = sorted((ROOT / "artifacts" / run / "notebooks").glob("*.ipynb"))
     if not notebooks or not (ROOT / "figures" / run / "report.html").exists():
-        sys.exit(f"site: run '{run}' is not finished: ./run_all.sh {run.replace('-', ' ')} makes it")
-    subprocess.run([sys.executable, "-m", *CONVERT, f"--output-dir={folder}", *map(str, notebooks)], check=True)
+        sys.exit(
+            f"site: run '{run}' is not finished: ./run_all.sh {run.replace('-', ' ')} makes it"
+        )
+    subprocess.run(
+        [sys.executable, "-m", *CONVERT, f"--output-dir={folder}", *map(str, notebooks)], check=True
+    )
     return [path.stem for path in notebooks]
 
 
@@ -39,7 +47,10 @@ def build(site: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         names = convert_notebooks(run, folder)
         shutil.copyfile(ROOT / "figures" / run / "report.html", folder / "report.html")
-        links = [f'<li><a href="{run}/{html.escape(name)}.html">{html.escape(name)}</a></li>' for name in names]
+        links = [
+            f'<li><a href="{run}/{html.escape(name)}.html">{html.escape(name)}</a></li>'
+            for name in names
+        ]
         report = f'<p><a href="{run}/report.html">Report: findings, tables and figures</a></p>'
         parts.append(f"<h2>{title}</h2>\n{report}\n<ul>{''.join(links)}</ul>\n")
     (site / "index.html").write_text(PAGE % "".join(parts), encoding="utf-8")

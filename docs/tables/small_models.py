@@ -35,7 +35,10 @@ PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "repl
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
 PAIRS = {
-    (model, dataset): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
+    (
+        model,
+        dataset,
+    ): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
     for model in SMALL.models
     for dataset in SMALL.datasets
 }
@@ -44,13 +47,19 @@ CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration question
 ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
 DIFFERENCE = "ECE Ans Avg, isotonic, minus that of the constant"
-ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ"}
+ECE = {
+    "ans_avg": "Ans Avg",
+    "seq_avg": "Seq Avg",
+    "p_true": "P(True)",
+    "p_true_insitu": "P(True) in situ",
+}
 CHANCE = "ECE, chance mean, Ans Avg, isotonic"
 HALF = "ECE of the constant .5"
 EQUAL = "p of equal accuracy in both splits"
 CONSTANT_LOWER = "re-splits in which a constant has the lower ECE"
 ISOTONIC_LOWER = "re-splits in which isotonic has the lower Brier score"
-IN_README = {  # a column each: its head, and the name of the score in the rows of docs/small-models.md
+# a column each: its head, and the name of the score in the rows of docs/small-models.md
+IN_README = {
     "Seq Avg": "Seq Avg", "Ans Avg": "Ans Avg", "Ans Avg, isotonic": "Ans Avg, isotonic",
     "constant": "constant", "P(True)": "P(True)", "P(True) in situ": "P(True) in situ"}  # fmt: skip
 
@@ -92,7 +101,9 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
             for pair, value in measured[metric, name].items():
                 found[f"{metric.upper()} {label}"][pair] = three(value)
     passes = rows_at_selected_rate(signals().dropout, CHOICES)
-    passed = evaluation.evaluate(confidence_frame(responses, None, passes, CHOICES, ["c_bald"]), CHOICES.bins)
+    passed = evaluation.evaluate(
+        confidence_frame(responses, None, passes, CHOICES, ["c_bald"]), CHOICES.bins
+    )
     for row in passed[passed.metric.isin(["ece", "auroc"])].itertuples():
         pair = row.model, row.dataset
         found["questions with passes with dropout"][pair] = str(row.n)
@@ -104,13 +115,19 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     for pair, (confidence, correct, constant) in calibrated().items():
         constants = np.full(len(correct), constant)
         for label, values in {"Ans Avg, isotonic": confidence, "constant": constants}.items():
-            describe_score(found, pair, label, pd.DataFrame({"confidence": values, "correct": correct}))
-        after = {name: metrics.measure(name, confidence, correct) for name in ("ece", "auroc", "brier")}
+            describe_score(
+                found, pair, label, pd.DataFrame({"confidence": values, "correct": correct})
+            )
+        after = {
+            name: metrics.measure(name, confidence, correct) for name in ("ece", "auroc", "brier")
+        }
         after["skill"] = 1 - after["brier"] / metrics.brier(constants, correct)
         found[CONSTANT][pair] = three(metrics.ece(constants, correct))
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
-        chance = evaluation.draw_chance_errors(confidence, CHOICES.bins, SMALL.resamples, SMALL.seed)
+        chance = evaluation.draw_chance_errors(
+            confidence, CHOICES.bins, SMALL.resamples, SMALL.seed
+        )
         found[CHANCE][pair] = three(chance.mean())
         for what, (low, high) in against_the_constant(pair).items():
             if not np.isnan(low):  # a resample without a right answer has no AUROC
@@ -139,8 +156,8 @@ def retest() -> dict[str, dict[tuple[str, str], str]]:
 
 
 def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
-    """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
-    the calibration rows teach."""
+    """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and
+    the constant that the calibration rows teach."""
     return {
         pair: (
             Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
@@ -154,11 +171,14 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
 def describe_score(found: dict, pair: tuple[str, str], label: str, scored: pd.DataFrame) -> None:
     """Add the spread and the discrimination of a score to what is measured."""
     found[f"spread of {label}"][pair] = three(scored.confidence.std(ddof=0))
-    found[f"DSC {label}"][pair] = three(metrics.decompose_brier(scored.confidence, scored.correct)["dsc"])
+    found[f"DSC {label}"][pair] = three(
+        metrics.decompose_brier(scored.confidence, scored.correct)["dsc"]
+    )
 
 
 def against_the_constant(pair: tuple[str, str]) -> dict[str, np.ndarray]:
-    """Ends of 95% intervals of what calibrated scores have before the constant, both learned again in each draw."""
+    """Ends of 95% intervals of what calibrated scores have before the constant, both learned again
+    in each draw."""
     drawn = {}
     for metric in ("ece", "brier", "auroc"):
         measures = {
@@ -190,7 +210,8 @@ def prompts() -> dict[str, dict[tuple[str, str], str]]:
 def table(rows: dict[str, dict[tuple[str, str], str]]) -> str:
     lines = ["| | " + " | ".join(PAIRS.values()) + " |", "|---|" + "---:|" * len(PAIRS)]
     lines += [
-        f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |" for what, values in rows.items()
+        f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |"
+        for what, values in rows.items()
     ]
     return "\n".join(lines) + "\n"
 
@@ -207,8 +228,13 @@ def renewed(text: str) -> str:
 
 def table_of_readme() -> str:
     """Accuracy, and each score's ECE with its spread and DSC."""
-    lines = ["| | accuracy | " + " | ".join(IN_README) + " |", "|---|---:|" + "---:|" * len(IN_README)]
-    ece = {f"ECE {label}": results()[f"ECE {label}"] for label in (*ECE.values(), "Ans Avg, isotonic")}
+    lines = [
+        "| | accuracy | " + " | ".join(IN_README) + " |",
+        "|---|---:|" + "---:|" * len(IN_README),
+    ]
+    ece = {
+        f"ECE {label}": results()[f"ECE {label}"] for label in (*ECE.values(), "Ans Avg, isotonic")
+    }
     ece["ECE constant"] = results()[CONSTANT]
     for pair, label in PAIRS.items():
         cells = [results()["of these right, evaluation"][pair]]

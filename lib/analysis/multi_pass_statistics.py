@@ -1,6 +1,8 @@
-"""Statistics of multi-pass confidence, by pair: the tokens of verification, and the spread of stochastic passes.
+"""Statistics of multi-pass confidence, by pair: the tokens of verification, and the spread of
+stochastic passes.
 
-Inputs are frames as stored. Rows of passes that the choices omit, or without an answer under them, are excluded.
+Inputs are frames as stored. Rows of passes that the choices omit, or without an answer under them,
+are excluded.
 """
 
 from collections.abc import Mapping
@@ -19,16 +21,20 @@ from lib.score.evaluation import evaluate
 from lib.score.metrics import ece
 from lib.store import KEYS, PAIR, evaluation_rows
 
-BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
+# of `eq:bald`: the entropy of the mean, the mean of the entropies
+BALD_TERMS = ("predictive", "conditional")
 
 
 # ---- P(True)
 
 
 def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
-    """Return the tokens saved in situ as rows like `evaluate`: mean of 1 - query / standard prompt, in percent."""
+    """Return the tokens saved in situ as rows like `evaluate`: mean of 1 - query / standard prompt,
+    in percent."""
     part = evaluation_rows(verification)
-    rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(PAIR, sort=False)
+    rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(
+        PAIR, sort=False
+    )
     means = rows.value.mean().reset_index()
     return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
@@ -36,47 +42,61 @@ def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
 def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) -> pd.DataFrame:
     """Return two statistics of verification by pair; NaN where tokens do not vary.
 
-    `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its prompt) and the
-    answer without thinking. `saving_with_length`: rank correlation of the share saved in situ with the response's
-    length.
+    `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its
+    prompt) and the answer without thinking. `saving_with_length`: rank correlation of the share
+    saved in situ with the response's length.
     """
     length = generations.token_ids.map(len)
     again = generations.prompt_tokens + (length - generations.thinking_end).clip(lower=0)
     rows = verification.merge(generations[KEYS].assign(length=length, again=again), on=KEYS)
-    return apply_by_pair(correlate_costs, rows.assign(saved=1 - rows.in_situ_tokens / rows.standard_tokens))
+    return apply_by_pair(
+        correlate_costs, rows.assign(saved=1 - rows.in_situ_tokens / rows.standard_tokens)
+    )
 
 
 def correlate_costs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the row of `verification_costs` of one pair."""
     r = rows.again.corr(rows.standard_tokens, min_periods=2)
-    return pd.DataFrame([{"r2": r**2, "saving_with_length": rows.saved.rank().corr(rows["length"].rank())}])
+    return pd.DataFrame(
+        [{"r2": r**2, "saving_with_length": rows.saved.rank().corr(rows["length"].rank())}]
+    )
 
 
 def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
-    """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
+    """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw
+    ECE) of one model.
 
-    `results` are from `evaluate`; the ends of their intervals are included (standard low, standard high, and so on).
-    Models without P(True) and datasets without a value have no row.
+    `results` are from `evaluate`; the ends of their intervals are included (standard low, standard
+    high, and so on). Models without P(True) and datasets without a value have no row.
     """
     bars = {"p_true": "standard", "p_true_insitu": "in situ"}
-    part = results.query("metric == 'ece' and model == @model and method == '' and estimator in @bars")
-    wide = part.pivot(index="dataset", columns="estimator", values=["value", "low", "high"]).astype(float)
+    part = results.query(
+        "metric == 'ece' and model == @model and method == '' and estimator in @bars"
+    )
+    wide = part.pivot(index="dataset", columns="estimator", values=["value", "low", "high"]).astype(
+        float
+    )
     wide = wide.reindex(index=[name for name in datasets if name in wide.index])
-    columns = {f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide}
+    columns = {
+        f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide
+    }
     return pd.DataFrame({"dataset": [datasets[name] for name in wide.index], **columns})
 
 
 def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
     """Return P(True) of one row of a verification frame, standard and in situ.
 
-    Columns: probability of either option (summed over counted spellings), the confidence, and the number of encoded
-    tokens.
+    Columns: probability of either option (summed over counted spellings), the confidence, and the
+    number of encoded tokens.
     """
     odds, records = option_log_odds(pd.DataFrame([verified]), words).iloc[0], {}
     for variant, margin in MARGINS.items():
         true, mass = p_true(odds[margin]), odds[f"{variant}_mass"]
         options = dict(zip(words.split("/"), (mass * true, mass * (1 - true)), strict=True))
-        records[variant.replace("_", " ")] = options | {"P(True)": true, "tokens": verified[f"{variant}_tokens"]}
+        records[variant.replace("_", " ")] = options | {
+            "P(True)": true,
+            "tokens": verified[f"{variant}_tokens"],
+        }
     return pd.DataFrame(records).T.astype({"tokens": int})
 
 
@@ -84,19 +104,25 @@ def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFram
 
 
 def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
-    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over one pair's examples.
+    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over one
+    pair's examples.
 
-    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n.
+    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high,
+    n.
     """
     parts = []
     for term in BALD_TERMS:
-        curves = np.stack([mean_over_tokens(entropies) for entropies in dropout[term]])  # (examples, T)
-        parts.append(mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1)))
+        # (examples, T)
+        curves = np.stack([mean_over_tokens(entropies) for entropies in dropout[term]])
+        parts.append(
+            mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1))
+        )
     return pd.concat(parts, ignore_index=True)
 
 
 def mean_over_tokens(entropies: Any) -> np.ndarray:
-    """Return the mean over an answer's tokens of entropies (T, m) after the first t passes, (T,)."""
+    """Return the mean over an answer's tokens of entropies (T, m) after the first t passes,
+    (T,)."""
     return np.array([np.mean(tokens) for tokens in entropies])
 
 
@@ -126,7 +152,8 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_with_t_interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Return the mean of n rows and its 95% interval by Student's t; NaN for the ends of one row."""
+    """Return the mean of n rows and its 95% interval by Student's t; NaN for the ends of one
+    row."""
     if len(values) < 2:
         return float(np.mean(values)), np.nan, np.nan
     low, high = ttest_1samp(values, 0).confidence_interval()
@@ -136,16 +163,20 @@ def mean_with_t_interval(values: np.ndarray) -> tuple[float, float, float]:
 def scores_after_passes(
     responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices, count: int | None
 ) -> pd.DataFrame:
-    """Return c_BALD of the evaluation rows after the first `count` passes (None: all) at the selected
-    rate, as a confidence frame."""
+    """Return c_BALD of the evaluation rows after the first `count` passes (None: all) at the
+    selected rate, as a confidence frame."""
     chosen = evaluation_rows(dropout[dropout.selected])
     first = {}
     for name in (*BALD_TERMS, "top_k", "top_p"):
         first[name] = [values[:count] for values in chosen[name]]
-    return confidence_frame(responses, dropout=chosen.assign(**first), choices=choices, names=["c_bald"])
+    return confidence_frame(
+        responses, dropout=chosen.assign(**first), choices=choices, names=["c_bald"]
+    )
 
 
-def ece_by_number_of_passes(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
+def ece_by_number_of_passes(
+    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
+) -> pd.DataFrame:
     """Return the ECE of c_BALD on the evaluation rows after 1..T passes at the selected rate.
 
     Columns: model, dataset, passes, ece.
@@ -161,7 +192,8 @@ def ece_by_number_of_passes(responses: pd.DataFrame, dropout: pd.DataFrame, choi
 def pass_scores(
     responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
 ) -> pd.DataFrame:
-    """Return scores of passes at the selected rate, as rows of a confidence frame (evaluation rows).
+    """Return scores of passes at the selected rate, as rows of a confidence frame (evaluation
+    rows).
 
     Estimators: c_BALD after five passes, where there are more (`c_bald_after_five`), and after all
     on responses whose most probable answer tokens no pass changes (`c_bald_unchanged`).
@@ -223,7 +255,9 @@ def range_of_errors(scores: np.ndarray, correct: np.ndarray, n_bins: int) -> flo
     return max(errors) - min(errors)
 
 
-def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
+def split_half_reliability(
+    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
+) -> pd.DataFrame:
     """Compare c_BALD from the two halves of the passes at the selected rate, by pair.
 
     Parameters
@@ -233,9 +267,10 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
 
     Returns
     -------
-    model, dataset, rows; `correlation` r of both halves' c_BALD (Pearson's), and `expected` of two draws of all T
-    passes, 2 r / (1 + r) (Spearman-Brown); `ece` and `auroc` of either half, ending in _1 and _2. With other phi than
-    `clip`, both halves are divided by the support of all passes.
+    model, dataset, rows; `correlation` r of both halves' c_BALD (Pearson's), and
+    `expected` of two draws of all T passes, 2 r / (1 + r) (Spearman-Brown); `ece` and `auroc` of
+    either half, ending in _1 and _2. With other phi than `clip`, both halves are divided by the
+    support of all passes.
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
     known, parts = responses[responses.answer.notna()], []
@@ -245,7 +280,9 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
         return pd.DataFrame(columns=columns)
     for half in (0, 1):
         terms = {term: [[halves[half]] for halves in chosen[f"half_{term}"]] for term in BALD_TERMS}
-        scores = confidence_frame(known, dropout=chosen.assign(**terms), choices=choices, names=["c_bald"])
+        scores = confidence_frame(
+            known, dropout=chosen.assign(**terms), choices=choices, names=["c_bald"]
+        )
         parts.append(scores.assign(estimator=f"{half + 1}"))
     scores = pd.concat(parts)
     results = evaluate(scores, choices.bins, names=["ece", "auroc"]).astype({"value": float})
@@ -253,4 +290,6 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, choic
     table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
-    return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[columns]
+    return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[
+        columns
+    ]

@@ -1,4 +1,5 @@
-"""The scores of a run on shared resamples of its evaluation rows: what verdicts with intervals compare.
+"""The scores of a run on shared resamples of its evaluation rows: what verdicts with intervals
+compare.
 
 A comparison of scores is made on the rows that all of them have, with the same draws for each, so
 its differences are paired. The calibrator of a calibrated score is fitted again in every draw, to a
@@ -111,7 +112,9 @@ class ResampledScores:
         """Return the number of a measure on all rows of its score. Raise KeyError without them."""
         return self._number(pair, one, frozenset(self.scores[pair][one.score].example_id))
 
-    def compare(self, pair: Pair, measures: Mapping[str, Measure]) -> dict[str, ResampledNumber] | None:
+    def compare(
+        self, pair: Pair, measures: Mapping[str, Measure]
+    ) -> dict[str, ResampledNumber] | None:
         """Return the number of each measure on the rows that all its scores have.
 
         None if the pair lacks a score, or if they share no row.
@@ -132,7 +135,9 @@ class ResampledScores:
     def _number(self, pair: Pair, one: Measure, rows: frozenset[str]) -> ResampledNumber:
         key = (pair, one, rows)
         if key not in self._made:
-            self._made[key] = measure_rows(self.scores[pair][one.score], one.metric, rows, self.settings)
+            self._made[key] = measure_rows(
+                self.scores[pair][one.score], one.metric, rows, self.settings
+            )
         return self._made[key]
 
 
@@ -268,7 +273,9 @@ def draw_pairs(draws: Mapping[Pair, np.ndarray], rng: np.random.Generator) -> np
     times_of_dataset = count_draws(len(datasets), length, rng)
     total, weight = np.zeros(length), np.zeros(length)
     for (model, dataset), values in draws.items():
-        times = times_of_model[:, models.index(model)] * times_of_dataset[:, datasets.index(dataset)]
+        times = (
+            times_of_model[:, models.index(model)] * times_of_dataset[:, datasets.index(dataset)]
+        )
         known = ~np.isnan(values)
         total += np.where(known, times * np.nan_to_num(values), 0)
         weight += times * known

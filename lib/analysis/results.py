@@ -1,7 +1,8 @@
-"""The input of tables and claims: a tidy frame per table, from a run or, in the same columns, from the paper.
+"""The input of tables and claims: a tidy frame per table, from a run or, in the same columns, from
+the paper.
 
-A run also has frames that the paper shows only as pictures (`running_mean`, `entropies`, `learning`) or in words
-(`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them.
+A run also has frames that the paper shows only as pictures (`running_mean`, `entropies`,
+`learning`) or in words (`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,16 @@ from lib.analysis.resampled_scores import ResampledScores
 from lib.store import SCORE_CELL
 
 QUANTITIES = ["value", "low", "high", "relative"]
-NUMBER_KEY = ["table", *SCORE_CELL, "metric", "method", "source_model", "source_dataset", "rate", "bins"]
+NUMBER_KEY = [
+    "table",
+    *SCORE_CELL,
+    "metric",
+    "method",
+    "source_model",
+    "source_dataset",
+    "rate",
+    "bins",
+]
 
 
 class MissingFrame(KeyError):
@@ -25,9 +35,9 @@ class MissingFrame(KeyError):
 class Results:
     """All results of a run or of the paper.
 
-    `models` and `datasets` are {name: label}, also for `tab:bin_ablation` (`bin_labels`) and the transfer tables
-    (`transfer_labels`). `frames` are by the label of the table (without `tab:`); `settings` has a record per model.
-    `scores` are what claims compare row by row.
+    `models` and `datasets` are {name: label}, also for `tab:bin_ablation` (`bin_labels`) and the
+    transfer tables (`transfer_labels`). `frames` are by the label of the table (without `tab:`);
+    `settings` has a record per model. `scores` are what claims compare row by row.
     """
 
     models: Mapping[str, str]
@@ -37,12 +47,16 @@ class Results:
     settings: Sequence[Any]
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     title: str = ""  # printed below every table
-    questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
-    scores: ResampledScores | None = field(default=None, repr=False)  # of a run: printed numbers have no rows
-    shared_masks: bool = False  # whether all questions share dropout masks (`dropout_prefix: shared`)
+    # by dataset: source, rows by split
+    questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)
+    # of a run: printed numbers have no rows
+    scores: ResampledScores | None = field(default=None, repr=False)
+    # whether all questions share dropout masks (`dropout_prefix: shared`)
+    shared_masks: bool = False
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
-        """Return the rows of a frame whose columns equal these values. Raise MissingFrame if it is missing or empty."""
+        """Return the rows of a frame whose columns equal these values. Raise MissingFrame if it is
+        missing or empty."""
         if name not in self.frames or self.frames[name].empty:
             raise MissingFrame(name)
         frame = self.frames[name]

@@ -1,6 +1,8 @@
-"""The results of a run: its stored signals under its choices, and the frames computed from them or stored by 04b to 09.
+"""The results of a run: its stored signals under its choices, and the frames computed from them or
+stored by 04b to 09.
 
-`load_signals` reads what 01, 03 and 04 stored; `results_of_run` makes the frame of every table and claim of it.
+`load_signals` reads what 01, 03 and 04 stored; `results_of_run` makes the frame of every table and
+claim of it.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +25,8 @@ from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
 from lib.score.interpretation import interpret_responses, summarize_arms
 from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
 
-CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
+# tables from one frame
+CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
@@ -68,12 +71,16 @@ class Signals:
 
 
 def load_signals(
-    run: str, models: Sequence[str], datasets: Sequence[str], choices: EvaluationChoices, kinds: Collection[str] = KINDS
+    run: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    choices: EvaluationChoices,
+    kinds: Collection[str] = KINDS,
 ) -> Signals:
     """Load the signals of a run, or the shipped ones.
 
-    `kinds`: which frames to read beside the generations. Raise UserError if there are neither own nor shipped ones;
-    passes may be missing, and the verification of models that are not at hand.
+    `kinds`: which frames to read beside the generations. Raise UserError if there are neither own
+    nor shipped ones; passes may be missing, and the verification of models that are not at hand.
     """
     here = params.models_at_hand(models)
     served = {name.split("__")[0] for name in store.stored_frames(run, "verification")}
@@ -91,21 +98,26 @@ def load_signals(
 def raw_frames(signals: Signals, n_bins_ablation: Sequence[int] = ()) -> Frames:
     """Return the frames of the tables of raw confidence, without intervals."""
     confidence, choices = signals.confidence, signals.choices
-    raw = pd.concat([evaluate(confidence, choices.bins), ece_on_shared_rows(confidence, choices.bins)])
+    raw = pd.concat(
+        [evaluate(confidence, choices.bins), ece_on_shared_rows(confidence, choices.bins)]
+    )
     saved = multi_pass_statistics.summarize_token_reduction(signals.verification)
     frames = {
         "result_estimation": raw,
         "dropout_grid_search": evaluate_rate_grid(signals.responses, signals.dropout, choices),
         "insitu_ptrue": pd.concat([raw, saved], ignore_index=True),
     }
-    single_pass = confidence[confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"]
+    single_pass = confidence[
+        confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
+    ]
     if n_bins_ablation and len(single_pass):
         frames["bin_ablation"] = ablate_bins(single_pass, n_bins_ablation, ("ece", "mce", "brier"))
     return frames
 
 
 def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
-    """Return the raw ECE of estimators with more evaluation rows than another one of their pair, on the shared rows.
+    """Return the raw ECE of estimators with more evaluation rows than another one of their pair, on
+    the shared rows.
 
     The metric is `ece_shared`, with columns as in `evaluate`.
     """
@@ -118,10 +130,12 @@ def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
 
 
 def calibration_frames(signals: Signals) -> Frames:
-    """Return the frames of the tables of calibration and of transfer between all pairs, without intervals; 05 and 07
-    store a run's."""
+    """Return the frames of the tables of calibration and of transfer between all pairs, without
+    intervals; 05 and 07 store a run's."""
     calibrated, learned, fits = signals.calibration
-    results = pd.concat([evaluate(calibrated, signals.choices.bins, names=RESAMPLED), learned], ignore_index=True)
+    results = pd.concat(
+        [evaluate(calibrated, signals.choices.bins, names=RESAMPLED), learned], ignore_index=True
+    )
     transferred = experiments.transfer(signals.sets, fits, signals.choices.bins)
     return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
 
@@ -132,14 +146,20 @@ def statistics_frames(signals: Signals) -> Frames:
     Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
     """
     responses, evaluation = signals.responses, evaluation_rows(signals.confidence)
-    passes = rows_at_selected_rate(multi_pass_statistics.keep_parsed_answers(signals.dropout, responses))
-    gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in SCORE_CELL])
+    passes = rows_at_selected_rate(
+        multi_pass_statistics.keep_parsed_answers(signals.dropout, responses)
+    )
+    gaps = (evaluation.confidence - evaluation.correct).groupby(
+        [evaluation[key] for key in SCORE_CELL]
+    )
     return {
         "overconfidence": gaps.mean().rename("gap").reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
         "calibration_rows": experiments.describe_splits(signals.sets),
-        "verification": multi_pass_statistics.verification_costs(signals.verification, signals.generations),
+        "verification": multi_pass_statistics.verification_costs(
+            signals.verification, signals.generations
+        ),
         "entropies": apply_by_pair(multi_pass_statistics.entropy_curves, passes),
         "passes": apply_by_pair(multi_pass_statistics.summarize_passes, passes),
         "rates": multi_pass_statistics.compare_rates(responses, signals.dropout, signals.choices),
@@ -147,8 +167,8 @@ def statistics_frames(signals: Signals) -> Frames:
 
 
 def resample_scores(signals: Signals, settings: ResampleSettings | None = None) -> ResampledScores:
-    """Return every score of a run on shared resamples: of the paper's estimators, raw and calibrated, and of parts of
-    responses and of passes."""
+    """Return every score of a run on shared resamples: of the paper's estimators, raw and
+    calibrated, and of parts of responses and of passes."""
     parts = [
         signals.confidence,
         token_statistics.trajectory_scores(signals.responses),
@@ -162,18 +182,33 @@ def resample_scores(signals: Signals, settings: ResampleSettings | None = None) 
 # ---- results
 
 
-def results_without_frames(models: Sequence[str], datasets: Sequence[str], **shown: Sequence[str]) -> Results:
-    """Return the results of a run without frames: its models and datasets, and those of single tables.
+def results_without_frames(
+    models: Sequence[str], datasets: Sequence[str], **shown: Sequence[str]
+) -> Results:
+    """Return the results of a run without frames: its models and datasets, and those of single
+    tables.
 
     `shown`: `bin_models`, `transfer_models` and `transfer_datasets`; all if absent or empty.
     """
-    labels = {"model": params.labels_by_name("model", models), "dataset": params.labels_by_name("dataset", datasets)}
+    labels = {
+        "model": params.labels_by_name("model", models),
+        "dataset": params.labels_by_name("dataset", datasets),
+    }
     in_bins, moved_models, moved_datasets = (
-        {name: labels[kind][name] for name in params.select_names(kind, shown.get(key, ()), list(labels[kind]))}
-        for key, kind in (("bin_models", "model"), ("transfer_models", "model"), ("transfer_datasets", "dataset"))
+        {
+            name: labels[kind][name]
+            for name in params.select_names(kind, shown.get(key, ()), list(labels[kind]))
+        }
+        for key, kind in (
+            ("bin_models", "model"),
+            ("transfer_models", "model"),
+            ("transfer_datasets", "dataset"),
+        )
     )
     settings = [params.load_model_config(name) for name in models]
-    return Results(labels["model"], labels["dataset"], in_bins, (moved_models, moved_datasets), settings, {})
+    return Results(
+        labels["model"], labels["dataset"], in_bins, (moved_models, moved_datasets), settings, {}
+    )
 
 
 def results_of_run(
@@ -191,14 +226,18 @@ def results_of_run(
 ) -> Results:
     """Return the results of a run; `shown`: as `results_without_frames`.
 
-    `kinds`: which stored frames to read, all by default. The title is by default the run's name. `resamples` and
-    `seed`: of the scores that claims compare.
+    `kinds`: which stored frames to read, all by default. The title is by default the run's name.
+    `resamples` and `seed`: of the scores that claims compare.
 
     Raise UserError if stored frames are missing, other than those of 04b.
     """
     frames = raw_frames(signals, n_bins_ablation) | statistics_frames(signals)
-    frames["costs"] = token_statistics.count_tokens(signals.generations, signals.verification, signals.dropout)
-    frames["cost_quality"] = token_statistics.cost_and_quality(frames["costs"], frames["result_estimation"])
+    frames["costs"] = token_statistics.count_tokens(
+        signals.generations, signals.verification, signals.dropout
+    )
+    frames["cost_quality"] = token_statistics.cost_and_quality(
+        frames["costs"], frames["result_estimation"]
+    )
     for kind in [kind for kind in STORED_FRAMES if kind in kinds]:
         folder, name = kind.split("/")
         frame = store.read_pairs(run, folder, name, models, datasets)
@@ -210,7 +249,11 @@ def results_of_run(
     frames["ablation"] = summarize_arms(answers, signals.choices.grader, signals.choices.bins)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
-        name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
+        name: (
+            params.load_dataset_config(name).source,
+            int(rows[name, "calibration"]),
+            int(rows[name, "evaluation"]),
+        )
         for name in datasets
     }
     title = as_sentence(title or ("" if run == "paper" else f"Run {run}"))
@@ -225,6 +268,11 @@ def results_of_run(
 
 
 def has_shared_masks(run: str, models: Sequence[str], datasets: Sequence[str]) -> bool:
-    """Return whether the passes of some pair share dropout masks among questions (`dropout_prefix: shared`)."""
+    """Return whether the passes of some pair share dropout masks among questions (`dropout_prefix:
+    shared`)."""
     manifests = store.read_manifests(run, "dropout", store.pair_names(list(models), list(datasets)))
-    return any(facts["parameters"].get("dropout_prefix") == "shared" for _, facts in manifests if "parameters" in facts)
+    return any(
+        facts["parameters"].get("dropout_prefix") == "shared"
+        for _, facts in manifests
+        if "parameters" in facts
+    )

@@ -1,7 +1,8 @@
 """Answer-token probabilities of stored responses at any temperature, without the full vocabulary.
 
-For every answer token, generation stores the top logits. The rest of the vocabulary is stored as its log-partition
-function at a few temperatures (`lib.generate.teacher_forcing`). Together they suffice to recompute the softmax.
+For every answer token, generation stores the top logits. The rest of the vocabulary is stored as
+its log-partition function at a few temperatures (`lib.generate.teacher_forcing`). Together they
+suffice to recompute the softmax.
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 
 class AnswerLogits:
     """The m answer tokens of n rows, with logits relative to the largest at their position.
 
-    `rest` is the log-partition function of the vocabulary outside the top logits: a spline over log(1/t) through
-    `tail`. A row without tokens has confidence 0 at any t.
+    `rest` is the log-partition function of the vocabulary outside the top logits: a spline over
+    log(1/t) through `tail`. A row without tokens has confidence 0 at any t.
     """
 
     n_rows: int
@@ -32,18 +33,25 @@ class AnswerLogits:
 
     @classmethod
     def of(cls, generations: pd.DataFrame, spans: pd.Series) -> "AnswerLogits":
-        """Create from rows of a generations frame and the answer span of each (half-open, or None)."""
+        """Create from rows of a generations frame and the answer span of each (half-open, or
+        None)."""
         tokens = []
-        for i, (row, span) in enumerate(zip(generations.itertuples(index=False), spans, strict=True)):
+        for i, (row, span) in enumerate(
+            zip(generations.itertuples(index=False), spans, strict=True)
+        ):
             kept = {int(position): k for k, position in enumerate(row.kept_positions)}
             for position in range(*(span or (0, 0))):
                 k = kept[position]
                 tokens.append((i, row.chosen_logit[k], row.top_logits[k], row.tail_curve[k]))
         if not tokens:
-            return cls(len(generations), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
+            return cls(
+                len(generations), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4))
+            )
         rows, chosen, top, tail = (np.array(column) for column in zip(*tokens, strict=True))
         largest = top[:, 0].astype(float)
-        return cls(len(generations), rows, chosen - largest, top - largest[:, None], np.maximum(tail, -1e6))
+        return cls(
+            len(generations), rows, chosen - largest, top - largest[:, None], np.maximum(tail, -1e6)
+        )
 
     def __len__(self) -> int:
         return self.n_rows
@@ -53,7 +61,9 @@ class AnswerLogits:
         places = [np.flatnonzero(self.row == row) for row in rows]
         tokens = np.concatenate(places) if places else np.zeros(0, int)
         new = np.repeat(np.arange(len(rows)), [len(place) for place in places])
-        return AnswerLogits(len(rows), new, self.chosen[tokens], self.top[tokens], self.tail[tokens])
+        return AnswerLogits(
+            len(rows), new, self.chosen[tokens], self.top[tokens], self.tail[tokens]
+        )
 
     @cached_property
     def rest(self) -> CubicSpline:
@@ -69,7 +79,8 @@ class AnswerLogits:
         return np.log(np.exp(self.top / t).sum(axis=1) + np.exp(self.rest(-np.log(t))))
 
     def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Return Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
+        """Return Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,)
+        each."""
         count, logprobs = np.bincount(self.row, minlength=self.n_rows), self.logprobs(t)
         if joint:
             complement = -np.expm1(self._sum_by_row(logprobs) / np.maximum(count, 1))
@@ -93,7 +104,8 @@ class AnswerLogits:
     def entropies(self) -> np.ndarray:
         """Return the entropy of the next-token distribution, log Z - E[z], (m,), nats.
 
-        The vocabulary outside the top logits contributes to E[z] its mass times the slope of `rest`.
+        The vocabulary outside the top logits contributes to E[z] its mass times the slope of
+        `rest`.
         """
         partition = self._partition()
         kept = (np.exp(self.top - partition[:, None]) * self.top).sum(axis=1)

@@ -1,11 +1,14 @@
-"""Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the option margin.
+"""Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the
+option margin.
 
-Calibrators follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others, learned attributes with a
-trailing underscore, optional sample weights. Rows of a single class do not determine a curve: isotonic regression and
-Platt scaling then predict the class, and the temperature goes to its bound.
+Calibrators follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others,
+learned attributes with a trailing underscore, optional sample weights. Rows of a single class do
+not determine a curve: isotonic regression and Platt scaling then predict the class, and the
+temperature goes to its bound.
 
-To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures include it. Its
-learned attributes must be numbers or arrays, so that `fitting.save_calibrators` can keep it.
+To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures
+include it. Its learned attributes must be numbers or arrays, so that `fitting.save_calibrators` can
+keep it.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,11 +30,13 @@ from lib.stored_columns import COLDEST, HOTTEST, temperatures
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 NEWTON_STEPS = 30
 LEAST_DETERMINANT = 1e-10  # of the two curvatures: below it, float64 cannot tell slope from offset
-Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+# rows, their weights -> scores of the evaluation rows
+Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def as_rows(score: Any) -> Any:
-    """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for other dimensions."""
+    """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for
+    other dimensions."""
     if not isinstance(score, AnswerLogits):
         score = np.asarray(score, dtype=float)
         if score.ndim != 1:
@@ -40,7 +45,8 @@ def as_rows(score: Any) -> Any:
 
 
 class Calibrator(BaseEstimator):
-    """Base class: weights, and a constant prediction for single-class data that the method can't fit."""
+    """Base class: weights, and a constant prediction for single-class data that the method can't
+    fit."""
 
     fits_one_class = True
     symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
@@ -55,14 +61,22 @@ class Calibrator(BaseEstimator):
         ----------
         score : confidence or margin (n,), or the AnswerLogits of n rows, depending on the method
         correct : (n,), true or false, or 1 and 0; without rows, every prediction is .5
-        sample_weight : (n,), how many times each row counts: weight 0 is as if absent, weight 2 as if twice
+        sample_weight : (n,), how many times each row counts: weight 0 is as if absent, weight 2 as
+            if twice
 
-        Raise ValueError for other labels, negative weights, infinite scores, unequal lengths or two dimensions.
+        Raise ValueError for other labels, negative weights, infinite scores, unequal lengths or two
+        dimensions.
         """
         score, y = as_rows(score), np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        if not len(score) == len(y) == len(w) or not np.isin(y, (0, 1)).all() or not ((w >= 0) & np.isfinite(w)).all():
-            raise ValueError("fit needs equally many scores, labels (true or false) and weights (finite, 0 or more)")
+        if (
+            not len(score) == len(y) == len(w)
+            or not np.isin(y, (0, 1)).all()
+            or not ((w >= 0) & np.isfinite(w)).all()
+        ):
+            raise ValueError(
+                "fit needs equally many scores, labels (true or false) and weights (finite, 0 or more)"
+            )
         counted = np.flatnonzero(w)
         score, y, w = score[counted], y[counted], w[counted]
         if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
@@ -71,7 +85,8 @@ class Calibrator(BaseEstimator):
         self.note_ = "one class only" if len(set(y)) < 2 else ""
         self.constant_ = self._constant(y)
         if self.constant_ is None:
-            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # all is checked by now
+            # all is checked by now
+            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
                 self._fit(score, y, w)
         return self
 
@@ -94,18 +109,23 @@ class Calibrator(BaseEstimator):
         score = as_rows(score)
         if not isinstance(score, AnswerLogits) and np.isnan(score).any():
             raise ValueError("predict needs scores without NaN")
-        return self._predict(score, joint) if self.constant_ is None else np.full(len(score), self.constant_)
+        return (
+            self._predict(score, joint)
+            if self.constant_ is None
+            else np.full(len(score), self.constant_)
+        )
 
-    def fit_many(
-        self, score: Any, correct: np.ndarray, new: Any, joint: bool = False
-    ) -> Predict:
+    def fit_many(self, score: Any, correct: np.ndarray, new: Any, joint: bool = False) -> Predict:
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated
         calls; `joint` as for `predict`."""
         own = clone(self)  # so that this calibrator stays as it is
-        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(new, joint)
+        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(
+            new, joint
+        )
 
     def _constant(self, y: np.ndarray) -> float | None:
-        """Return the prediction without rows, or the class of rows that the method can't fit; None if it fits them."""
+        """Return the prediction without rows, or the class of rows that the method can't fit; None
+        if it fits them."""
         if not len(y):
             return 0.5
         return None if self.fits_one_class or len(set(y)) > 1 else float(y[0])
@@ -117,9 +137,11 @@ class Calibrator(BaseEstimator):
 
 
 class Isotonic(Calibrator):
-    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the fitted range.
+    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the fitted
+    range.
 
-    It depends only on the order of scores. The order of nearly equal ones may differ between processors.
+    It depends only on the order of scores. The order of nearly equal ones may differ between
+    processors.
     """
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
@@ -160,9 +182,10 @@ class SmoothedIsotonic(Isotonic):
     """Isotonic regression that promises no exact 0 or 1: for shipped calibrators, in no table.
 
     Each block of rows to which isotonic regression gives one value gets one more row, right by the
-    base rate, which is the accuracy of all rows: its value becomes (right + base rate) / (rows + 1).
-    Small blocks move most, so a value may fall below that of the block before. Isotonic regression
-    of these values, weighted by rows + 1, then pools the blocks again, so that none falls.
+    base rate, which is the accuracy of all rows: its value becomes (right + base rate) / (rows +
+    1). Small blocks move most, so a value may fall below that of the block before. Isotonic
+    regression of these values, weighted by rows + 1, then pools the blocks again, so that none
+    falls.
 
     Rows of one class have the base rate (right + 1) / (rows + 2), as the constant of the tables.
     """
@@ -187,8 +210,8 @@ class SmoothedIsotonic(Isotonic):
 class Temperature(Calibrator):
     """Temperature scaling of the answer tokens: the t with the lowest log-loss of correctness.
 
-    The log-loss is that of Ans Avg. Scores are `AnswerLogits`. The search covers [0.1, 20]; `at_bound_` is set if it
-    ends at a bound.
+    The log-loss is that of Ans Avg. Scores are `AnswerLogits`. The search covers [0.1, 20];
+    `at_bound_` is set if it ends at a bound.
     """
 
     symbols = {"t": "temperature_"}
@@ -199,7 +222,8 @@ class Temperature(Calibrator):
         def loss(log_t: float) -> float:
             return float(w @ score.loss(np.exp(log_t), y > 0))
 
-        grid = np.log(temperatures(41))  # the loss may have several minima: search a grid, then its best bracket
+        # the loss may have several minima: search a grid, then its best bracket
+        grid = np.log(temperatures(41))
         best = int(np.argmin([loss(x) for x in grid]))
         bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
@@ -233,7 +257,8 @@ class Temperature(Calibrator):
 
 
 def parabolic_argmin(loss: np.ndarray) -> float:
-    """Return where a loss on an even grid is lowest, in steps: the vertex of the parabola through its lowest points."""
+    """Return where a loss on an even grid is lowest, in steps: the vertex of the parabola through
+    its lowest points."""
     k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right
@@ -244,8 +269,9 @@ def parabolic_argmin(loss: np.ndarray) -> float:
 class Platt(Calibrator):
     """Platt scaling: sigmoid(a m + b) on margins m (n,) by maximum likelihood; a may be negative.
 
-    If a threshold separates the classes, the likelihood has no maximum. Then (`separable_`) it fits Platt's smoothed
-    targets: (n_right + 1) / (n_right + 2) for correct and 1 / (n_wrong + 2) for incorrect rows.
+    If a threshold separates the classes, the likelihood has no maximum. Then (`separable_`) it fits
+    Platt's smoothed targets: (n_right + 1) / (n_right + 2) for correct and 1 / (n_wrong + 2) for
+    incorrect rows.
     """
 
     fits_one_class = False
@@ -267,9 +293,12 @@ class Platt(Calibrator):
         if self.separable_:
             self.note_ = "separable"
             target = np.where(y > 0, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
-        x = np.tile((score - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
+        # each row as right and as wrong, weighted by its target
+        x = np.tile((score - center) / scale, 2)[:, None]
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
-        model.fit(x, np.repeat([1, 0], len(score)), sample_weight=np.append(w * target, w * (1 - target)))
+        model.fit(
+            x, np.repeat([1, 0], len(score)), sample_weight=np.append(w * target, w * (1 - target))
+        )
         self.a_ = float(model.coef_[0, 0] / scale)
         self.b_ = float(model.intercept_[0] - self.a_ * center)
 
@@ -324,8 +353,8 @@ def maximize_likelihood(
 class Method:
     """A calibration method.
 
-    `inputs` maps a kind of input (`confidence` (n,), `margin` (n,), or the tokens of `answers`) to its class. A method
-    that takes confidence is fitted for every estimator.
+    `inputs` maps a kind of input (`confidence` (n,), `margin` (n,), or the tokens of `answers`) to
+    its class. A method that takes confidence is fitted for every estimator.
     """
 
     name: str  # in the column `method`
@@ -345,5 +374,6 @@ class Method:
 
 METHODS = {
     "isotonic": Method("isotonic", "Isotonic", {"confidence": Isotonic}),
-    "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper reports both as Platt
+    # the paper reports both as Platt
+    "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),
 }

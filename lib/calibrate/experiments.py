@@ -1,7 +1,9 @@
-"""Experiments on calibration (Finding 4): what can be corrected, from how many rows, and for which other pairs.
+"""Experiments on calibration (Finding 4): what can be corrected, from how many rows, and for which
+other pairs.
 
 Calibrators of Ans Avg are fitted on fewer rows, with or without oversampling of incorrect answers
-(`fig:calibration_analysis` (c)), and applied to other model-dataset pairs (`tab:calibration_transfer_full`).
+(`fig:calibration_analysis` (c)), and applied to other model-dataset pairs
+(`tab:calibration_transfer_full`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +42,8 @@ def describe_splits(sets: DataByPair) -> pd.DataFrame:
 
 
 def compare_shares(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the two-sided p-value of the difference of two shares of true; NaN if all are alike."""
+    """Return the two-sided p-value of the difference of two shares of true; NaN if all are
+    alike."""
     table = np.array([[side.sum(), len(side) - side.sum()] for side in (first, second)])
     if (table.sum(axis=0) == 0).any():
         return np.nan
@@ -93,7 +96,9 @@ def reliability_by_method(
     """Return the reliability diagram of an estimator on one pair, by method."""
     here = calibrated.query("model == @model and dataset == @dataset and estimator == @estimator")
     methods = here.groupby("method", sort=False)
-    return {name: reliability_diagram(part.confidence, part.correct, n_bins) for name, part in methods}
+    return {
+        name: reliability_diagram(part.confidence, part.correct, n_bins) for name, part in methods
+    }
 
 
 # ---- fewer rows
@@ -104,8 +109,9 @@ def draw_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sample n calibration rows in one way of SAMPLING: their indices (n,) and weights (n,).
 
-    Oversampling draws `incorrect_fraction` incorrect rows, or the overall fraction if larger, as far as enough rows of
-    both classes exist. Weights restore each class's share in the whole set, so the calibrator stays unbiased.
+    Oversampling draws `incorrect_fraction` incorrect rows, or the overall fraction if larger, as
+    far as enough rows of both classes exist. Weights restore each class's share in the whole set,
+    so the calibrator stays unbiased.
     """
     if way == "uniform":
         return rng.choice(len(correct), n, replace=False), np.ones(n)
@@ -113,7 +119,9 @@ def draw_rows(
     asked = round(n * max(incorrect_fraction, 1 - correct.mean()))
     n_wrong = max(min(asked, len(wrong)), n - len(right))
     n_right = n - n_wrong
-    rows = np.append(rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False))
+    rows = np.append(
+        rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False)
+    )
     if way == "more wrong, unweighted":
         return rows, np.ones(n)
     weights = len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)
@@ -130,8 +138,8 @@ def learning_curves(
     sets : dict
         As `calibration_data` returns it.
     drawn : Subsampling
-        Set sizes and draws per size; all rows are always added last. Draws depend on (seed, dataset, size), so models
-        and methods share them.
+        Set sizes and draws per size; all rows are always added last. Draws depend on (seed,
+        dataset, size), so models and methods share them.
     sampling : sequence of str
         Entries of SAMPLING.
     n_bins
@@ -140,19 +148,24 @@ def learning_curves(
     Returns
     -------
     DataFrame
-        A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and `one_class`: whether
-        the draw has a single class.
+        A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and
+        `one_class`: whether the draw has a single class.
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
         for (*key, one_class), scores in scores_by_draw(pair, dataset, drawn, sampling).items():
-            rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins), one_class))
+            rows.append(
+                (model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins), one_class)
+            )
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def scores_by_draw(pair: CalibrationData, dataset: str, drawn: Subsampling, sampling: Sequence[str]) -> pd.DataFrame:
-    """Return Ans Avg of a pair's evaluation rows, raw and calibrated on smaller sets by every method.
+def scores_by_draw(
+    pair: CalibrationData, dataset: str, drawn: Subsampling, sampling: Sequence[str]
+) -> pd.DataFrame:
+    """Return Ans Avg of a pair's evaluation rows, raw and calibrated on smaller sets by every
+    method.
 
     Parameters
     ----------
@@ -164,14 +177,16 @@ def scores_by_draw(pair: CalibrationData, dataset: str, drawn: Subsampling, samp
     Returns
     -------
     DataFrame
-        A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the raw score, every
-        draw of each smaller size, then all rows.
+        A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the
+        raw score, every draw of each smaller size, then all rows.
     """
     (old, new), scores, predictors = pair, {}, {}
     for name, method in METHODS.items():
         seen, asked = (getattr(split, method.answer_input) for split in pair)
         if seen is not None and asked is not None:  # None without stored logits
-            predictors[name] = method.inputs[method.answer_input]().fit_many(seen, old.correct, asked)
+            predictors[name] = method.inputs[method.answer_input]().fit_many(
+                seen, old.correct, asked
+            )
     total = len(old.correct)
     for way in sampling:
         scores[way, "", total, 0, False] = new.confidence
@@ -212,27 +227,35 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
     Returns
     -------
     DataFrame
-        The target's model and dataset, source_model and source_dataset ("" for the raw score), method, metric (ece,
-        mce, brier, and `delta_ece` against the raw score), value, n.
+        The target's model and dataset, source_model and source_dataset ("" for the raw score),
+        method, metric (ece, mce, brier, and `delta_ece` against the raw score), value, n.
     """
     rows: list[tuple] = []
     for target, (_, new) in sets.items():
         for key, scores in scores_by_source(new, fits).items():
-            values = {name: measure(name, scores, new.correct, n_bins) for name in ("ece", "mce", "brier")}
+            values = {
+                name: measure(name, scores, new.correct, n_bins) for name in ("ece", "mce", "brier")
+            }
             values["delta_ece"] = values["ece"] - ece(new.confidence, new.correct, n_bins)
-            rows += [(*target, *key, metric, value, len(scores)) for metric, value in values.items()]
+            rows += [
+                (*target, *key, metric, value, len(scores)) for metric, value in values.items()
+            ]
     return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
 
 
 def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
     """Return Ans Avg of evaluation rows, raw and calibrated by every pair's calibrators.
 
-    The frame has a row per example_id and a column per (source_model, source_dataset, method). The raw score comes
-    first, with empty names.
+    The frame has a row per example_id and a column per (source_model, source_dataset, method). The
+    raw score comes first, with empty names.
     """
     scores = {("", "", ""): new.confidence}
     for fit in fits:
         taken = getattr(new, fit.method.answer_input)
-        if fit.estimator in ("ans", "ans_avg") and fit.kind == fit.method.answer_input and taken is not None:
+        if (
+            fit.estimator in ("ans", "ans_avg")
+            and fit.kind == fit.method.answer_input
+            and taken is not None
+        ):
             scores[*fit.pair, fit.method.name] = fit.calibrator.predict(taken)
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])

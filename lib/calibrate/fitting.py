@@ -1,5 +1,5 @@
-"""Fit calibrators to a run's frames, one per method and model-dataset pair, apply them to the pair's own evaluation
-rows, and keep them as files."""
+"""Fit calibrators to a run's frames, one per method and model-dataset pair, apply them to the
+pair's own evaluation rows, and keep them as files."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,8 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """One split of a pair, n rows: KEYS, `confidence` (n,) as Ans Avg, answer tokens, and correct (n,).
+    """One split of a pair, n rows: KEYS, `confidence` (n,) as Ans Avg, answer tokens, and correct
+    (n,).
 
     `answers` is None if no logits are stored, because the model's weights are not available.
     """
@@ -75,19 +76,26 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
 
 
 def scored_split(rows: pd.DataFrame) -> ScoredSplit:
-    """Return rows of one split with their Ans Avg (0 without an answer) and the logits of their answers."""
-    confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer])
+    """Return rows of one split with their Ans Avg (0 without an answer) and the logits of their
+    answers."""
+    confidence = np.array(
+        [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
+    )
     answers = AnswerLogits.of(rows, rows.span) if rows.kept_positions.map(len).any() else None
-    return ScoredSplit(rows[KEYS].reset_index(drop=True), confidence, answers, rows.correct.to_numpy(bool))
+    return ScoredSplit(
+        rows[KEYS].reset_index(drop=True), confidence, answers, rows.correct.to_numpy(bool)
+    )
 
 
 def token_signals(sets: DataByPair) -> pd.DataFrame:
-    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`, (m,) each, or
-    None for a row without answer tokens."""
+    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and
+    `answer_entropy`, (m,) each, or None for a row without answer tokens."""
     parts = [pd.DataFrame(columns=KEYS)]
     for rows in chain(*sets.values()):
         if rows.answers is not None:
-            margins, entropies = map(rows.answers.by_row, (rows.answers.margins(), rows.answers.entropies()))
+            margins, entropies = map(
+                rows.answers.by_row, (rows.answers.margins(), rows.answers.entropies())
+            )
             parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
     return pd.concat(parts, ignore_index=True)
 
@@ -98,8 +106,8 @@ def token_signals(sets: DataByPair) -> pd.DataFrame:
 class Fit(NamedTuple):
     """A calibrator of a pair.
 
-    `estimator` is "ans" for a calibrator of answer tokens, which serves both answer estimators. `kind` is its kind of
-    input (`Method.inputs`).
+    `estimator` is "ans" for a calibrator of answer tokens, which serves both answer estimators.
+    `kind` is its kind of input (`Method.inputs`).
     """
 
     pair: Pair
@@ -109,7 +117,9 @@ class Fit(NamedTuple):
     calibrator: Calibrator
 
 
-def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
+def calibrate(
+    confidence: pd.DataFrame, sets: DataByPair
+) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
     """Calibrate every estimator by every method.
 
     Parameters
@@ -124,8 +134,8 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
     calibrated : DataFrame
         Evaluation rows with a column `method`; raw scores first (method "").
     learned : DataFrame
-        Metric t, a or b of every calibrator, from n calibration rows. A calibrator without numbers but with a note has
-        a row with metric "" and the note as `reason`.
+        Metric t, a or b of every calibrator, from n calibration rows. A calibrator without numbers
+        but with a note has a row with metric "" and the note as `reason`.
     fits : list of Fit
     """
     made: list[tuple[Fit, pd.DataFrame]] = []
@@ -139,26 +149,40 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> tuple[pd.DataFrame,
     return calibrated.drop(columns="margin", errors="ignore"), learned_numbers(fits), fits
 
 
-def fit_on_scores(pair: Pair, estimator: str, rows: pd.DataFrame) -> Iterator[tuple[Fit, pd.DataFrame]]:
-    """Fit the methods that take an estimator's confidence, or its margin if every row has one, with its calibrated
-    evaluation rows."""
+def fit_on_scores(
+    pair: Pair, estimator: str, rows: pd.DataFrame
+) -> Iterator[tuple[Fit, pd.DataFrame]]:
+    """Fit the methods that take an estimator's confidence, or its margin if every row has one, with
+    its calibrated evaluation rows."""
     calibration, evaluation = calibration_rows(rows), evaluation_rows(rows)
     given = [kind for kind in ("confidence", "margin") if kind in rows and rows[kind].notna().all()]
     for method, kind in product(METHODS.values(), given):
         if kind in method.inputs and len(calibration) and len(evaluation):
             fit = Fit(pair, estimator, method, kind, method.inputs[kind]())
             fit.calibrator.fit(calibration[kind], calibration.correct)
-            yield fit, evaluation.assign(method=method.name, confidence=fit.calibrator.predict(evaluation[kind]))
+            yield (
+                fit,
+                evaluation.assign(
+                    method=method.name, confidence=fit.calibrator.predict(evaluation[kind])
+                ),
+            )
 
 
-def fit_on_answers(pair: Pair, old: ScoredSplit, new: ScoredSplit) -> Iterator[tuple[Fit, pd.DataFrame]]:
+def fit_on_answers(
+    pair: Pair, old: ScoredSplit, new: ScoredSplit
+) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take the answer tokens, for both answer estimators."""
     for method in METHODS.values():
         if "answers" in method.inputs and old.answers is not None and new.answers is not None:
             calibrator = method.inputs["answers"]().fit(old.answers, old.correct)
-            scores = {name: calibrator.predict(new.answers, joint) for name, joint in ANSWER_ESTIMATORS.items()}
+            scores = {
+                name: calibrator.predict(new.answers, joint)
+                for name, joint in ANSWER_ESTIMATORS.items()
+            }
             rows = new.keys.assign(correct=new.correct, method=method.name)
-            calibrated = [rows.assign(estimator=name, confidence=values) for name, values in scores.items()]
+            calibrated = [
+                rows.assign(estimator=name, confidence=values) for name, values in scores.items()
+            ]
             yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(calibrated)
 
 
@@ -168,15 +192,20 @@ def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
     for fit in fits:
         key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note_
         numbers = fit.calibrator.learned or ({"": None} if note else {})
-        rows += [(*key, metric, value, fit.calibrator.n_rows_, note) for metric, value in numbers.items()]
-    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype({"value": "Float64"})
+        rows += [
+            (*key, metric, value, fit.calibrator.n_rows_, note) for metric, value in numbers.items()
+        ]
+    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype(
+        {"value": "Float64"}
+    )
 
 
 # ---- files: self-contained JSON, with exact float64 round trips
 
 
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
-    """Write each calibrator to artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
+    """Write each calibrator to
+    artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
 
     Return a frame with model, dataset, estimator, calibrator, rows and file.
     """
@@ -196,14 +225,19 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
     record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
               "input": fit.kind, "attributes": vars(fit.calibrator), **facts}  # fmt: skip
     try:
-        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
+        record = json.loads(
+            json.dumps(record, allow_nan=False, default=lambda value: value.tolist())
+        )
     except (AttributeError, ValueError) as error:
-        raise UserError(f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}") from None
+        raise UserError(
+            f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}"
+        ) from None
     return record | {"sha256": digest([record])}
 
 
 def read_calibrator_record(path: Path) -> dict[str, Any]:
-    """Return the contents of a file, which `calibrator_record` made. Raise UserError as `load_calibrator`."""
+    """Return the contents of a file, which `calibrator_record` made. Raise UserError as
+    `load_calibrator`."""
     where = relative_path(path)
     record = parse_json(read_bytes(path), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):

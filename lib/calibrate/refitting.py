@@ -29,7 +29,12 @@ def draw_calibration_counts(
 
 
 def refit_scores(
-    calibrator: Calibrator, score: Any, correct: np.ndarray, new: Any, counts: np.ndarray, joint: bool
+    calibrator: Calibrator,
+    score: Any,
+    correct: np.ndarray,
+    new: Any,
+    counts: np.ndarray,
+    joint: bool,
 ) -> np.ndarray:
     """Return the scores of k other rows, calibrated anew for each resample, (refits, k).
 

@@ -12,7 +12,9 @@ NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory", re.I
 oom_splits: list[int] = []  # sizes of the batches that this process had to halve
 
 
-def batch_by_length(lengths: Sequence[int], max_tokens: int, *, equal: bool = False) -> list[list[int]]:
+def batch_by_length(
+    lengths: Sequence[int], max_tokens: int, *, equal: bool = False
+) -> list[list[int]]:
     """Return the indices of the sequences in each batch, shortest first.
 
     Parameters
@@ -40,16 +42,21 @@ def map_by_length(
     *,
     equal: bool = False,
 ) -> list[Any]:
-    """Apply `work` to the batches of `batch_by_length` and return the results in the order of the items."""
+    """Apply `work` to the batches of `batch_by_length` and return the results in the order of the
+    items."""
     results: dict[int, Any] = {}
     for group in batch_by_length(lengths, max_tokens, equal=equal):
-        results |= zip(group, retry_in_halves_on_oom(work, [items[i] for i in group], what), strict=True)
+        results |= zip(
+            group, retry_in_halves_on_oom(work, [items[i] for i in group], what), strict=True
+        )
     return [results[i] for i in range(len(items))]
 
 
-def retry_in_halves_on_oom(work: Callable[[list], list], items: Sequence[Any], what: str) -> list[Any]:
-    """Return the results of `work` on a batch, in order. When memory runs out, retry on each half, down to a single
-    item.
+def retry_in_halves_on_oom(
+    work: Callable[[list], list], items: Sequence[Any], what: str
+) -> list[Any]:
+    """Return the results of `work` on a batch, in order. When memory runs out, retry on each half,
+    down to a single item.
 
     Raises
     ------
@@ -58,13 +65,24 @@ def retry_in_halves_on_oom(work: Callable[[list], list], items: Sequence[Any], w
     """
     try:
         return work(list(items))
-    except (RuntimeError, MemoryError) as error:  # workspaces of CUDA libraries fail as plain RuntimeErrors
-        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not NO_MEMORY.search(str(error)):
+    except (
+        RuntimeError,
+        MemoryError,
+    ) as error:  # workspaces of CUDA libraries fail as plain RuntimeErrors
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not NO_MEMORY.search(
+            str(error)
+        ):
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # only here are the exception's frames gone
     if len(items) == 1:
-        raise UserError(f"{what}: the device's memory ends at a single row, beside whatever else uses it")
+        raise UserError(
+            f"{what}: the device's memory ends at a single row, beside whatever else uses it"
+        )
     oom_splits.append(len(items))
     half = (len(items) + 1) // 2
-    return [part for half in (items[:half], items[half:]) for part in retry_in_halves_on_oom(work, half, what)]
+    return [
+        part
+        for half in (items[:half], items[half:])
+        for part in retry_in_halves_on_oom(work, half, what)
+    ]

@@ -1,4 +1,5 @@
-"""Rendering of a chat template within limits of time and memory: it is a program of whoever made the model."""
+"""Rendering of a chat template within limits of time and memory: it is a program of whoever made
+the model."""
 
 import resource
 import signal
@@ -17,27 +18,33 @@ STATM = Path("/proc/self/statm")  # of Linux: pages of address space first
 
 
 def render_chat(tokenizer: Any, messages: Any, **options: Any) -> str:
-    """Return the messages as rendered by the tokenizer's chat template, or by the one among the options.
+    """Return the messages as rendered by the tokenizer's chat template, or by the one among the
+    options.
 
-    Raise UserError if that takes too much time or memory, or writes too much. Errors of the template are raised as
-    they are.
+    Raise UserError if that takes too much time or memory, or writes too much. Errors of the
+    template are raised as they are.
     """
     with limit_seconds(), limit_memory():
         text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
     if len(text) > MOST_CHARACTERS:
-        raise UserError(f"its chat template writes {len(text):,} characters for a short conversation")
+        raise UserError(
+            f"its chat template writes {len(text):,} characters for a short conversation"
+        )
     return text
 
 
 @contextmanager
 def limit_seconds() -> Iterator[None]:
-    """Raise UserError in the body once it takes too long. A thread beside the main one gets no signals, nor a limit."""
+    """Raise UserError in the body once it takes too long. A thread beside the main one gets no
+    signals, nor a limit."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, frame: object) -> NoReturn:
-        raise UserError(f"its chat template takes more than {MOST_SECONDS:.0f} s for a short conversation")
+        raise UserError(
+            f"its chat template takes more than {MOST_SECONDS:.0f} s for a short conversation"
+        )
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
@@ -50,7 +57,8 @@ def limit_seconds() -> Iterator[None]:
 
 @contextmanager
 def limit_memory() -> Iterator[None]:
-    """Raise UserError where the body needs too much memory; on Linux alone, as macOS enforces no such limit."""
+    """Raise UserError where the body needs too much memory; on Linux alone, as macOS enforces no
+    such limit."""
     if not STATM.exists():
         yield
         return
@@ -62,6 +70,8 @@ def limit_memory() -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise UserError(f"its chat template needs more than {MOST_MEMORY / 1e9:.1f} GB of memory") from None
+        raise UserError(
+            f"its chat template needs more than {MOST_MEMORY / 1e9:.1f} GB of memory"
+        ) from None
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

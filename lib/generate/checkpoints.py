@@ -1,8 +1,8 @@
 """The files of a language model: their place, configuration, tokenizer, network and end tokens.
 
-Only safetensors or GGUF weights and code that ships with transformers are loaded. transformers would continue with an
-incomplete checkpoint: it fills missing tensors with random numbers, and without an end token a response never ends. So
-both are checked here.
+Only safetensors or GGUF weights and code that ships with transformers are loaded. transformers
+would continue with an incomplete checkpoint: it fills missing tensors with random numbers, and
+without an end token a response never ends. So both are checked here.
 """
 
 import os
@@ -36,7 +36,8 @@ TOKENIZER = re.compile(r"(tokenizer|tekken|encoder)\.json|vocab\..*|.*\.(model|t
 
 @contextmanager
 def loading_errors(who: str = "") -> Iterator[None]:
-    """Raise each error of the body as a UserError, which begins with `who`. transformers' progress is not shown."""
+    """Raise each error of the body as a UserError, which begins with `who`. transformers' progress
+    is not shown."""
     logging.disable_progress_bar()
     try:
         yield
@@ -46,19 +47,25 @@ def loading_errors(who: str = "") -> Iterator[None]:
 
 
 def local_folder(spec: Model) -> Path | None:
-    """Return the local folder of a model's source, or of its GGUF file, if it exists. Raise UserError for a file in it
-    that git-lfs has not fetched yet."""
+    """Return the local folder of a model's source, or of its GGUF file, if it exists. Raise
+    UserError for a file in it that git-lfs has not fetched yet."""
     if not os.path.isdir(spec.place):  # pathlib raises for a name too long
         return None
     for path in spec.place.iterdir():
-        if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(LFS_POINTER):
-            raise UserError(f"{path.name} of {spec.source} is a pointer of git-lfs: `git lfs pull` fetches the file")
+        if (
+            path.is_file()
+            and path.stat().st_size < 1000
+            and path.read_bytes().startswith(LFS_POINTER)
+        ):
+            raise UserError(
+                f"{path.name} of {spec.source} is a pointer of git-lfs: `git lfs pull` fetches the file"
+            )
     return spec.place
 
 
 def find_source(spec: Model) -> str:
-    """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF file is not fetched
-    yet."""
+    """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF
+    file is not fetched yet."""
     if path := local_folder(spec):
         return str(path)
     if spec.gguf:
@@ -67,7 +74,9 @@ def find_source(spec: Model) -> str:
     if not spec.repository:
         parent = spec.place.parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
-        raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")
+        raise UserError(
+            f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}"
+        )
     return spec.source
 
 
@@ -88,7 +97,8 @@ def check_files(folder: Path) -> None:
 
 
 def read_config(source: str, **named: Any) -> Any:
-    """Return the configuration of a checkpoint. `named` is its revision, or `gguf_file`, the name of a file there.
+    """Return the configuration of a checkpoint. `named` is its revision, or `gguf_file`, the name
+    of a file there.
 
     Raise UserError for files that are not read (`check_files`), for a kind of network that answers
     no text, and for a quantization that transformers does not know.
@@ -140,7 +150,8 @@ def read_tokenizer(source: str, **named: Any) -> Any:
 
 
 def load_network(source: str, **options: Any) -> Any:
-    """Load the network of a checkpoint with transformers' `from_pretrained`. The weights of a GGUF file are unpacked.
+    """Load the network of a checkpoint with transformers' `from_pretrained`. The weights of a GGUF
+    file are unpacked.
 
     Raise UserError if the files lack a tensor, or contain an unknown one or one of another shape,
     which transformers only logs; or if a part for GPUs is on the processor or on disk, for lack of
@@ -159,7 +170,9 @@ def load_network(source: str, **options: Any) -> Any:
         many = f"{len(reshaped)} tensors of its files have another shape"
         raise UserError(f"{many}, {first}; {remedy}")
     if differing := sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]})):
-        raise UserError(f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}")
+        raise UserError(
+            f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}"
+        )
     if {"cpu", "disk"} & set(map(str, getattr(network, "hf_device_map", {}).values())):
         raise UserError("parts of it do not fit the visible GPUs")
     return network
@@ -174,24 +187,28 @@ def outline_network(config: Any) -> Any:
 def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[int]:
     """Return the ids of all end tokens.
 
-    They are those of the model's generation settings, the tokenizer's, and the one that closes an assistant's turn in
-    the chat template: settings often name the end of a document alone, beyond which a response would go on into further
-    turns.
+    They are those of the model's generation settings, the tokenizer's, and the one that closes an
+    assistant's turn in the chat template: settings often name the end of a document alone, beyond
+    which a response would go on into further turns.
 
     Raises
     ------
     UserError
-        There is no end token. Or the network has no row for one or for a token of the base vocabulary. Tokens added to
-        the tokenizer may lack a row, as long as no prompt contains them.
+        There is no end token. Or the network has no row for one or for a token of the base
+        vocabulary. Tokens added to the tokenizer may lack a row, as long as no prompt contains
+        them.
     """
     own = network.generation_config
-    if folder and (folder / "generation_config.json").is_file():  # transformers ignores a file that it can't read
+    # transformers ignores a file that it can't read
+    if folder and (folder / "generation_config.json").is_file():
         own = GenerationConfig.from_pretrained(folder)
     named = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]
     named = [*named, tokenizer.eos_token_id, closing_token(tokenizer)]
     ends = list(dict.fromkeys(token for token in named if token is not None))
     if not ends:
-        raise UserError("it has no end token, so responses never end: name one in its generation_config.json")
+        raise UserError(
+            "it has no end token, so responses never end: name one in its generation_config.json"
+        )
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     size = network.get_input_embeddings().weight.shape[0]
     if (last := max([*ends, *vocabulary.values()])) >= size:
@@ -200,7 +217,8 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[i
 
 
 def closing_token(tokenizer: Any) -> int | None:
-    """Return the id of the special token right after an assistant's message in the chat template; None without one."""
+    """Return the id of the special token right after an assistant's message in the chat template;
+    None without one."""
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": ANSWERED}]
     try:
         text = render_chat(tokenizer, messages)

@@ -1,8 +1,9 @@
 """Float32 logits of a model in half precision.
 
-In bfloat16, logits between 16 and 32 have steps of .125: margins tie, and entropies are too coarse. Products of
-bfloat16 numbers are exact in float32. So a forward hook repeats only the product of the output layer. It runs after
-accelerate's changes to `forward`, and before the model scales or caps its logits.
+In bfloat16, logits between 16 and 32 have steps of .125: margins tie, and entropies are too coarse.
+Products of bfloat16 numbers are exact in float32. So a forward hook repeats only the product of the
+output layer. It runs after accelerate's changes to `forward`, and before the model scales or caps
+its logits.
 """
 
 from collections.abc import Iterator
@@ -16,16 +17,21 @@ rounding: set[int] = set()  # output layers (by id) whose logits remain rounded 
 
 
 def give_float32_logits(model: Any) -> bool:
-    """Hook the output layer of a model in half precision, and return whether it was hooked. Leave a float32 layer as
-    it is."""
+    """Hook the output layer of a model in half precision, and return whether it was hooked. Leave a
+    float32 layer as it is."""
     layer = model.get_output_embeddings()
-    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
+    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (
+        torch.bfloat16,
+        torch.float16,
+    ):
         return False
     layer.register_forward_hook(replace_by_float32)
     return True
 
 
-def replace_by_float32(layer: torch.nn.Linear, inputs: tuple[torch.Tensor, ...], rounded: torch.Tensor) -> torch.Tensor:
+def replace_by_float32(
+    layer: torch.nn.Linear, inputs: tuple[torch.Tensor, ...], rounded: torch.Tensor
+) -> torch.Tensor:
     """Return the layer's output (..., V) in float32, on the device of the rounded output."""
     if id(layer) in rounding:
         return rounded
@@ -33,24 +39,31 @@ def replace_by_float32(layer: torch.nn.Linear, inputs: tuple[torch.Tensor, ...],
     return float32_product(hidden, layer.weight, layer.bias).to(rounded.device)
 
 
-def float32_product(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return float32 logits (..., V) of hidden states (..., H) and weights (V, H), both in half precision.
+def float32_product(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return float32 logits (..., V) of hidden states (..., H) and weights (V, H), both in half
+    precision.
 
-    A GPU's matrix units accumulate in float32 anyway. Elsewhere the weights are converted to float32 in parts.
+    A GPU's matrix units accumulate in float32 anyway. Elsewhere the weights are converted to
+    float32 in parts.
     """
     rows = hidden.reshape(-1, hidden.shape[-1])
     if hidden.is_cuda:
         logits = torch.mm(rows, weight.t(), out_dtype=torch.float32)
     else:
         rows = rows.float()
-        logits = torch.cat([torch.mm(rows, part.float().t()) for part in weight.split(WEIGHT_ROWS)], -1)
+        logits = torch.cat(
+            [torch.mm(rows, part.float().t()) for part in weight.split(WEIGHT_ROWS)], -1
+        )
     return (logits if bias is None else logits + bias.float()).reshape(*hidden.shape[:-1], -1)
 
 
 @contextmanager
 def rounded_logits_on_cpu(model: Any) -> Iterator[None]:
-    """Inside this context a CPU leaves logits rounded. Each sampling step needs the logits of the whole vocabulary.
-    Float32 takes six times as long on a CPU (30 rows of 1,536 numbers, 152,000 tokens: .69 s instead of .12 s)."""
+    """Inside this context a CPU leaves logits rounded. Each sampling step needs the logits of the
+    whole vocabulary. Float32 takes six times as long on a CPU (30 rows of 1,536 numbers, 152,000
+    tokens: .69 s instead of .12 s)."""
     layer = model.get_output_embeddings()
     rounding.update(set() if layer.weight.is_cuda else {id(layer)})
     try:

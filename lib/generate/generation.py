@@ -1,7 +1,9 @@
-"""Responses of a model to questions: one row each, with the probability of every token (columns: lib.stored_columns).
+"""Responses of a model to questions: one row each, with the probability of every token (columns:
+lib.stored_columns).
 
-An engine returns token ids: transformers, or a file of existing responses, which vLLM may write in an environment of
-its own. One teacher-forced pass over these tokens (lib.generate.teacher_forcing) computes all other columns.
+An engine returns token ids: transformers, or a file of existing responses, which vLLM may write in
+an environment of its own. One teacher-forced pass over these tokens (lib.generate.teacher_forcing)
+computes all other columns.
 """
 
 import os
@@ -32,25 +34,38 @@ Sampler = TransformersEngine | FileEngine  # each returns token ids for requests
 
 
 def with_model_limits(spec: Model, settings: Generation) -> Generation:
-    """Return the run's settings, with the `max_new_tokens` of the model's file if it has one (thinking models do)."""
-    return settings.model_copy(update={"max_new_tokens": spec.max_new_tokens or settings.max_new_tokens})
+    """Return the run's settings, with the `max_new_tokens` of the model's file if it has one
+    (thinking models do)."""
+    return settings.model_copy(
+        update={"max_new_tokens": spec.max_new_tokens or settings.max_new_tokens}
+    )
 
 
 def solving_prompt(lm: LanguageModel, question: str, demonstration: Demonstration) -> str:
     """Return the prompt that asks for a solution, as the model reads it (`fig:prompt_example`)."""
-    return apply_chat_template(lm, prompts.question_messages(question, lm.spec.system_prompt, demonstration))
+    return apply_chat_template(
+        lm, prompts.question_messages(question, lm.spec.system_prompt, demonstration)
+    )
 
 
 def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[int]:
     """Return the token ids that every prompt begins with.
 
-    They come from two questions that begin differently, so they do not depend on the questions of a batch.
+    They come from two questions that begin differently, so they do not depend on the questions of a
+    batch.
     """
-    return list(os.path.commonprefix([encode(lm, solving_prompt(lm, text, demonstration)) for text in ("0", "A")]))
+    return list(
+        os.path.commonprefix(
+            [encode(lm, solving_prompt(lm, text, demonstration)) for text in ("0", "A")]
+        )
+    )
 
 
-def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation) -> list[Request]:
-    """Return a request for each example, of `max_new_tokens`, or of fewer where the context ends first.
+def build_requests(
+    lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation
+) -> list[Request]:
+    """Return a request for each example, of `max_new_tokens`, or of fewer where the context ends
+    first.
 
     Raise UserError if a prompt leaves no space for a response.
     """
@@ -64,7 +79,9 @@ def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example],
             where = f"model '{lm.name}': the prompt of example {example.example_id} ({len(prompt)} tokens)"
             raise UserError(f"{where} leaves no room for a response in its context of {lm.context}")
         seed = stream_seed(settings.seed, lm.name, dataset, example.example_id)
-        requests.append(Request(example, text, prompt, seed, min(settings.max_new_tokens, room), shared))
+        requests.append(
+            Request(example, text, prompt, seed, min(settings.max_new_tokens, room), shared)
+        )
     return requests
 
 
@@ -72,9 +89,15 @@ def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example],
 
 
 def choose_engine(
-    lm: LanguageModel, dataset: str, settings: Generation, engine: Engine, examples: Sequence[Example], scratch: Path
+    lm: LanguageModel,
+    dataset: str,
+    settings: Generation,
+    engine: Engine,
+    examples: Sequence[Example],
+    scratch: Path,
 ) -> Sampler:
-    """Return the engine for a pair's responses: the response file that the model's config names, else `engine`.
+    """Return the engine for a pair's responses: the response file that the model's config names,
+    else `engine`.
 
     vLLM samples all `examples` of the run together, into a file in the folder `scratch`.
     """
@@ -90,9 +113,14 @@ def choose_engine(
 
 
 def generate_responses(
-    lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation, engine: Sampler | None = None
+    lm: LanguageModel,
+    dataset: str,
+    examples: Sequence[Example],
+    settings: Generation,
+    engine: Sampler | None = None,
 ) -> pd.DataFrame:
-    """Return a model's responses to examples: a generations frame in their order, with the columns of in-situ P(True).
+    """Return a model's responses to examples: a generations frame in their order, with the columns
+    of in-situ P(True).
 
     Parameters
     ----------
@@ -103,7 +131,11 @@ def generate_responses(
     responses = (engine or TransformersEngine(lm, settings.max_batch_tokens)).sample(requests)
     scores = score_responses(lm, requests, responses, settings)
     rows = [
-        {"model": lm.name, "dataset": dataset, "finish_reason": "stop" if ids[-1] in lm.eos else "length"}
+        {
+            "model": lm.name,
+            "dataset": dataset,
+            "finish_reason": "stop" if ids[-1] in lm.eos else "length",
+        }
         | response_row(request, ids, of_row | {"eos": int(ids[-1] in lm.eos)}, settings.save_texts)
         for request, ids, of_row in zip(requests, responses, scores, strict=True)
     ]
@@ -111,7 +143,8 @@ def generate_responses(
 
 
 def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame) -> int:
-    """Return how many responses of a generations frame were cut because they fill the context, with prompt and query.
+    """Return how many responses of a generations frame were cut because they fill the context, with
+    prompt and query.
 
     The server of imported ones may have cut others.
     """
@@ -123,7 +156,8 @@ def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame) -> int:
 
 
 def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
-    """Return a generations row token by token: text, part of the response, probability (raw and when sampling)."""
+    """Return a generations row token by token: text, part of the response, probability (raw and
+    when sampling)."""
     part = np.full(len(response.token_ids), "", dtype="<U8")
     part[: response.thinking_end] = "thinking"
     part[response.answer_start : response.answer_end] = "answer"  # empty if both are -1
@@ -141,28 +175,40 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
 def example_dialogue(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str, str]:
     """Return the prompt, text and standard prompt for our own example question.
 
-    The figures of a run that saves no texts of other people's questions show it. `parameters` are those of its
-    responses.
+    The figures of a run that saves no texts of other people's questions show it. `parameters` are
+    those of its responses.
     """
     asked = Generation.of(parameters | {"save_texts": True})
-    row = generate_responses(lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked).iloc[0]
+    row = generate_responses(
+        lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked
+    ).iloc[0]
     standard = p_true.standard_prompt(lm, row.question, row.text)
     return {"prompt": row.prompt, "text": row.text, "standard_prompt": standard}
 
 
-def restore_texts(lm: LanguageModel, frame: pd.DataFrame, dataset: str, parameters: dict[str, Any]) -> pd.DataFrame:
+def restore_texts(
+    lm: LanguageModel, frame: pd.DataFrame, dataset: str, parameters: dict[str, Any]
+) -> pd.DataFrame:
     """Return a generations frame with its questions, prompts and texts.
 
-    If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions from the dataset and
-    the texts from the token ids. Raise UserError if the dataset lacks a row, or 01b imported the responses.
+    If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions
+    from the dataset and the texts from the token ids. Raise UserError if the dataset lacks a row,
+    or 01b imported the responses.
     """
     if "demonstration" not in parameters:
-        raise UserError(f"responses of '{lm.name}' to '{dataset}' were imported, without prompts: run 01_generate")
+        raise UserError(
+            f"responses of '{lm.name}' to '{dataset}' were imported, without prompts: run 01_generate"
+        )
     if parameters.get("save_texts", True):
         return frame
-    known = {example.example_id: example.question for example in datasets.load_examples(load_dataset_config(dataset))}
+    known = {
+        example.example_id: example.question
+        for example in datasets.load_examples(load_dataset_config(dataset))
+    }
     if absent := sorted(set(frame.example_id) - known.keys()):
-        raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], known)}")
+        raise UserError(
+            f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], known)}"
+        )
     asked = [known[name] for name in frame.example_id]
     prompted = [solving_prompt(lm, question, parameters["demonstration"]) for question in asked]
     bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in frame.itertuples()]

@@ -1,10 +1,10 @@
 """Existing responses to a run's questions, with their model or without it.
 
 If the model is available, it scores them like its own responses. Otherwise the tokens' texts and
-log-probabilities suffice for the single-pass estimators only. Temperature scaling of logits, P(True)
-and MC dropout need the model. A question without a response then becomes a row without an answer.
-Its only token is an end token of probability 0, so every confidence is at its minimum. The lines of
-a file are read by response_files.py.
+log-probabilities suffice for the single-pass estimators only. Temperature scaling of logits,
+P(True) and MC dropout need the model. A question without a response then becomes a row without an
+answer. Its only token is an end token of probability 0, so every confidence is at its minimum. The
+lines of a file are read by response_files.py.
 """
 
 from collections.abc import Mapping, Sequence

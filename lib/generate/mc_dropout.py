@@ -1,7 +1,8 @@
-"""MC dropout along fixed responses: stochastic passes over each, and how much they disagree at the answer (`eq:bald`).
+"""MC dropout along fixed responses: stochastic passes over each, and how much they disagree at the
+answer (`eq:bald`).
 
-Nothing is generated again. The passes over one response are one batch of equal length. Each pass draws its masks from
-its own stream (`seeded_dropout`), so results are independent of the batch.
+Nothing is generated again. The passes over one response are one batch of equal length. Each pass
+draws its masks from its own stream (`seeded_dropout`), so results are independent of the batch.
 """
 
 import os
@@ -25,7 +26,8 @@ from lib.random_streams import first_positions, first_rows, stream_seed
 from lib.tasks import answers
 
 Work = tuple[str, float]  # example_id and rate of a row of passes
-MAX_LOGITS = 2**24  # logits of all passes in memory, 64 MB: 11 answer tokens of ten passes, vocabulary 152k
+# logits of all passes in memory, 64 MB: 11 answer tokens of ten passes, vocabulary 152k
+MAX_LOGITS = 2**24
 
 # ---- the passes over one response
 
@@ -33,14 +35,17 @@ MAX_LOGITS = 2**24  # logits of all passes in memory, 64 MB: 11 answer tokens of
 def seeded_passes(settings: Dropout, rate: float, *names: str) -> tuple[Pass, ...]:
     """Return T passes, with one random stream per (run seed, names, rate, pass)."""
     numbers = range(settings.dropout_passes)
-    return tuple((stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for number in numbers)
+    return tuple(
+        (stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for number in numbers
+    )
 
 
 def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int, ...]:
-    """Return the token ids before the question of a generations row, such as worked examples, which all rows share.
+    """Return the token ids before the question of a generations row, such as worked examples, which
+    all rows share.
 
-    `ids` are the tokens of its prompt and what follows. A token that includes part of the question is excluded. The
-    result is empty if the prompt does not contain the question.
+    `ids` are the tokens of its prompt and what follows. A token that includes part of the question
+    is excluded. The result is empty if the prompt does not contain the question.
     """
     before, question, _ = row.prompt.rpartition(row.question or row.prompt)
     return tuple(os.path.commonprefix([encode(lm, before), list(ids)])) if question else ()
@@ -54,18 +59,21 @@ def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, .
 
 
 def tokens_to_read(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
-    """Return the token ids that a pass over a generations row reads, and how many of the last ones predict the
-    answer."""
+    """Return the token ids that a pass over a generations row reads, and how many of the last ones
+    predict the answer."""
     start, end = answers.answer_span(row)
     return tuple(encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
 
 
 @torch.inference_mode()
-def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> Iterator[torch.Tensor]:
-    """Yield the float32 logits (T, b, V) of T stochastic passes over a generations row, for b answer tokens at a time.
+def pass_logits(
+    lm: LanguageModel, row: Any, rate: float, settings: Dropout
+) -> Iterator[torch.Tensor]:
+    """Yield the float32 logits (T, b, V) of T stochastic passes over a generations row, for b
+    answer tokens at a time.
 
-    Each block is another forward pass with the same masks. Raise UserError if even a single pass exceeds the device's
-    memory, or if logits are not finite.
+    Each block is another forward pass with the same masks. Raise UserError if even a single pass
+    exceeds the device's memory, or if logits are not finite.
     """
     ids, answer = tokens_to_read(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
@@ -77,26 +85,43 @@ def pass_logits(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> 
     def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
         before, rows = cache and select_rows(cache, batch), new.expand(len(batch), -1)
         with seeded_dropout(lm.model, [passes[i] for i in batch]):
-            read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
+            read = lm.model(
+                rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places
+            )
         return list(read.logits.float())
 
-    numbers, lengths, budget = range(len(passes)), [len(ids)] * len(passes), settings.max_dropout_tokens
+    numbers, lengths, budget = (
+        range(len(passes)),
+        [len(ids)] * len(passes),
+        settings.max_dropout_tokens,
+    )
     at_once = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(at_once):
-        logits = torch.stack(map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'"))
+        logits = torch.stack(
+            map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'")
+        )
         check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
         yield logits
 
 
-def tabulate_passes(lm: LanguageModel, row: Any, rate: float, settings: Dropout, top: int = 3) -> pd.DataFrame:
-    """Return a table of probabilities of the passes over a generations row: one row per pass and one for their mean.
+def tabulate_passes(
+    lm: LanguageModel, row: Any, rate: float, settings: Dropout, top: int = 3
+) -> pd.DataFrame:
+    """Return a table of probabilities of the passes over a generations row: one row per pass and
+    one for their mean.
 
     Each answer token has one column for each of its `top` most probable tokens by the mean.
     """
-    p = torch.cat([logits.double().softmax(-1).cpu() for logits in pass_logits(lm, row, rate, settings)], 1)
+    p = torch.cat(
+        [logits.double().softmax(-1).cpu() for logits in pass_logits(lm, row, rate, settings)], 1
+    )
     p = torch.cat([p, p.mean(0, keepdim=True)])  # (T + 1, m, V)
-    shown = [(j, token) for j, mean in enumerate(p[-1]) for token in mean.topk(top).indices.tolist()]
-    columns = {(j, repr(lm.tokenizer.decode([token]))): p[:, j, token].tolist() for j, token in shown}
+    shown = [
+        (j, token) for j, mean in enumerate(p[-1]) for token in mean.topk(top).indices.tolist()
+    ]
+    columns = {
+        (j, repr(lm.tokenizer.decode([token]))): p[:, j, token].tolist() for j, token in shown
+    }
     index = pd.Index([*range(1, len(p)), "mean"], name="pass")
     return pd.DataFrame(columns, index).rename_axis(columns=["answer token", "it could be"])
 
@@ -115,7 +140,8 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     Returns
     -------
-    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies; (T, m) each, nats
+    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies;
+        (T, m) each, nats
     """
     t = torch.arange(1, len(p) + 1, device=p.device)[:, None]
     predictive = torch.special.entr(p.cumsum(0) / t[..., None]).sum(-1)
@@ -124,19 +150,25 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def effective_supports(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
-    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column.
+    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets
+    (`app:bald`), by column.
 
-    A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are included.
+    A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are
+    included.
     """
     falling = p.sort(-1, descending=True).values
     before = falling.cumsum(-1) - falling
     all_k = torch.full(p.shape[:-1], min(top_k, p.shape[-1]), device=p.device)
     sizes = {"top_k": all_k, "top_p": (before <= top_p).sum(-1)}
     least = {name: falling.gather(-1, size[..., None] - 1) for name, size in sizes.items()}
-    return {name: ((p >= last).cumsum(0) > 0).sum(-1, dtype=torch.int32) for name, last in least.items()}
+    return {
+        name: ((p >= last).cumsum(0) > 0).sum(-1, dtype=torch.int32) for name, last in least.items()
+    }
 
 
-def dropout_columns(logits: Iterable[torch.Tensor], top_k: int = 10, top_p: float = 0.95) -> dict[str, Any]:
+def dropout_columns(
+    logits: Iterable[torch.Tensor], top_k: int = 10, top_p: float = 0.95
+) -> dict[str, Any]:
     """Return the columns of a dropout frame for the passes over one response.
 
     Parameters
@@ -145,11 +177,13 @@ def dropout_columns(logits: Iterable[torch.Tensor], top_k: int = 10, top_p: floa
 
     Returns
     -------
-    by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for each half of the passes; and
-    `top_changed` (m,)
+    by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for
+    each half of the passes; and `top_changed` (m,)
     """
     parts = [_columns(block.double().softmax(-1), top_k, top_p) for block in logits]
-    joined = {name: torch.cat([part[name] for part in parts], -1).cpu().numpy() for name in parts[0]}
+    joined = {
+        name: torch.cat([part[name] for part in parts], -1).cpu().numpy() for name in parts[0]
+    }
     return {name: values if values.ndim == 1 else list(values) for name, values in joined.items()}
 
 
@@ -173,8 +207,8 @@ def _columns(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tenso
 def mc_dropout_entropies(
     lm: LanguageModel, frame: pd.DataFrame, work: Sequence[Work], settings: Dropout
 ) -> pd.DataFrame:
-    """Run T passes over rows of a generations frame; return a dropout frame without `tuning` and `selected`
-    (lib.stored_columns).
+    """Run T passes over rows of a generations frame; return a dropout frame without `tuning` and
+    `selected` (lib.stored_columns).
 
     Parameters
     ----------
@@ -184,28 +218,43 @@ def mc_dropout_entropies(
     for example_id, rate in work:
         logits = pass_logits(lm, rows[example_id], rate, settings)
         keys = {name: getattr(rows[example_id], name) for name in store.KEYS}
-        made.append(keys | {"rate": rate} | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p))
+        made.append(
+            keys
+            | {"rate": rate}
+            | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
+        )
     return pd.DataFrame(made)
 
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
-    """Return the ids of `count` calibration examples, the first in the dataset's fixed random order."""
+    """Return the ids of `count` calibration examples, the first in the dataset's fixed random
+    order."""
     rows = first_rows(frame, count, seed)
     return store.calibration_rows(rows).example_id.tolist()
 
 
 def rest_work(
-    frame: pd.DataFrame, rate: float, dropout_limit: int, tuning: Sequence[str], seed: int, example: str = ""
+    frame: pd.DataFrame,
+    rate: float,
+    dropout_limit: int,
+    tuning: Sequence[str],
+    seed: int,
+    example: str = "",
 ) -> list[Work]:
-    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all) and the running
-    `example` among them."""
+    """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all) and
+    the running `example` among them."""
     places = first_positions(frame, dropout_limit, seed, always_first=example)
-    return [(example_id, rate) for example_id in frame.example_id.iloc[places] if example_id not in tuning]
+    return [
+        (example_id, rate)
+        for example_id in frame.example_id.iloc[places]
+        if example_id not in tuning
+    ]
 
 
 @contextmanager
 def empty_if_missing(run: str, pair: str, **facts: Any) -> Iterator[None]:
-    """If the body raises MissingSignal, write an empty frame with its reason as `missing`, and raise it again."""
+    """If the body raises MissingSignal, write an empty frame with its reason as `missing`, and
+    raise it again."""
     try:
         yield
     except MissingSignal as reason:
@@ -217,7 +266,8 @@ def empty_if_missing(run: str, pair: str, **facts: Any) -> Iterator[None]:
 def write_passes(
     run: str, pair: str, rate: float, tuned: pd.DataFrame, rest: pd.DataFrame, **facts: Any
 ) -> pd.DataFrame:
-    """Write and return a dropout frame: the tuning rows at all rates and the others at the selected `rate`.
+    """Write and return a dropout frame: the tuning rows at all rates and the others at the selected
+    `rate`.
 
     `facts` go to its manifest.
     """

@@ -30,7 +30,8 @@ from lib.tasks.thinking import Family, find_family
 
 @dataclass(eq=False)
 class LanguageModel:
-    """A loaded model, with the ids of all end tokens in `eos` and its facts for manifests in `facts`."""
+    """A loaded model, with the ids of all end tokens in `eos` and its facts for manifests in
+    `facts`."""
 
     name: str
     spec: Model
@@ -45,7 +46,8 @@ class LanguageModel:
 
     @property
     def context(self) -> int | None:
-        """Context length of the model for prompt and response; None if its configuration names none."""
+        """Context length of the model for prompt and response; None if its configuration names
+        none."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     @cached_property
@@ -57,30 +59,41 @@ class LanguageModel:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens of the network; the tokenizer may have fewer, or extra tokens that no text contains."""
+        """Number of tokens of the network; the tokenizer may have fewer, or extra tokens that no
+        text contains."""
         return self.model.get_input_embeddings().weight.shape[0]
 
 
 def load_language_model(name: str, spec: Model) -> LanguageModel:
-    """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor, unless the model's file
-    differs.
+    """Load model and tokenizer in evaluation mode: bfloat16 on a GPU, float32 on the processor,
+    unless the model's file differs.
 
-    Small models (`lib.parameter_schemas.SMALL`) run on the processor where there is a GPU, too, and in one thread: more
-    threads would wait for each other. So they give the same results on every machine.
+    Small models (`lib.parameter_schemas.SMALL`) run on the processor where there is a GPU, too, and
+    in one thread: more threads would wait for each other. So they give the same results on every
+    machine.
 
     Raises
     ------
     UserError
-        Source, revision or files are unavailable, in the hub's words. Or the checkpoint is incomplete: missing or extra
-        tensors, no end token, tokens without a row. Or it does not fit the visible GPUs.
+        Source, revision or files are unavailable, in the hub's words. Or the checkpoint is
+        incomplete: missing or extra tensors, no end token, tokens without a row. Or it does not fit
+        the visible GPUs.
     """
     named = {"gguf_file": Path(spec.gguf).name} if spec.gguf else {"revision": spec.revision}
     with loading_errors(f"model '{name}' ({spec.source}): "):
-        if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
+        if (
+            os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-"))
+            and not torch.cuda.is_available()
+        ):
             seen = f"this job holds a GPU, but PyTorch {torch.__version__} sees none"
-            raise UserError(f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it")
+            raise UserError(
+                f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+            )
         source = checkpoints.find_source(spec)
-        config, tokenizer = checkpoints.read_config(source, **named), checkpoints.read_tokenizer(source, **named)
+        config, tokenizer = (
+            checkpoints.read_config(source, **named),
+            checkpoints.read_tokenizer(source, **named),
+        )
         outline = checkpoints.outline_network(config)
         dtype, on_gpu = loading_dtype(spec, outline), runs_on_gpu(outline)
         if is_small(outline):
@@ -88,19 +101,26 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         attention = None if spec.attention == "auto" else spec.attention
         # onto GPUs without a copy in the host's memory
         place = ("auto" if spec.gpus == "all" else "cuda") if on_gpu else None
-        options = {"config": config, "dtype": dtype, "attn_implementation": attention, "device_map": place}
+        options = {
+            "config": config,
+            "dtype": dtype,
+            "attn_implementation": attention,
+            "device_map": place,
+        }
         model = load_network(source, **named, **options).eval()
         if not on_gpu and dtype == torch.float32:
             multiply_with_onednn(model)
         eos = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
     facts = describe_model(model, tokenizer, spec, dtype)
     if on_gpu:
-        # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step
+        # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at
+        # every step
         torch.backends.cuda.enable_cudnn_sdp(False)
         facts["cudnn_attention"] = False
     if give_float32_logits(model):
         facts["logits"] = "float32"
-    model.generation_config = GenerationConfig()  # hidden penalties of a shipped one would change the distribution
+    # hidden penalties of a shipped one would change the distribution
+    model.generation_config = GenerationConfig()
     return LanguageModel(name, spec, model, tokenizer, eos, facts)
 
 
@@ -122,7 +142,8 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
 
 
 def is_small(network: Any) -> bool:
-    """Whether a network, or its outline, has few enough parameters to run on the processor on every machine."""
+    """Whether a network, or its outline, has few enough parameters to run on the processor on every
+    machine."""
     return network.num_parameters() < SMALL
 
 
@@ -148,8 +169,8 @@ class OneDnnLinear(torch.nn.Linear):
 def multiply_with_onednn(network: Any) -> None:
     """Let oneDNN compute the linear layers of a float32 network on an x86 processor.
 
-    PyTorch leaves them to MKL, which uses half the width of the processors of other makers: on an AMD EPYC with
-    AVX-512 it takes 2.3 times as long. The numbers differ in the last digits.
+    PyTorch leaves them to MKL, which uses half the width of the processors of other makers: on an
+    AMD EPYC with AVX-512 it takes 2.3 times as long. The numbers differ in the last digits.
     """
     if platform.machine() == "x86_64" and torch.backends.mkldnn.is_available():
         for layer in network.modules():
@@ -160,17 +181,23 @@ def multiply_with_onednn(network: Any) -> None:
 # ---- logits and texts
 
 
-def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
-    """Raise UserError if a sum over a row's logits is not finite: a stored NaN would surface in the metrics, hours
-    later.
+def check_finite_logits(
+    lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]
+) -> None:
+    """Raise UserError if a sum over a row's logits is not finite: a stored NaN would surface in the
+    metrics, hours later.
 
     `names` (rows,) are the names of the rows.
     """
-    wrong = [name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)]
+    wrong = [
+        name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)
+    ]
     if wrong:
         found = f"the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} rows)"
         how = f"{lm.model.dtype}, {lm.model.config._attn_implementation} attention"
-        remedy = "its weights are damaged, or try `dtype: float32` or `attention: eager` in its file"
+        remedy = (
+            "its weights are damaged, or try `dtype: float32` or `attention: eager` in its file"
+        )
         raise UserError(f"model '{lm.name}' ({how}): {found}: {remedy}")
 
 
@@ -201,9 +228,12 @@ def render_template(lm: LanguageModel, messages: Messages, variables: Mapping[st
 
 
 def encode(lm: LanguageModel, text: str) -> list[int]:
-    """Return the token ids of rendered text. The template already contains the beginning-of-sequence token."""
+    """Return the token ids of rendered text. The template already contains the
+    beginning-of-sequence token."""
     ids = lm.tokenizer(text, add_special_tokens=False).input_ids
     bos = lm.tokenizer.bos_token_id
     if bos is not None and ids[:2] == [bos, bos]:
-        raise UserError(f"model '{lm.name}': its chat template writes the beginning-of-sequence token twice")
+        raise UserError(
+            f"model '{lm.name}': its chat template writes the beginning-of-sequence token twice"
+        )
     return ids

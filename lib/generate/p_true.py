@@ -1,8 +1,10 @@
-"""P(True): the model is asked whether its own answer is correct, in a new prompt and in situ (`fig:prompt_comparison`).
+"""P(True): the model is asked whether its own answer is correct, in a new prompt and in situ
+(`fig:prompt_comparison`).
 
-Standard: question and proposed answer form a new conversation, encoded completely. In situ: the query follows the
-model's own trajectory directly after its last token, so only the query has to be encoded. We store the logits of every
-spelling of the options and the log-partition. lib.score decides later which spellings count.
+Standard: question and proposed answer form a new conversation, encoded completely. In situ: the
+query follows the model's own trajectory directly after its last token, so only the query has to be
+encoded. We store the logits of every spelling of the options and the log-partition. lib.score
+decides later which spellings count.
 """
 
 import sys
@@ -26,7 +28,8 @@ from lib.tasks.thinking import find_open
 
 OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
-IN_SITU_COLUMNS = [*stored_columns.SCHEMAS["in_situ"].names[len(store.KEYS) :], "in_situ_seconds"]  # that 01 measures
+# that 01 measures
+IN_SITU_COLUMNS = [*stored_columns.SCHEMAS["in_situ"].names[len(store.KEYS) :], "in_situ_seconds"]
 OptionLogits = dict[str, Any]  # logits of the spellings, and logz; seconds where they are measured
 
 # ---- the options
@@ -34,11 +37,11 @@ OptionLogits = dict[str, Any]  # logits of the spellings, and logz; seconds wher
 
 @lru_cache(maxsize=1)
 def option_tokens(lm: LanguageModel) -> dict[str, int]:
-    """Return {spelling (`A`, ` A`): id} of the options that are single tokens after the query, whether they count or
-    not.
+    """Return {spelling (`A`, ` A`): id} of the options that are single tokens after the query,
+    whether they count or not.
 
-    They are found in the vocabulary. With Metaspace, which puts a space before every text, encoding a bare `A` returns
-    `\\u2581A` and never `A`.
+    They are found in the vocabulary. With Metaspace, which puts a space before every text, encoding
+    a bare `A` returns `\\u2581A` and never `A`.
     """
     words, before = "/".join(OPTION_PAIRS).split("/"), query_ids(lm)[-1]
     by_text: dict[str, int] = {}
@@ -50,7 +53,8 @@ def option_tokens(lm: LanguageModel) -> dict[str, int]:
 
 
 def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
-    """Return the spellings that P(True) counts, by pair of options that can be compared (for manifests)."""
+    """Return the spellings that P(True) counts, by pair of options that can be compared (for
+    manifests)."""
     said = {}
     for pair in OPTION_PAIRS:
         with suppress(UserError):
@@ -59,18 +63,23 @@ def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
 
 
 def option_logits(lm: LanguageModel, logits: torch.Tensor) -> list[OptionLogits]:
-    """Return the option spellings' logits and the log-partition of logits (n, V) that predict an option."""
+    """Return the option spellings' logits and the log-partition of logits (n, V) that predict an
+    option."""
     raw = logits.float()
     of_options = raw[:, list(option_tokens(lm).values())].cpu().numpy()
     logz = raw.double().logsumexp(-1).tolist()
-    return [{"logits": values, "logz": partition} for values, partition in zip(of_options, logz, strict=True)]
+    return [
+        {"logits": values, "logz": partition}
+        for values, partition in zip(of_options, logz, strict=True)
+    ]
 
 
 # ---- the prompts
 
 
 def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
-    """Return the new prompt about a response's `text` without its thinking, up to the assistant's turn.
+    """Return the new prompt about a response's `text` without its thinking, up to the assistant's
+    turn.
 
     A thinking block opened by the template is closed, as A or B inside a thought means nothing.
     """
@@ -83,13 +92,15 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
 
 @lru_cache(maxsize=1)
 def query_ids(lm: LanguageModel) -> list[int]:
-    """Return the token ids of the query after a response, without the space that Metaspace puts before every text."""
+    """Return the token ids of the query after a response, without the space that Metaspace puts
+    before every text."""
     ids = encode(lm, prompts.QUERY)
     return ids[1:] if lm.tokenizer.convert_ids_to_tokens(ids[0]) == "\u2581" else ids
 
 
 def room_for_response(lm: LanguageModel, prompt_ids: Sequence[int]) -> int:
-    """Return how many tokens a response may have, as the context must hold prompt, response and query."""
+    """Return how many tokens a response may have, as the context must hold prompt, response and
+    query."""
     return (lm.context or sys.maxsize) - len(prompt_ids) - len(query_ids(lm))
 
 
@@ -114,8 +125,9 @@ def encode_and_ask(
 ) -> list[OptionLogits]:
     """Return the option logits after each sequence of token ids, with every token encoded.
 
-    In float32, rows of equal length are one batch, as in `score_responses`. Otherwise padding is on the right, which
-    causal attention never sees. A row of padding on the left sees nothing, and some kernels return NaN for it.
+    In float32, rows of equal length are one batch, as in `score_responses`. Otherwise padding is on
+    the right, which causal attention never sees. A row of padding on the left sees nothing, and
+    some kernels return NaN for it.
 
     Parameters
     ----------
@@ -126,15 +138,20 @@ def encode_and_ask(
     def ask(batch: list[list[int]]) -> list[OptionLogits]:
         padded = pad_sequence(list(map(torch.tensor, batch)), batch_first=True).to(lm.device)
         last = torch.tensor([[len(row) - 1] for row in batch]).to(lm.device)
-        return option_logits(lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0])
+        return option_logits(
+            lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0]
+        )
 
     lengths, equal = list(map(len, sequences)), lm.model.dtype == torch.float32
-    return map_by_length(ask, sequences, lengths, max_batch_tokens, f"model '{lm.name}'", equal=equal)
+    return map_by_length(
+        ask, sequences, lengths, max_batch_tokens, f"model '{lm.name}'", equal=equal
+    )
 
 
 @torch.inference_mode()
 def ask_in_situ_on_cache(lm: LanguageModel, row: Any) -> tuple[OptionLogits, float]:
-    """Return the option logits after a generations row, and the seconds for encoding its trajectory.
+    """Return the option logits after a generations row, and the seconds for encoding its
+    trajectory.
 
     The trajectory is in a cache, as after generation, so only the query is encoded.
     """
@@ -142,7 +159,9 @@ def ask_in_situ_on_cache(lm: LanguageModel, row: Any) -> tuple[OptionLogits, flo
     cache = encode_prefix(lm, trajectory_ids(lm, row))
     ready = seconds_when_idle(lm)
     query = torch.tensor([query_ids(lm)], device=lm.device)
-    (verdict,) = option_logits(lm, lm.model(query, past_key_values=cache, logits_to_keep=1).logits[:, -1])
+    (verdict,) = option_logits(
+        lm, lm.model(query, past_key_values=cache, logits_to_keep=1).logits[:, -1]
+    )
     return verdict | {"seconds": seconds_when_idle(lm) - ready}, ready - started
 
 
@@ -159,7 +178,9 @@ def read_in_situ(run: str, pair: str, generations: str) -> pd.DataFrame:
     facts = store.read_manifest(path)
     if (facts["generations"], facts["query"]) != (generations, prompts.QUERY):
         where = relative_path(path)
-        raise UserError(f"{where} is of other responses or of another query: run 01_generate for this pair again")
+        raise UserError(
+            f"{where} is of other responses or of another query: run 01_generate for this pair again"
+        )
     return store.read_frame(path)
 
 
@@ -168,8 +189,9 @@ def verify_responses(
 ) -> pd.DataFrame:
     """Return both verifications of a generations frame, one row each (columns: lib.stored_columns).
 
-    Only the standard one is computed here; the frame contains the in-situ one (IN_SITU_COLUMNS). The standard prompts
-    are omitted unless `save_texts`. Raise UserError if a row's logits are not finite.
+    Only the standard one is computed here; the frame contains the in-situ one (IN_SITU_COLUMNS).
+    The standard prompts are omitted unless `save_texts`. Raise UserError if a row's logits are not
+    finite.
     """
     texts = [standard_prompt(lm, *text) for text in zip(frame.question, frame.text, strict=True)]
     ids = [encode(lm, text) for text in texts]
@@ -183,5 +205,9 @@ def verify_responses(
         standard_tokens=list(map(len, ids)),
         in_situ_tokens=len(query_ids(lm)),
     )
-    standard = pd.DataFrame(verdicts, frame.index).assign(seconds=seconds / len(frame)).add_prefix("standard_")
+    standard = (
+        pd.DataFrame(verdicts, frame.index)
+        .assign(seconds=seconds / len(frame))
+        .add_prefix("standard_")
+    )
     return pd.concat([asked, standard, frame[IN_SITU_COLUMNS]], axis=1)

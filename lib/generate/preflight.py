@@ -1,11 +1,11 @@
 """Check whether a model supports a run, before its weights are loaded.
 
-This needs only its configuration, its tokenizer and its architecture on the meta device. Each check gives a line: `ok`;
-`note`, for information; or `wrong`, with the remedy.
+This needs only its configuration, its tokenizer and its architecture on the meta device. Each check
+gives a line: `ok`; `note`, for information; or `wrong`, with the remedy.
 
-Some kinds of networks keep state otherwise than in a cache of keys and values. In some, dropout takes no effect.
-Neither can be told from a name, and both would show only after hours. So they are tried on a network of the same kind
-with few layers and random weights, on the processor.
+Some kinds of networks keep state otherwise than in a cache of keys and values. In some, dropout
+takes no effect. Neither can be told from a name, and both would show only after hours. So they are
+tried on a network of the same kind with few layers and random weights, on the processor.
 """
 
 import copy
@@ -31,13 +31,22 @@ Line = tuple[str, str]  # ok, note or wrong; the result
 Values = Mapping[str, Any]  # parameters of a run
 QUESTION_TOKENS = 60  # how much longer a question is than prompts.EXAMPLE
 # sizes of the network that is tried, by what their names in configurations hold
-LARGEST = {"intermediate|ffn_dim": 64, "experts": 4, "experts_per|top_k_exp": 2, "^(n|topk)_group$": 1, "vocab": 512}
-ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12  # of the batch that is tried: tokens of a prompt, and those that all share
+LARGEST = {
+    "intermediate|ffn_dim": 64,
+    "experts": 4,
+    "experts_per|top_k_exp": 2,
+    "^(n|topk)_group$": 1,
+    "vocab": 512,
+}
+# of the batch that is tried: tokens of a prompt, and those that all share
+ROWS, TOKENS, SHARED, STEPS = 8, 14, 4, 12
 SPREAD = 0.08  # standard deviation of random weights, four times the usual
 FAR = 1e-3  # difference of logits that is no rounding, in multiples of the largest
 
 
-def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: Any) -> LanguageModel:
+def load_outline(
+    name: str, spec: Model, folder: str, *, whole: bool, **named: Any
+) -> LanguageModel:
     """Load a model without weights: its network is on torch's meta device.
 
     Parameters
@@ -58,13 +67,22 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool, **named: A
     """
     logging.set_verbosity_error()
     with checkpoints.loading_errors():
-        config, tokenizer = checkpoints.read_config(folder, **named), checkpoints.read_tokenizer(folder, **named)
-        network = checkpoints.load_network(folder, device_map="meta") if whole else checkpoints.outline_network(config)
+        config, tokenizer = (
+            checkpoints.read_config(folder, **named),
+            checkpoints.read_tokenizer(folder, **named),
+        )
+        network = (
+            checkpoints.load_network(folder, device_map="meta")
+            if whole
+            else checkpoints.outline_network(config)
+        )
         ends = checkpoints.read_end_tokens(network, tokenizer, Path(folder))
     return LanguageModel(name, spec, network, tokenizer, ends, facts={})
 
 
-def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> Iterator[Line]:
+def check_model(
+    lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
+) -> Iterator[Line]:
     """Yield a line for each check of what the notebooks need.
 
     Raise UserError if an error rules out further checks.
@@ -80,13 +98,18 @@ def check_model(lm: LanguageModel, values: Values, questions: Mapping[str, Seque
 
 
 def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXAMPLE) -> str:
-    """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that can render it."""
+    """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that
+    can render it."""
     if not lm.tokenizer.chat_template:
         raise UserError(f"its tokenizer has no chat template: {why_no_template(lm)}")
     try:
         return generation.solving_prompt(lm, question, values["demonstration"])
     except Exception as error:  # templates raise many types
-        hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
+        hint = (
+            "; if it knows no system role, write `system_prompt: false`"
+            if lm.spec.system_prompt
+            else ""
+        )
         raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
 
 
@@ -102,25 +125,37 @@ def estimate_prompt(lm: LanguageModel, values: Values) -> int:
     return len(models.encode(lm, render_prompt(lm, values))) + QUESTION_TOKENS
 
 
-def find_longest_prompt(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> tuple[int, str]:
-    """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is available."""
+def find_longest_prompt(
+    lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
+) -> tuple[int, str]:
+    """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is
+    available."""
     found = []
     for dataset, texts in questions.items():
-        lengths = [len(ids) for ids in lm.tokenizer(list(texts), add_special_tokens=False).input_ids]
+        lengths = [
+            len(ids) for ids in lm.tokenizer(list(texts), add_special_tokens=False).input_ids
+        ]
         prompt = render_prompt(lm, values, texts[lengths.index(max(lengths))])
         found.append((len(models.encode(lm, prompt)), f"of {dataset}"))
     return max(found, default=(estimate_prompt(lm, values), "estimated"))
 
 
 def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
-    """Check that the template writes what it is given and nothing that changes, in tokens of the network; and that the
-    options of P(True) are tokens that can be compared."""
+    """Check that the template writes what it is given and nothing that changes, in tokens of the
+    network; and that the options of P(True) are tokens that can be compared."""
     text = render_prompt(lm, values)
     ids = models.encode(lm, text)
-    begins = "one beginning-of-sequence token" if ids[:1] == [lm.tokenizer.bos_token_id] else "none of its own"
+    begins = (
+        "one beginning-of-sequence token"
+        if ids[:1] == [lm.tokenizer.bos_token_id]
+        else "none of its own"
+    )
     yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
     if "strftime_now" in str(lm.tokenizer.chat_template) and not lm.spec.date_string:
-        yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
+        yield (
+            "wrong",
+            "its template writes today's date, so prompts change every day: set `date_string`",
+        )
     if not (prompts.EXAMPLE in text and prompts.INSTRUCTION.strip() in text):
         yield "wrong", "its chat template does not write question and instruction as they are given"
     if lm.spec.system_prompt and prompts.SYSTEM not in text:
@@ -131,28 +166,47 @@ def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
         reason = "its template has no switch and no mark of thinking that docs/extending.md lists"
         yield "wrong", f"{reason}, so no answer would be found after one: write `thinking: false`"
     if (last := max(ids, default=0)) >= lm.vocab_size:
-        yield "wrong", f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens"
-    yield "ok", f"P(True) counts {prompts.describe_spellings(p_true.option_tokens(lm), values['options'])}"
+        yield (
+            "wrong",
+            f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens",
+        )
+    yield (
+        "ok",
+        f"P(True) counts {prompts.describe_spellings(p_true.option_tokens(lm), values['options'])}",
+    )
 
 
-def check_context(lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]) -> Iterator[Line]:
-    """Check that the longest prompt, the longest response and the in-situ query fit in the model's context."""
+def check_context(
+    lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
+) -> Iterator[Line]:
+    """Check that the longest prompt, the longest response and the in-situ query fit in the model's
+    context."""
     if lm.context is None:
-        yield "note", "its configuration names no context length: whether prompt and response fit is not known"
+        yield (
+            "note",
+            "its configuration names no context length: whether prompt and response fit is not known",
+        )
         return
     prompt, where = find_longest_prompt(lm, values, questions)
     new, query = lm.spec.max_new_tokens or values["max_new_tokens"], len(p_true.query_ids(lm))
     left = lm.context - prompt - query
-    text = f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
+    text = (
+        f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
+    )
     if new <= left:
         yield "ok", f"{text} fit its context of {lm.context}"
     else:
-        remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
+        remedy = (
+            f"write `max_new_tokens: {left}` in its file"
+            if left > 0
+            else "it can't be asked these questions"
+        )
         yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
 
 
 def check_kind(lm: LanguageModel) -> Iterator[Line]:
-    """Check on a random network of its kind that it can be read from a cache, and that dropout acts."""
+    """Check on a random network of its kind that it can be read from a cache, and that dropout
+    acts."""
     kind = type(lm.model).__name__
     try:
         twin = random_twin(lm)
@@ -160,11 +214,17 @@ def check_kind(lm: LanguageModel) -> Iterator[Line]:
         yield "note", f"a small {kind} can't be tried: {first_line(error)}"
         return
     if why := why_no_cache(twin):
-        yield "wrong", f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}"
+        yield (
+            "wrong",
+            f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}",
+        )
     try:
         seeded_dropout.assert_dropout_active(twin)
         sites = seeded_dropout.count_dropout_modules(lm.model)
-        yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+        yield (
+            "ok",
+            "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items()),
+        )
     except MissingSignal as reason:
         yield "note", f"{reason}: c_BALD stays empty"
 
@@ -173,11 +233,12 @@ def check_kind(lm: LanguageModel) -> Iterator[Line]:
 
 
 def random_twin(lm: LanguageModel) -> LanguageModel:
-    """Return a model of the same kind with random weights and few layers, but every type of layer that it has.
+    """Return a model of the same kind with random weights and few layers, but every type of layer
+    that it has.
 
-    It has fewer neurons, experts and tokens. The width of the residual stream stays, since other sizes depend on it in
-    ways of each kind. Weights are larger than usual, so that no layer goes unseen. Raises what the network's own code
-    raises.
+    It has fewer neurons, experts and tokens. The width of the residual stream stays, since other
+    sizes depend on it in ways of each kind. Weights are larger than usual, so that no layer goes
+    unseen. Raises what the network's own code raises.
     """
     config = copy.deepcopy(lm.model.config)
     parts = [getattr(config, name, None) for name in config.sub_configs]  # of text, of images
@@ -215,19 +276,32 @@ def reduce_config(config: Any) -> None:
 def why_no_cache(lm: LanguageModel) -> str:
     """Return why rows can't be read from a cache as a run does; empty if they can.
 
-    A batch of prompts with one beginning is padded, and loses the rows that end. Its most probable tokens, and the
-    logits of each row that is read in parts after its beginning, must be those of a plain forward pass.
+    A batch of prompts with one beginning is padded, and loses the rows that end. Its most probable
+    tokens, and the logits of each row that is read in parts after its beginning, must be those of a
+    plain forward pass.
     """
-    rows = torch.randint(1, lm.vocab_size, (ROWS, TOKENS), generator=torch.Generator().manual_seed(0)).tolist()
-    prompts = [rows[0][:SHARED] + row[: TOKENS - SHARED - number] for number, row in enumerate(rows)]
-    asked = [Request(Example("", "evaluation", "", ""), None, prompt, 0, STEPS, SHARED) for prompt in prompts]
-    greedy = replace(lm, spec=lm.spec.model_copy(update={"top_k": 1}), eos=list(range(0, lm.vocab_size, 3)))
+    rows = torch.randint(
+        1, lm.vocab_size, (ROWS, TOKENS), generator=torch.Generator().manual_seed(0)
+    ).tolist()
+    prompts = [
+        rows[0][:SHARED] + row[: TOKENS - SHARED - number] for number, row in enumerate(rows)
+    ]
+    asked = [
+        Request(Example("", "evaluation", "", ""), None, prompt, 0, STEPS, SHARED)
+        for prompt in prompts
+    ]
+    greedy = replace(
+        lm, spec=lm.spec.model_copy(update={"top_k": 1}), eos=list(range(0, lm.vocab_size, 3))
+    )
     try:
         begun = encode_prefix(lm, prompts[0][:SHARED])
         for prompt, response in zip(prompts, sample_batch(greedy, asked), strict=True):
             ids, cache = torch.tensor([prompt + response]), repeat_row(begun, 1)
             plain = lm.model(ids, use_cache=False).logits[0]
-            parts = [lm.model(part, past_key_values=cache).logits[0] for part in ids[:, SHARED:].split(5, 1)]
+            parts = [
+                lm.model(part, past_key_values=cache).logits[0]
+                for part in ids[:, SHARED:].split(5, 1)
+            ]
             if plain[len(prompt) - 1 : -1].argmax(-1).tolist() != response:
                 return "tokens of a batch differ from those of a plain forward pass"
             if not (torch.cat(parts) - plain[SHARED:]).abs().max() <= FAR * plain.abs().max():

@@ -53,9 +53,7 @@ LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's 
 LEAST = -87.3  # nats, the least probability of float32; below it are servers' marks: -100, -9999
 JUDGED = 10  # tokens; fewer may all be certain, as those of `#### 7` are
 LOST = "failed, were withheld or call a tool"
-UNFINISHED = (
-    "are not finished (their finish reason is null or an error) and count as cut by length"
-)
+UNFINISHED = "are not finished (their finish reason is null or an error) and count as cut by length"
 CUT = "end before their tokens, at a stop string: the tokens after it do not count"
 MARKED = (
     f"hold log-probabilities below {LEAST:.0f}, a server's mark (such as -9999) for tokens that it"

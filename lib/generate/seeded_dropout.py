@@ -1,8 +1,9 @@
-"""Dropout with masks that are seeded by pass, and nothing else changed: in float32 results are independent of the
-batch.
+"""Dropout with masks that are seeded by pass, and nothing else changed: in float32 results are
+independent of the batch.
 
-Dropout acts on the attention weights of every attention module and in every nn.Dropout. Llama and Qwen3 have only the
-former; they read their configuration at construction, so setting it later has no effect.
+Dropout acts on the attention weights of every attention module and in every nn.Dropout. Llama and
+Qwen3 have only the former; they read their configuration at construction, so setting it later has
+no effect.
 """
 
 import copy
@@ -23,7 +24,8 @@ from lib.generate.models import LanguageModel
 from lib.paths import MissingSignal, UserError, first_line
 from lib.random_streams import stream_seed
 
-MAX_WEIGHTS = 2**24  # attention weights of a pass and layer in memory; longer responses use smaller blocks of queries
+# attention weights of a pass and layer in memory; longer responses use smaller blocks of queries
+MAX_WEIGHTS = 2**24
 QUERIES = 64  # maximum size of a block, as the keys after a block's last query need no weight
 BLOCKWISE = "blockwise_eager"
 Pass = tuple[int, float]  # seed of its random stream, rate of its dropout
@@ -33,24 +35,31 @@ functional: Any = torch.nn.functional
 def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int]) -> torch.Tensor:
     """Return masks (passes, *shape), True with probability 1 - rate, in steps of 2**-16.
 
-    Each is seeded by its pass and the `site`, which counts the masks of a pass. The random numbers are numpy's Philox.
+    Each is seeded by its pass and the `site`, which counts the masks of a pass. The random numbers
+    are numpy's Philox.
     """
     count = math.prod(shape)
     keep = np.empty((len(passes), count), dtype=bool)
     for row, (seed, rate) in zip(keep, passes, strict=True):
         numbers = np.random.Philox(key=seed, counter=[0, 0, site, 0]).random_raw(-(-count // 4))
-        np.greater_equal(numbers.view(np.uint16)[:count], round(rate * 65536), out=row)  # 64 bits serve four entries
+        # 64 bits serve four entries
+        np.greater_equal(numbers.view(np.uint16)[:count], round(rate * 65536), out=row)
     return torch.from_numpy(keep).view(len(passes), *shape)
 
 
 def masks_on_gpu(passes: Sequence[Pass], site: int, x: torch.Tensor) -> torch.Tensor:
-    """Return the same for `x` from the GPU's own random numbers, because the CPU would need minutes per response.
+    """Return the same for `x` from the GPU's own random numbers, because the CPU would need minutes
+    per response.
 
     The numbers of a mask of more than some 100,000 entries depend on the GPU model.
     """
     bits = torch.empty_like(x, dtype=torch.int32)
     for row, (seed, _) in zip(bits, passes, strict=True):
-        row.random_(0, 65536, generator=torch.Generator(row.device).manual_seed(stream_seed(seed, str(site))))
+        row.random_(
+            0,
+            65536,
+            generator=torch.Generator(row.device).manual_seed(stream_seed(seed, str(site))),
+        )
     return bits >= by_pass(tuple(round(rate * 65536) for _, rate in passes), x.dim(), x.device)
 
 
@@ -66,11 +75,15 @@ class SeededDropout:
     def __init__(self, passes: Sequence[Pass]):
         self.passes, self.site = passes, 0
 
-    def __call__(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
         if not training:
             return x
         if len(x) != len(self.passes) or x.dim() not in (3, 4):
-            raise UserError(f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had")
+            raise UserError(
+                f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had"
+            )
         if x.is_cuda:
             keep = masks_on_gpu(self.passes, self.site, x)
         else:
@@ -83,11 +96,17 @@ class SeededDropout:
 
 @contextmanager
 def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout]:
-    """Apply `SeededDropout` in all `dropout_modules`, with the rest of the model in evaluation mode.
+    """Apply `SeededDropout` in all `dropout_modules`, with the rest of the model in evaluation
+    mode.
 
-    At the end the model is restored, also after an exception. Masks need the attention weights, so attention is eager.
+    At the end the model is restored, also after an exception. Masks need the attention weights, so
+    attention is eager.
     """
-    modules, attention, dropout = dropout_modules(model), model.config._attn_implementation, functional.dropout
+    modules, attention, dropout = (
+        dropout_modules(model),
+        model.config._attn_implementation,
+        functional.dropout,
+    )
     try:
         model.config._attn_implementation = BLOCKWISE
         functional.dropout = SeededDropout(passes)  # a TorchFunctionMode would slow every operation
@@ -101,12 +120,19 @@ def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout
 
 
 def blockwise_eager_attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor, **more: Any
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    **more: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute the model's own eager attention in blocks of queries, each with the keys that its last query sees.
+    """Compute the model's own eager attention in blocks of queries, each with the keys that its
+    last query sees.
 
-    So half of the weights (passes, heads, queries, keys) are never computed, and at most `MAX_WEIGHTS` of a pass are in
-    memory. Keys and values that a group of heads shares are repeated once for all blocks.
+    So half of the weights (passes, heads, queries, keys) are never computed, and at most
+    `MAX_WEIGHTS` of a pass are in memory. Keys and values that a group of heads shares are repeated
+    once for all blocks.
     """
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
     if (groups := getattr(module, "num_key_value_groups", 1)) > 1:
@@ -120,7 +146,11 @@ def blockwise_eager_attention(
         last = min(first + size, queries)
         seen = keys - queries + last
         mask = attention_mask[:, :, first:last, :seen]
-        parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
+        parts.append(
+            eager(
+                module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more
+            )[0]
+        )
     return torch.cat(parts, 1), None
 
 
@@ -134,9 +164,13 @@ AttentionMaskInterface.register(BLOCKWISE, unpadded_mask)
 
 
 def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the modules that apply dropout in training mode: attention (by name, as the classes share no base) and
-    nn.Dropout."""
-    return [m for m in model.modules() if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__]
+    """Return the modules that apply dropout in training mode: attention (by name, as the classes
+    share no base) and nn.Dropout."""
+    return [
+        m
+        for m in model.modules()
+        if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__
+    ]
 
 
 def count_dropout_modules(model: torch.nn.Module) -> dict[str, int]:
@@ -148,14 +182,19 @@ def count_dropout_modules(model: torch.nn.Module) -> dict[str, int]:
 def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
     """Return the number of dropout modules by class.
 
-    Raise MissingSignal if two passes are equal, so that dropout has no effect, or if the network can't make them.
+    Raise MissingSignal if two passes are equal, so that dropout has no effect, or if the network
+    can't make them.
     """
     kind = type(lm.model).__name__
     try:
         with seeded_dropout(lm.model, [(1, 0.5), (2, 0.5)]):
-            logits = lm.model(torch.arange(8, device=lm.device).expand(2, -1), use_cache=False).logits
+            logits = lm.model(
+                torch.arange(8, device=lm.device).expand(2, -1), use_cache=False
+            ).logits
     except Exception as error:  # of the network's own code
-        raise MissingSignal(f"passes with dropout fail in a {kind} ({first_line(error):.150})") from error
+        raise MissingSignal(
+            f"passes with dropout fail in a {kind} ({first_line(error):.150})"
+        ) from error
     if torch.equal(logits[0], logits[1]):
         raise MissingSignal(f"dropout takes no effect anywhere in a {kind}")
     return count_dropout_modules(lm.model)

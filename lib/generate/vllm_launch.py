@@ -1,7 +1,8 @@
-"""Draw responses with vLLM in an environment of its own, into a file of responses (lib.generate.response_files).
+"""Draw responses with vLLM in an environment of its own, into a file of responses
+(lib.generate.response_files).
 
-vLLM pins other packages, so `vllm_worker.py` runs it as a script. The file grows by whole lines: a launch after a kill
-draws what it lacks.
+vLLM pins other packages, so `vllm_worker.py` runs it as a script. The file grows by whole lines: a
+launch after a kill draws what it lacks.
 """
 
 import json
@@ -30,8 +31,11 @@ ROWS_AT_ONCE = 256  # more would outgrow a large GPU's cache, and vLLM would rec
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1", "VLLM_RPC_BASE_PATH": "/tmp"}
 
 
-def draw_with_vllm(lm: LanguageModel, requests: Sequence[Request], folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the file with a response to each request, of which vLLM draws the missing ones, and facts about vLLM.
+def draw_with_vllm(
+    lm: LanguageModel, requests: Sequence[Request], folder: Path
+) -> tuple[Path, dict[str, Any]]:
+    """Return the file with a response to each request, of which vLLM draws the missing ones, and
+    facts about vLLM.
 
     Parameters
     ----------
@@ -49,14 +53,19 @@ def draw_with_vllm(lm: LanguageModel, requests: Sequence[Request], folder: Path)
     folder.mkdir(parents=True, exist_ok=True)
     drawn, orders, log = (folder / name for name in ("drawn.jsonl", "requests.json", "vllm.log"))
     orders.write_text(json.dumps(build_orders(lm, requests)), encoding="utf-8")
-    print(f"vLLM draws the responses that {relative_path(drawn)} lacks; {log.name} beside it says how far it is")
+    print(
+        f"vLLM draws the responses that {relative_path(drawn)} lacks; {log.name} beside it says how far it is"
+    )
     told = {**ENVIRONMENT, **os.environ, "PYTHONPATH": ""}
     command = [python, str(WORKER), str(orders), str(drawn)]
     with log.open("wb") as said:
-        worker = subprocess.Popen(command, stdout=said, stderr=said, env=told, start_new_session=True)
+        worker = subprocess.Popen(
+            command, stdout=said, stderr=said, env=told, start_new_session=True
+        )
         try:
             code = worker.wait()
-        finally:  # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory
+        # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory
+        finally:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
@@ -70,31 +79,56 @@ def draw_with_vllm(lm: LanguageModel, requests: Sequence[Request], folder: Path)
 def build_orders(lm: LanguageModel, requests: Sequence[Request]) -> dict[str, Any]:
     """Return the worker's input."""
     spec, longest = lm.spec, max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
-    source = {"model": str(local_folder(spec) or spec.source), "revision": spec.revision, "trust_remote_code": False}
-    engine = {"dtype": lm.facts["dtype"], "max_model_len": longest, "max_num_seqs": ROWS_AT_ONCE, "seed": 0}
+    source = {
+        "model": str(local_folder(spec) or spec.source),
+        "revision": spec.revision,
+        "trust_remote_code": False,
+    }
+    engine = {
+        "dtype": lm.facts["dtype"],
+        "max_model_len": longest,
+        "max_num_seqs": ROWS_AT_ONCE,
+        "seed": 0,
+    }
     sampling = {name: getattr(spec, name) for name in ("temperature", "top_p", "min_p")}
     return {
-        "engine": source | engine | {"generation_config": "vllm"} | memory_budget(lm.device, longest),
+        "engine": source
+        | engine
+        | {"generation_config": "vllm"}
+        | memory_budget(lm.device, longest),
         "sampling": sampling | {"top_k": max(spec.top_k, 0), "stop_token_ids": lm.eos},
-        "requests": [[one.example.example_id, one.prompt_ids, one.seed, one.max_new_tokens] for one in requests],
+        "requests": [
+            [one.example.example_id, one.prompt_ids, one.seed, one.max_new_tokens]
+            for one in requests
+        ],
     }
 
 
 def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
     """Return vLLM's memory options.
 
-    On a GPU: its share, within the memory that the loaded model leaves free, else vLLM refuses to start. On a CPU: its
-    cache and the tokens per step, as vLLM can't split the prompt of a seeded request.
+    On a GPU: its share, within the memory that the loaded model leaves free, else vLLM refuses to
+    start. On a CPU: its cache and the tokens per step, as vLLM can't split the prompt of a seeded
+    request.
     """
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        return {"gpu_memory_utilization": round(max(0.05, min(GPU_SHARE, (free - GPU_SPARE) / total)), 3)}
+        return {
+            "gpu_memory_utilization": round(
+                max(0.05, min(GPU_SHARE, (free - GPU_SPARE) / total)), 3
+            )
+        }
     cache = min(CPU_CACHE, psutil.virtual_memory().available // 4)
-    return {"kv_cache_memory_bytes": cache, "max_num_batched_tokens": max(longest, 16384), "enforce_eager": True}
+    return {
+        "kv_cache_memory_bytes": cache,
+        "max_num_batched_tokens": max(longest, 16384),
+        "enforce_eager": True,
+    }
 
 
 def find_root_cause(log: str) -> str:
-    """Return the first error in an engine's log, from which later ones follow; else its last line."""
+    """Return the first error in an engine's log, from which later ones follow; else its last
+    line."""
     named = re.search(r"\b\w*(?:Error|Exception): .+", log)
     return named.group() if named else (log.strip().splitlines() or ["no word"])[-1]

@@ -1,9 +1,10 @@
 """Sample responses with vLLM in its own environment: `python vllm_worker.py REQUESTS ANSWERS`.
 
-REQUESTS is a JSON object with `engine` (arguments of vllm.LLM), `sampling` (of SamplingParams) and `requests`. Each
-request is an example's id, its prompt's token ids, seed and `max_tokens`. ANSWERS is a file as `responses:` of a model
-names it: each finished response is appended as a line of JSON. So a killed run resumes after the last complete line.
-This file imports nothing of the project, as vLLM pins other packages.
+REQUESTS is a JSON object with `engine` (arguments of vllm.LLM), `sampling` (of SamplingParams) and
+`requests`. Each request is an example's id, its prompt's token ids, seed and `max_tokens`. ANSWERS
+is a file as `responses:` of a model names it: each finished response is appended as a line of JSON.
+So a killed run resumes after the last complete line. This file imports nothing of the project, as
+vLLM pins other packages.
 """
 
 import json
@@ -28,8 +29,12 @@ def end_with(parent: int) -> None:
 def main(requests: Path, answers: Path) -> None:
     answers.touch()
     *lines, half = answers.read_bytes().split(b"\n")
-    os.truncate(answers, answers.stat().st_size - len(half))  # of a line that a killed worker was writing
-    asked, drawn = json.loads(requests.read_text(encoding="utf-8")), {json.loads(line)["example_id"] for line in lines}
+    # of a line that a killed worker was writing
+    os.truncate(answers, answers.stat().st_size - len(half))
+    asked, drawn = (
+        json.loads(requests.read_text(encoding="utf-8")),
+        {json.loads(line)["example_id"] for line in lines},
+    )
     waiting = [request for request in asked["requests"] if request[0] not in drawn]
     if not waiting:
         return
@@ -38,13 +43,22 @@ def main(requests: Path, answers: Path) -> None:
     answers.with_name("vllm.json").write_text(json.dumps({"version": vllm.__version__}))
     engine = vllm.LLM(**asked["engine"]).llm_engine
     for place, (_, prompt, seed, max_tokens) in enumerate(waiting):
-        sampling = vllm.SamplingParams(**asked["sampling"], seed=seed, max_tokens=max_tokens, detokenize=False)
+        sampling = vllm.SamplingParams(
+            **asked["sampling"], seed=seed, max_tokens=max_tokens, detokenize=False
+        )
         engine.add_request(str(place), {"prompt_token_ids": prompt}, sampling)
     with answers.open("a", encoding="utf-8") as file:
         while engine.has_unfinished_requests():
             for done in filter(lambda output: output.finished, engine.step()):
-                told = {"token_ids": list(done.outputs[0].token_ids), "finish_reason": done.outputs[0].finish_reason}
-                print(json.dumps({"example_id": waiting[int(done.request_id)][0]} | told), file=file, flush=True)
+                told = {
+                    "token_ids": list(done.outputs[0].token_ids),
+                    "finish_reason": done.outputs[0].finish_reason,
+                }
+                print(
+                    json.dumps({"example_id": waiting[int(done.request_id)][0]} | told),
+                    file=file,
+                    flush=True,
+                )
     print(f"{len(waiting)} responses drawn")
 
 

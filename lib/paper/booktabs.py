@@ -1,8 +1,8 @@
-"""A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; captions; the paper's macros;
-tables of words.
+"""A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; captions;
+the paper's macros; tables of words.
 
-This module knows nothing of models or metrics. The labels of both axes determine the layout: row labels span their
-block, labels of column groups span their columns, and rules separate blocks.
+This module knows nothing of models or metrics. The labels of both axes determine the layout: row
+labels span their block, labels of column groups span their columns, and rules separate blocks.
 """
 
 import html
@@ -24,15 +24,19 @@ from lib.paths import show_hidden
 FOLDER = Path(__file__).parent
 _TEXTS = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8"))
 OF_PAPER = _TEXTS["of_paper"]
-CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | _TEXTS["beyond"]  # short and long, of what is exported
+# short and long, of what is exported
+CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | _TEXTS["beyond"]
 CHOICES: Mapping[str, str] = _TEXTS["choices"]
 
 # ---- LaTeX
 
-# Name, number of arguments and meaning of the paper's macros, and of its commands for scores with intervals
+# Name, number of arguments and meaning of the paper's macros, and of its commands for scores with
+# intervals
 DEFINITION = re.compile(r"\\providecommand{(\\\w+)}(?:\[(\d)\])?{(.*)}%")
 DEFINITIONS = [*DEFINITION.finditer((FOLDER / "commands.tex").read_text(encoding="utf-8"))]
-MACROS = {name: meaning for name, count, meaning in (one.groups() for one in DEFINITIONS) if count is None}
+MACROS = {
+    name: meaning for name, count, meaning in (one.groups() for one in DEFINITIONS) if count is None
+}
 BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -50,7 +54,9 @@ def embolden(latex: str) -> str:
     if latex.startswith("$"):
         return rf"$\bm{{{latex[1:-1]}}}$"
     command = latex.partition("{")[0]
-    return BEST[command] + latex.removeprefix(command) if command in BEST else rf"\textbf{{{latex}}}"
+    return (
+        BEST[command] + latex.removeprefix(command) if command in BEST else rf"\textbf{{{latex}}}"
+    )
 
 
 def preamble(body: str) -> str:
@@ -63,7 +69,9 @@ def preamble(body: str) -> str:
 
 UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
 # Escaped characters, the longest first, and what marks small capitals and bold
-PIECE = re.compile("|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"]))
+PIECE = re.compile(
+    "|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"])
+)
 FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
 PLAIN_NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
 REDUCTION = re.compile(r"\(([+-])(\d+%)\)")  # of an error: a plus means that it is lower
@@ -71,15 +79,21 @@ COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
 
 
 def as_html(latex: str) -> str:
-    """Return a cell as HTML, its formulas as MathML: \\scoreci{.1}{.0}{.2} as .1 [.0, .2], (+66%) as (66% lower)."""
+    """Return a cell as HTML, its formulas as MathML: \\scoreci{.1}{.0}{.2} as .1 [.0, .2], (+66%)
+    as (66% lower)."""
     is_bold = latex.startswith((r"\textbf{", r"$\bm{", *BEST.values()))
     if command := COMMAND.fullmatch(latex):
         value, low, high, *gain = command[1][1:-1].split("}{")
         latex = f"{value} [{low}, {high}]" + "".join(f" ({part})" for part in gain)
     pieces = FORMULA.split(latex)  # text and formulas take turns
-    pieces[::2] = [html.escape(PIECE.sub(lambda found: UNESCAPED.get(found[0], ""), text)) for text in pieces[::2]]
+    pieces[::2] = [
+        html.escape(PIECE.sub(lambda found: UNESCAPED.get(found[0], ""), text))
+        for text in pieces[::2]
+    ]
     pieces[1::2] = map(_formula_as_html, pieces[1::2])
-    page = REDUCTION.sub(lambda found: f"({found[2]} {'lower' if found[1] == '+' else 'higher'})", "".join(pieces))
+    page = REDUCTION.sub(
+        lambda found: f"({found[2]} {'lower' if found[1] == '+' else 'higher'})", "".join(pieces)
+    )
     return f"<b>{page}</b>" if is_bold else page
 
 
@@ -102,8 +116,10 @@ class Table:
 
     Attributes
     ----------
-    cells : cells and labels are LaTeX. A row level without a name is not set by LaTeX, and rules separate its blocks.
-        Columns have one level, or groups and their labels; one without the second label spans both rows of the head.
+    cells : cells and labels are LaTeX. A row level without a name is not set by LaTeX, and rules
+        separate its blocks.
+        Columns have one level, or groups and their labels; one without the second label spans both
+        rows of the head.
     specs : LaTeX's column specification by caption; of a single table the caption is ""
     numbers : the numbers that the cells print, from `lib.paper.cells.place`. Text has none.
     title : printed in a row below, in LaTeX only
@@ -111,14 +127,18 @@ class Table:
 
     cells: pd.DataFrame
     specs: Mapping[str, str]
-    numbers: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["row", "column", "key"]), repr=False)
+    numbers: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=["row", "column", "key"]), repr=False
+    )
     title: str = ""
 
     def _repr_latex_(self) -> str:
         """Return the tabular, below the packages, macros and commands that it needs."""
         *_, last = self.specs
         parts = self.parts(self.cells)
-        texts = [tabular(cells, spec, self.title * (caption == last)) for caption, spec, cells in parts]
+        texts = [
+            tabular(cells, spec, self.title * (caption == last)) for caption, spec, cells in parts
+        ]
         if last:
             named = zip(texts, self.specs, strict=True)
             stacked = [f"{text}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for text, caption in named]
@@ -142,7 +162,10 @@ class Table:
         page, parts = page.rename(index=as_html, columns=as_html), []
         for caption, _, part in self.parts(page):
             labels = [tuple(label) for label in part.columns.to_frame().to_numpy()]
-            spans = [Counter(label[:end] for label in labels) for end in range(1, part.columns.nlevels + 1)]
+            spans = [
+                Counter(label[:end] for label in labels)
+                for end in range(1, part.columns.nlevels + 1)
+            ]
             parts.append((caption, spans, part.to_numpy()))
         rows, name = page.index.to_frame().to_numpy(), as_html(page.index.names[-1])
         template = TEMPLATES.get_template("tables.html.jinja")
@@ -152,9 +175,18 @@ class Table:
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
     """Return cells as a LaTeX tabular with rules, and a title below them."""
     bars = [bool(bar) for _, bar in re.findall(r"([lcr])\s*(\|?)", spec)]
-    lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", *_head(cells, bars), *_body(cells), r"\bottomrule"]
+    lines = [
+        rf"\begin{{tabular}}{{{spec}}}",
+        r"\toprule",
+        *_head(cells, bars),
+        *_body(cells),
+        r"\bottomrule",
+    ]
     if title:
-        lines += [r"\addlinespace[2pt]", rf"\multicolumn{{{len(bars)}}}{{l}}{{\textit{{{escape(title)}}}}} \\"]
+        lines += [
+            r"\addlinespace[2pt]",
+            rf"\multicolumn{{{len(bars)}}}{{l}}{{\textit{{{escape(title)}}}}} \\",
+        ]
     return "\n".join([*lines, r"\end{tabular}%", ""])
 
 
@@ -163,8 +195,8 @@ def _shown_levels(cells: pd.DataFrame) -> list[int]:
 
 
 def _head(cells: pd.DataFrame, bars: list[bool]) -> list[str]:
-    """Return the heads of the columns. `bars`: whether a column has a vertical line on its right, which cells over
-    several columns must repeat."""
+    """Return the heads of the columns. `bars`: whether a column has a vertical line on its right,
+    which cells over several columns must repeat."""
     names = [cells.index.names[level] for level in _shown_levels(cells)]
     if cells.columns.nlevels == 1:
         return [" & ".join([*names, *cells.columns.get_level_values(0)]) + r" \\"]
@@ -177,7 +209,9 @@ def _head(cells: pd.DataFrame, bars: list[bool]) -> list[str]:
             top.append(_multirow(2, group))
             continue
         bar = "|" * bars[last - 1]
-        top.append(rf"\multicolumn{{{len(heads)}}}{{c{bar}}}{{{group}}}" if len(heads) > 1 else group)
+        top.append(
+            rf"\multicolumn{{{len(heads)}}}{{c{bar}}}{{{group}}}" if len(heads) > 1 else group
+        )
         rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
     return [" & ".join(top) + r" \\", " ".join(rules), " & ".join(below) + r" \\"]
 
@@ -188,10 +222,20 @@ def _body(cells: pd.DataFrame) -> Iterator[str]:
     width, last, before = len(shown) + cells.shape[1], cells.index.nlevels - 1, None
     spans = Counter(label[: level + 1] for label in labels for level in range(last))
     for label, texts in zip(labels, cells.to_numpy(), strict=True):
-        new = next((level for level in range(last) if before is None or label[level] != before[level]), last)
+        new = next(
+            (level for level in range(last) if before is None or label[level] != before[level]),
+            last,
+        )
         if before is None or new < last:
-            yield r"\midrule" if before is None or new == 0 else rf"\cmidrule(lr){{{new + 1}-{width}}}"
-        heads = [_multirow(spans[label[: level + 1]], label[level]) if level >= new else "" for level in shown]
+            yield (
+                r"\midrule"
+                if before is None or new == 0
+                else rf"\cmidrule(lr){{{new + 1}-{width}}}"
+            )
+        heads = [
+            _multirow(spans[label[: level + 1]], label[level]) if level >= new else ""
+            for level in shown
+        ]
         yield " & ".join([*heads, *texts]) + r" \\"
         before = label
 
@@ -202,7 +246,8 @@ def _multirow(rows: int, text: str) -> str:
 
 # ---- tables of words
 
-ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
+# notebooks align cells to the right, where sentences are hard to read
+ALIGN_LEFT = ' style="text-align: left"'
 
 
 @dataclass(frozen=True)
@@ -218,4 +263,8 @@ class ReportRecords:
         return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
 
     def _repr_json_(self) -> list | None:
-        return None if self.records is None else json.loads(self.records.to_json(orient="records", double_precision=15))
+        return (
+            None
+            if self.records is None
+            else json.loads(self.records.to_json(orient="records", double_precision=15))
+        )

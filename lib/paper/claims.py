@@ -25,10 +25,14 @@ from lib.store import PAIR
 
 AGREES, OPEN, DISAGREES = "agrees", "open", "disagrees"  # of a case: the column `outcome`
 WORDS = ["estimator", "method", "source_model", "source_dataset"]
-QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # condition of each word on the agreeing cases
+# condition of each word on the agreeing cases
+QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {
     "all": ("every case", lambda count, total: count == total),
     "often": ("more than half", lambda count, total: count > 0.5 * total),
-    "generally": ("more than half, also for claims without a quantity", lambda count, total: count > 0.5 * total),
+    "generally": (
+        "more than half, also for claims without a quantity",
+        lambda count, total: count > 0.5 * total,
+    ),
     "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
     "some": ("at least one", lambda count, total: count > 0),
     "can": ("at least one", lambda count, total: count > 0),
@@ -48,8 +52,8 @@ class NotJudged(Exception):
 class Claim:
     """A claim and how it is counted: `count_cases` returns its cases, with their `outcome`.
 
-    `counted` says in one sentence when a case agrees, `place` is the target that shows it, `unit` what is counted.
-    `numbers` says what a count does not.
+    `counted` says in one sentence when a case agrees, `place` is the target that shows it, `unit`
+    what is counted. `numbers` says what a count does not.
     """
 
     name: str
@@ -63,13 +67,16 @@ class Claim:
     quantifier: str = ""
 
 
-def counted(sentence: str, place: str, **more: Any) -> Callable[[Callable[[Results], pd.DataFrame]], Claim]:
+def counted(
+    sentence: str, place: str, **more: Any
+) -> Callable[[Callable[[Results], pd.DataFrame]], Claim]:
     """Return a decorator that turns a function into a Claim of its name."""
     return lambda function: Claim(function.__name__, sentence, place, function, **more)
 
 
 def quoted(group: str, quote: str, quantifier: str) -> Callable[[Claim], Claim]:
-    """Return a decorator that adds the paper's words to a claim, and the heading below which they belong."""
+    """Return a decorator that adds the paper's words to a claim, and the heading below which they
+    belong."""
     return lambda claim: replace(claim, group=group, quote=quote, quantifier=quantifier)
 
 
@@ -79,9 +86,12 @@ def format_cases(template: str) -> Callable[[pd.DataFrame], str]:
 
 
 abstract, introduction = partial(quoted, "Abstract"), partial(quoted, "Introduction")
-finding_1, finding_2, finding_3, finding_4 = (partial(quoted, f"Finding {number}") for number in (1, 2, 3, 4))
+finding_1, finding_2, finding_3, finding_4 = (
+    partial(quoted, f"Finding {number}") for number in (1, 2, 3, 4)
+)
 main_table, main_figure, in_situ_table = (
-    partial(counted, place=place) for place in ("tab_result_estimation", "fig_main_analysis", "tab_insitu_ptrue")
+    partial(counted, place=place)
+    for place in ("tab_result_estimation", "fig_main_analysis", "tab_insitu_ptrue")
 )
 
 
@@ -165,7 +175,13 @@ def compare_pair(
         if np.isnan(margin_of_values):
             return None
         outcome = decide(margin_of_values)
-        return {**values, "margin": margin_of_values, "low": np.nan, "high": np.nan, "outcome": outcome}
+        return {
+            **values,
+            "margin": margin_of_values,
+            "low": np.nan,
+            "high": np.nan,
+            "outcome": outcome,
+        }
     numbers = results.scores.compare(pair, measures)
     if numbers is None:
         return None
@@ -207,14 +223,20 @@ def printed_value(results: Results, pair: tuple[str, str], one: Measure) -> floa
 # ---- rows of results
 
 
-def pivot(rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR) -> pd.DataFrame:
+def pivot(
+    rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR
+) -> pd.DataFrame:
     """Return a row per `index` and a column for each of `columns`."""
-    return rows.pivot(index=index, columns=columns, values=values).astype(float).rename_axis(columns=None)
+    return (
+        rows.pivot(index=index, columns=columns, values=values)
+        .astype(float)
+        .rename_axis(columns=None)
+    )
 
 
 def table_rows(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
-    """Return the rows of a table with a metric; words that do not apply (`method` of a raw score) are "". Raise
-    MissingFrame if the table is missing."""
+    """Return the rows of a table with a metric; words that do not apply (`method` of a raw score)
+    are "". Raise MissingFrame if the table is missing."""
     rows = results.frame(table, metric=metric).reindex(columns=[*NUMBER_KEY, *QUANTITIES])
     rows = rows.astype(dict.fromkeys(QUANTITIES, float) | dict.fromkeys(WORDS, object))
     return rows.fillna(dict.fromkeys(WORDS, ""))
@@ -227,7 +249,8 @@ def raw_errors(results: Results, *estimators: str) -> pd.DataFrame:
 
 
 def hard_dataset(results: Results) -> str:
-    """Return the dataset with the lowest accuracy. Raise MissingFrame if there is only one dataset."""
+    """Return the dataset with the lowest accuracy. Raise MissingFrame if there is only one
+    dataset."""
     hardest = results.hardest_dataset
     if len(results.datasets) < 2:
         raise MissingFrame("another dataset")
@@ -254,7 +277,9 @@ def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> p
     """
     after_all = curves.iloc[:, -1]
     drift = curves.loc[:, first:].iloc[:, :-1].sub(after_all, axis=0).abs().max(axis=1)
-    return by_number(pd.DataFrame({"after_all": after_all, "drift": drift}), drift <= share * after_all)
+    return by_number(
+        pd.DataFrame({"after_all": after_all, "drift": drift}), drift <= share * after_all
+    )
 
 
 def need_own_masks(results: Results) -> None:

@@ -1,8 +1,8 @@
 """The style of all figures, and an object that a notebook shows and the exporter writes.
 
-`figure_style.mplstyle` beside this module is matplotlib's style sheet. Figures are one column wide, as PDF (fonts
-embedded) and PNG. They bypass pyplot, so they need no closing and never appear twice in a notebook. The same data give
-the same bytes.
+`figure_style.mplstyle` beside this module is matplotlib's style sheet. Figures are one column wide,
+as PDF (fonts embedded) and PNG. They bypass pyplot, so they need no closing and never appear twice
+in a notebook. The same data give the same bytes.
 """
 
 import io
@@ -50,7 +50,12 @@ ESTIMATOR_LOOKS = {  # a color other than gray and green belongs to one estimato
     BASE: Look("black", ":", "P"),
 }
 # Of methods and other ways to make a number, in grays. Any two differ in line and marker, too.
-LOOKS = Look("0.15", "-", "o"), Look("0.5", "--", "s"), Look("0.35", "-.", "^"), Look("0.65", ":", "D")
+LOOKS = (
+    Look("0.15", "-", "o"),
+    Look("0.5", "--", "s"),
+    Look("0.35", "-.", "^"),
+    Look("0.65", ":", "D"),
+)
 
 
 def new_canvas(height: float, width: float = WIDTH, title: str = "") -> Canvas:
@@ -70,7 +75,9 @@ def add_panels(part: FigureBase, count: int, **more: Any) -> np.ndarray:
     return axes[:count]
 
 
-def draw_band(ax: Axes, rows: pd.DataFrame, x: str, look: Look, alpha: float = 0.2, **more: Any) -> None:
+def draw_band(
+    ax: Axes, rows: pd.DataFrame, x: str, look: Look, alpha: float = 0.2, **more: Any
+) -> None:
     """Draw the mean of rows against the column `x`, and the band from low to high."""
     ax.plot(rows[x], rows["mean"], look.linestyle, color=look.color, **more)
     ax.fill_between(rows[x], rows["low"], rows["high"], color=look.color, alpha=alpha, linewidth=0)
@@ -79,18 +86,21 @@ def draw_band(ax: Axes, rows: pd.DataFrame, x: str, look: Look, alpha: float = 0
 def draw_estimates(
     ax: Axes, places: np.ndarray, rows: pd.DataFrame, column: str, hollow: pd.Series, look: Look
 ) -> None:
-    """Draw a column of rows with its intervals (low, high) at these places, a marker each, `hollow` or not."""
+    """Draw a column of rows with its intervals (low, high) at these places, a marker each, `hollow`
+    or not."""
     ax.hlines(places, rows["low"], rows["high"], color=look.color, linewidth=1)
     edges: dict[str, Any] = {"edgecolor": look.color, "linewidth": 0.8, "marker": look.marker}
     faces = ["white" if is_hollow else look.color for is_hollow in hollow]
-    ax.scatter(rows[column], places, 22, facecolor=faces, zorder=3, clip_on=False, **edges)  # also at 0
+    # also at 0
+    ax.scatter(rows[column], places, 22, facecolor=faces, zorder=3, clip_on=False, **edges)
 
 
 @dataclass(frozen=True)
 class Figure:
     """A drawn figure. A notebook's output contains its PNG.
 
-    That of `printed` also has the PDF for the paper, because subsetting its fonts takes longer than drawing.
+    That of `printed` also has the PDF for the paper, because subsetting its fonts takes longer than
+    drawing.
     """
 
     canvas: Canvas
@@ -103,13 +113,16 @@ class Figure:
 
     def save(self, kind: str) -> bytes:
         """Return the figure as `png` or `pdf`, without what differs between two processes."""
-        left_out = dict.fromkeys(["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"])
+        left_out = dict.fromkeys(
+            ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
+        )
         with style.context(STYLE_SHEETS), io.BytesIO() as buffer:
             self.canvas.savefig(buffer, format=kind, dpi=DPI, metadata=left_out)
             return buffer.getvalue()
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        width, height = (round(144 * float(inches)) for inches in self.canvas.get_size_inches())  # on screen
+        # on screen
+        width, height = (round(144 * float(inches)) for inches in self.canvas.get_size_inches())
         return self.save("png"), {"width": width, "height": height}
 
     def _repr_pdf_(self) -> bytes | None:
@@ -117,7 +130,8 @@ class Figure:
 
 
 def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
-    """Decorate a function that draws on a canvas: use the paper's style, add a legend and return a Figure."""
+    """Decorate a function that draws on a canvas: use the paper's style, add a legend and return a
+    Figure."""
 
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:

@@ -1,8 +1,10 @@
-"""Draw the paper's figures, `fig:main_analysis` and `fig:calibration_analysis`, from frames. Formatting only.
+"""Draw the paper's figures, `fig:main_analysis` and `fig:calibration_analysis`, from frames.
+Formatting only.
 
-Reliability diagrams are after `guo2017calibration`: accuracy against mean confidence by bin. A point is a bin: its area
-grows with its number of rows. A thin line is its binomial interval, and a wide one the gap to the diagonal; the ECE is
-the mean gap over rows. Bins of fewer than MIN_BIN_COUNT rows are only counted.
+Reliability diagrams are after `guo2017calibration`: accuracy against mean confidence by bin. A
+point is a bin: its area grows with its number of rows. A thin line is its binomial interval, and a
+wide one the gap to the diagonal; the ECE is the mean gap over rows. Bins of fewer than
+MIN_BIN_COUNT rows are only counted.
 """
 
 from collections.abc import Mapping
@@ -34,16 +36,24 @@ def draw_running_means(ax: Axes, curves: Frame) -> None:
     for correct, (label, look) in style.RESPONSE_LOOKS.items():
         part = curves[curves["correct"] == correct]
         if len(part):
-            style.draw_band(ax, part, "position", look, alpha=0.25, label=f"{label} (n = {part['n'].iloc[0]})")
+            style.draw_band(
+                ax, part, "position", look, alpha=0.25, label=f"{label} (n = {part['n'].iloc[0]})"
+            )
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
-    ax.set(ylabel="mean probability so far", xlabel=POSITION, xlim=(0, 1), ylim=(least - 3 * room, most + room))
+    ax.set(
+        ylabel="mean probability so far",
+        xlabel=POSITION,
+        xlim=(0, 1),
+        ylim=(least - 3 * room, most + room),
+    )
     ax.legend(loc="lower right")
 
 
 def draw_difference(ax: Axes, curves: Frame) -> None:
-    """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
+    """Draw correct minus incorrect with its interval: the position discriminates if the band
+    excludes 0."""
     ax.axhline(0, color="0.5", linewidth=0.8)
     style.draw_band(ax, right_minus_wrong(curves), "position", Look("black", "-"), linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
@@ -53,7 +63,9 @@ def draw_entropies(ax: Axes, frame: Frame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, look in zip(("predictive", "conditional"), style.LOOKS, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        style.draw_band(ax, part, "passes", look, alpha=0.25, marker=look.marker, markersize=3, label=term)
+        style.draw_band(
+            ax, part, "passes", look, alpha=0.25, marker=look.marker, markersize=3, label=term
+        )
     passes = int(frame["passes"].max())
     ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
@@ -72,7 +84,16 @@ def draw_in_situ(ax: Axes, frame: Frame) -> None:
     bars = (-0.2, "standard", "p_true", ""), (0.2, "in situ", "p_true_insitu", "////")
     for shift, column, name, hatch in bars:
         color = style.ESTIMATOR_LOOKS[name].color
-        ax.bar(places + shift, frame[column], 0.38, color=color, hatch=hatch, edgecolor="black", lw=0.5, label=column)
+        ax.bar(
+            places + shift,
+            frame[column],
+            0.38,
+            color=color,
+            hatch=hatch,
+            edgecolor="black",
+            lw=0.5,
+            label=column,
+        )
         low, high = (frame.get(f"{column} {end}", np.nan) for end in ("low", "high"))
         ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
     ax.set_xticks(places, frame["dataset"], rotation=20, ha="right", rotation_mode="anchor")
@@ -90,12 +111,15 @@ PANELS = {  # of fig:main_analysis; the difference is below (a)
 
 @in_paper_style
 def main_analysis(
-    curves: Frame | None = None, entropies: Frame | None = None, in_situ: Frame | None = None, title: str = ""
+    curves: Frame | None = None,
+    entropies: Frame | None = None,
+    in_situ: Frame | None = None,
+    title: str = "",
 ) -> Canvas:
     """Draw `fig:main_analysis`, with the panels whose data is given and not empty.
 
-    (a) `curves` from `running_mean_curves`, and their difference below if both classes exist; (b) `entropies` from
-    `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
+    (a) `curves` from `running_mean_curves`, and their difference below if both classes exist; (b)
+    `entropies` from `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
     """
     data = {"a": curves, "b": entropies, "c": in_situ}
     given = {letter: frame for letter, frame in data.items() if frame is not None and len(frame)}
@@ -121,16 +145,22 @@ def main_analysis(
 def wilson_intervals(bins: Frame) -> Frame:
     """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
-    found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
+    found = [
+        binomtest(k, int(n)).proportion_ci(method="wilson")
+        for k, n in zip(right, bins["count"], strict=True)
+    ]
     return Frame(found, columns=["low", "high"], index=bins.index)
 
 
 def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) -> None:
-    """Draw a diagram per panel {title: bins of `reliability_diagram`}, and below it the number of rows in each bin.
+    """Draw a diagram per panel {title: bins of `reliability_diagram`}, and below it the number of
+    rows in each bin.
 
     Without panels, empty axes have a note.
     """
-    axes = part.subplots(2, max(1, len(panels)), squeeze=False, sharex=True, sharey="row", height_ratios=[1.5, 0.5])
+    axes = part.subplots(
+        2, max(1, len(panels)), squeeze=False, sharex=True, sharey="row", height_ratios=[1.5, 0.5]
+    )
     axes[0, 0].set(ylabel="accuracy", title="nothing was measured")
     axes[1, 0].set(ylabel="rows")
     for (ax, below), (title, bins) in zip(axes.T, panels.items(), strict=False):
@@ -138,8 +168,13 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) 
         drawn = bins[bins["count"] >= MIN_BIN_COUNT]
         ends, x, y = wilson_intervals(drawn), drawn["confidence"], drawn["accuracy"]
         ax.vlines(x, y, x, color=look.color, alpha=0.3, linewidth=4, label="gap")
-        ax.vlines(x, ends["low"], ends["high"], color=look.color, linewidth=0.8, label="95% interval")
-        area, label = 8 + 50 * drawn["count"] / bins["count"].sum(), f"bin of {MIN_BIN_COUNT} rows or more"
+        ax.vlines(
+            x, ends["low"], ends["high"], color=look.color, linewidth=0.8, label="95% interval"
+        )
+        area, label = (
+            8 + 50 * drawn["count"] / bins["count"].sum(),
+            f"bin of {MIN_BIN_COUNT} rows or more",
+        )
         ax.scatter(x, y, area, color=look.color, marker=look.marker, zorder=3, label=label)
         ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
         ax.set_title(f"{title}\nECE {format_3dp(bins['product'].sum())}")
@@ -152,10 +187,14 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) 
 
 
 def draw_learning(
-    part: FigureBase, bands: Frame, panels: Mapping[str, str], column: str = "dataset", by: str = "method"
+    part: FigureBase,
+    bands: Frame,
+    panels: Mapping[str, str],
+    column: str = "dataset",
+    by: str = "method",
 ) -> None:
-    """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it has rows, and a curve
-    of each value of the column `by`. The dotted line is the raw score."""
+    """Draw ECE against the number of calibration rows: a panel {value: title} of a column, if it
+    has rows, and a curve of each value of the column `by`. The dotted line is the raw score."""
     bands = bands[bands[column].isin(list(panels))].sort_values("n")
     ways = METHODS if by == "method" else bands[by].unique()
     looks = dict(zip(ways, [*style.LOOKS, *style.LOOKS], strict=False))
@@ -166,7 +205,9 @@ def draw_learning(
         curves = of_panel[of_panel["method"] != ""]
         for name, rows in curves.groupby(by, sort=False):
             label = label_method(name) if by == "method" else name.replace("wrong", "incorrect")
-            style.draw_band(ax, rows, "n", looks[name], marker=looks[name].marker, label=label, **CURVE)
+            style.draw_band(
+                ax, rows, "n", looks[name], marker=looks[name].marker, label=label, **CURVE
+            )
         for mean in raw[:1]:
             ax.axhline(mean, color="black", linestyle=":", linewidth=1, label="raw")
         sizes = curves["n"].unique().astype(int)
@@ -181,7 +222,8 @@ def draw_learning(
 
 @in_paper_style
 def draw_learning_curves(bands: Frame, datasets: Mapping[str, str], title: str = "") -> Canvas:
-    """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from `summarize_curves`."""
+    """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from
+    `summarize_curves`."""
     canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
     draw_learning(canvas, bands, datasets)
     return canvas
@@ -191,7 +233,9 @@ def draw_learning_curves(bands: Frame, datasets: Mapping[str, str], title: str =
 def sampling_curves(bands: Frame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
-    draw_learning(canvas, bands, {name: label_method(name) for name in METHODS}, "method", "sampling")
+    draw_learning(
+        canvas, bands, {name: label_method(name) for name in METHODS}, "method", "sampling"
+    )
     return canvas
 
 
@@ -208,17 +252,23 @@ def calibration_analysis(
 ) -> Canvas:
     """Draw `fig:calibration_analysis`, as far as there is data.
 
-    Reliability of the raw score of an estimator, and (a, b) after each method, a panel each, from `bins` by method
-    (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
-    (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
+    Reliability of the raw score of an estimator, and (a, b) after each method, a panel each, from
+    `bins` by method (`reliability_by_method`). (c), if given, `bands` of the ECE against the number
+    of calibration rows (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
     """
     letters, panels = iter("abcdefgh"), {"raw": bins[""]} if "" in bins else {}
     for method in (name for name in METHODS if name in bins):
         panels[f"({next(letters)}) {label_method(method, estimator)}"] = bins[method]
-    heights = [2.5] if bands is None else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
+    heights = (
+        [2.5]
+        if bands is None
+        else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
+    )
     canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(panels) / 3), title)
     # Frames are not drawn: their positions vary in the last digit, and so would the PDF
-    parts = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False, frameon=False).ravel()
+    parts = canvas.subfigures(
+        len(heights), 1, height_ratios=heights, squeeze=False, frameon=False
+    ).ravel()
     draw_reliability(parts[0], panels, style.ESTIMATOR_LOOKS[estimator])
     if bands is not None:
         draw_learning(parts[1], bands, datasets or {})

@@ -1,4 +1,5 @@
-"""The paper's claims before calibration: of its abstract, its introduction, and Findings 1 (one pass) and 2 (several).
+"""The paper's claims before calibration: of its abstract, its introduction, and Findings 1 (one
+pass) and 2 (several).
 
 Thresholds are ours where the paper leaves a word open ("substantially", "stable").
 tests/paper/test_claims.py has a case by hand of each claim.
@@ -74,16 +75,22 @@ def answers_saturate(results: Results) -> pd.DataFrame:
 
 
 @introduction("particularly pronounced for answer-token estimators", "generally")
-@main_table("mean confidence minus accuracy is larger for Ans Avg and Ans Joint than for Seq Avg and Seq Joint")
+@main_table(
+    "mean confidence minus accuracy is larger for Ans Avg and Ans Joint than for Seq Avg and Seq Joint"
+)
 def overconfidence_of_answers(results: Results) -> pd.DataFrame:
     def margin(mean):
         of_answers = np.minimum(mean.ans_avg, mean.ans_joint)
         return of_answers - np.maximum(mean.seq_avg, mean.seq_joint)
 
-    return compare(results, margin, measure_of("mean", "ans_avg", "ans_joint", "seq_avg", "seq_joint"))
+    return compare(
+        results, margin, measure_of("mean", "ans_avg", "ans_joint", "seq_avg", "seq_joint")
+    )
 
 
-DISCRIMINATIVE = "aggregating over the full reasoning trajectory yields discriminative confidence estimates"
+DISCRIMINATIVE = (
+    "aggregating over the full reasoning trajectory yields discriminative confidence estimates"
+)
 
 
 @introduction(DISCRIMINATIVE, "generally")
@@ -99,8 +106,13 @@ def seq_ranks_above_answer(results: Results) -> pd.DataFrame:
     return compare(results, lambda auroc: auroc.seq_avg - auroc.ans_avg, measures)
 
 
-@introduction("not reflected in the decoded output, even when the generated answer remains unchanged", "generally")
-@main_figure("the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token")
+@introduction(
+    "not reflected in the decoded output, even when the generated answer remains unchanged",
+    "generally",
+)
+@main_figure(
+    "the AUROC of c_BALD is above .5 on responses (at least 20) of which no pass changes a top token"
+)
 def top_token_unchanged(results: Results) -> pd.DataFrame:
     measures = measure_of("auroc", "c_bald_unchanged")
     cases = compare(results, lambda auroc: auroc.c_bald_unchanged - 0.5, measures)
@@ -127,14 +139,19 @@ def seq_avg_below_answer(results: Results) -> pd.DataFrame:
     return below_answers(results, "seq_avg")
 
 
-@finding_1("across all model-dataset pairs, sequence-based estimators achieve lower ECE than answer-only", "all")
+@finding_1(
+    "across all model-dataset pairs, sequence-based estimators achieve lower ECE than answer-only",
+    "all",
+)
 @main_table("Seq Joint has a lower ECE than Ans Avg and Ans Joint")
 def seq_joint_below_answer(results: Results) -> pd.DataFrame:
     return below_answers(results, "seq_joint")
 
 
 @finding_1("the full generated sequence substantially improves calibration", "generally")
-@main_table("the ECE of Seq Avg is lower than that of Ans Avg by at least a fifth (this threshold decides)")
+@main_table(
+    "the ECE of Seq Avg is lower than that of Ans Avg by at least a fifth (this threshold decides)"
+)
 def substantially_better(results: Results) -> pd.DataFrame:
     def margin(ece):
         return SUBSTANTIALLY * ece.ans_avg - ece.seq_avg + TIE
@@ -142,7 +159,10 @@ def substantially_better(results: Results) -> pd.DataFrame:
     return compare(results, margin, error_of("seq_avg", "ans_avg"))
 
 
-@finding_1("in several settings, sequence-based estimators also achieve lower ECE than multi-pass", "several")
+@finding_1(
+    "in several settings, sequence-based estimators also achieve lower ECE than multi-pass",
+    "several",
+)
 @main_table("Seq Avg or Seq Joint has a lower ECE than P(True) and c_BALD, on the same rows")
 def seq_below_multi_pass(results: Results) -> pd.DataFrame:
     def margin(ece):
@@ -170,7 +190,11 @@ def gaps_of_class_means(results: Results, estimator: str) -> pd.DataFrame:
         wrong = column.confidence[column.correct == 0]
         if len(right) > 1 and len(wrong) > 1:
             low, high = ttest_ind(right, wrong, equal_var=False).confidence_interval()
-            case = {"right": right.mean(), "wrong": wrong.mean(), "margin": right.mean() - wrong.mean()}
+            case = {
+                "right": right.mean(),
+                "wrong": wrong.mean(),
+                "margin": right.mean() - wrong.mean(),
+            }
             outcome = claims.decide(case["margin"], low, high)
             key = dict(zip(PAIR, pair, strict=True))
             cases.append(key | case | {"low": low, "high": high, "outcome": outcome})
@@ -207,11 +231,16 @@ def means_part_later(results: Results) -> pd.DataFrame:
 
 
 @finding_1("tend to increase for correct final answers and decrease for incorrect", "generally")
-@main_figure("from a tenth of the response to its end, the running mean rises for right and falls for wrong ones")
+@main_figure(
+    "from a tenth of the response to its end, the running mean rises for right and falls for wrong ones"
+)
 def means_diverge(results: Results) -> pd.DataFrame:
     cases = []
     for pair in pairs_with_scores(results, "seq_avg", "after_a_tenth"):
-        last, first = rows_of_score(results, pair, "seq_avg"), rows_of_score(results, pair, "after_a_tenth")
+        last, first = (
+            rows_of_score(results, pair, "seq_avg"),
+            rows_of_score(results, pair, "after_a_tenth"),
+        )
         change = last.confidence - first.confidence
         rises, falls = change[last.correct > 0], -change[last.correct == 0]
         if len(rises) > 1 and len(falls) > 1:
@@ -243,10 +272,14 @@ def signal_accumulates(results: Results) -> pd.DataFrame:
 
 
 def joint_against_average(results: Results) -> pd.DataFrame:
-    """Return the cases of the joint probability with a lower ECE than the average, by subset of tokens and pair."""
+    """Return the cases of the joint probability with a lower ECE than the average, by subset of
+    tokens and pair."""
     parts = []
     for label, subset in {"Seq": "seq", "Ans": "ans"}.items():
-        measures = {"joint": Measure(Score(f"{subset}_joint")), "avg": Measure(Score(f"{subset}_avg"))}
+        measures = {
+            "joint": Measure(Score(f"{subset}_joint")),
+            "avg": Measure(Score(f"{subset}_avg")),
+        }
         cases = compare(results, lambda ece: ece.avg - ece.joint, measures)
         parts.append(cases.assign(subset=label))
     return pd.concat(parts, ignore_index=True)
@@ -263,13 +296,18 @@ def count_by_subset(cases: pd.DataFrame) -> str:
 
 
 @finding_1("length-normalized joint probability often outperforms arithmetic averaging", "often")
-@main_table("the joint probability has a lower ECE than the average", unit="cases", numbers=count_by_subset)
+@main_table(
+    "the joint probability has a lower ECE than the average", unit="cases", numbers=count_by_subset
+)
 def joint_below_avg(results: Results) -> pd.DataFrame:
     return joint_against_average(results)
 
 
 @finding_1("particularly on GSMHard", "figure")
-@main_table("the median gain over the average is positive and largest on the hardest dataset", numbers=MEDIANS)
+@main_table(
+    "the median gain over the average is positive and largest on the hardest dataset",
+    numbers=MEDIANS,
+)
 def joint_below_avg_hard(results: Results) -> pd.DataFrame:
     gains = joint_against_average(results).set_index(PAIR).margin
     return claims.compare_medians_with_hardest(results, gains)
@@ -290,13 +328,17 @@ def bald_below_p_true(results: Results) -> pd.DataFrame:
 
 
 @finding_2("its advantage being particularly pronounced on GSMHard", "figure")
-@main_table("the median gain over P(True) is positive and largest on the hardest dataset", numbers=MEDIANS)
+@main_table(
+    "the median gain over P(True) is positive and largest on the hardest dataset", numbers=MEDIANS
+)
 def bald_below_p_true_hard(results: Results) -> pd.DataFrame:
     gains = bald_against_p_true(results).set_index(PAIR).margin
     return claims.compare_medians_with_hardest(results, gains)
 
 
-@finding_2("the extra cost is roughly proportional to the length of the re-encoded pair", "generally")
+@finding_2(
+    "the extra cost is roughly proportional to the length of the re-encoded pair", "generally"
+)
 @in_situ_table("the tokens of P(True) follow those encoded again with an R squared above .9")
 def p_true_cost_grows(results: Results) -> pd.DataFrame:
     costs = results.frame("verification")[[*PAIR, "r2"]]
@@ -311,7 +353,9 @@ def p_true_cost_grows(results: Results) -> pd.DataFrame:
 )
 def rate_matters(results: Results) -> pd.DataFrame:
     if results.scores is None:
-        ece = claims.pivot(claims.table_rows(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
+        ece = claims.pivot(
+            claims.table_rows(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate"
+        )
         spread = (ece.max(axis=1) - ece.min(axis=1)).rename("ece_range")
         return by_number(spread.to_frame(), spread > 0.02)
     rates = results.frame("rates")
@@ -358,12 +402,16 @@ def predictive_settles(results: Results) -> pd.DataFrame:
     "after five passes the ECE of c_BALD is higher than after all by at most a quarter (this threshold decides)"
 )
 def five_reliable(results: Results) -> pd.DataFrame:
-    measures = {"after_five": Measure(Score("c_bald_after_five")), "after_all": Measure(Score("c_bald"))}
-    return compare(results, lambda ece: claims.COMPARABLE * ece.after_all - ece.after_five, measures)
+    measures = {
+        "after_five": Measure(Score("c_bald_after_five")),
+        "after_all": Measure(Score("c_bald")),
+    }
+    return compare(
+        results, lambda ece: claims.COMPARABLE * ece.after_all - ece.after_five, measures
+    )
 
 
 @finding_2("MC Dropout primarily captures distributional uncertainty", "generally")
 @main_figure("BALD is more than half of the predictive entropy")
 def mostly_distributional(results: Results) -> pd.DataFrame:
     return decide_rows(results.frame("passes"), "excess")
-

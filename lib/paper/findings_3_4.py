@@ -1,4 +1,5 @@
-"""The paper's claims on P(True) (Finding 3), and on calibration and transfer (Finding 4, and of its abstract)."""
+"""The paper's claims on P(True) (Finding 3), and on calibration and transfer (Finding 4, and of its
+abstract)."""
 
 from functools import partial
 
@@ -27,7 +28,8 @@ from lib.store import PAIR, SCORE_CELL
 
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]
 CURVE = [*PAIR, "method"]
-WITH_SECOND_METHOD = ("ans_avg", "ans_joint", "p_true")  # of the paper: temperature or Platt scaling
+# of the paper: temperature or Platt scaling
+WITH_SECOND_METHOD = ("ans_avg", "ans_joint", "p_true")
 HIGH_ERROR, LOW_ERROR = 0.3, 0.15  # what "high" and "effective correction" mean
 cells = partial(counted, place="tab_result_calibration", unit="cells")
 curves = partial(counted, place="fig_calibration_analysis", unit="curves")
@@ -54,7 +56,10 @@ def in_situ_comparable(results: Results) -> pd.DataFrame:
 
 
 @finding_3("reduces token-processing overhead by 88% on average across all settings", "figure")
-@in_situ_table("in situ, P(True) reads at least 85% fewer tokens", numbers=claims.format_cases("{mean_reduction:.0f}%"))
+@in_situ_table(
+    "in situ, P(True) reads at least 85% fewer tokens",
+    numbers=claims.format_cases("{mean_reduction:.0f}%"),
+)
 def token_reduction(results: Results) -> pd.DataFrame:
     mean = claims.table_rows(results, "insitu_ptrue", "token_reduction_pct").value.mean()
     return by_number(pd.DataFrame([{"mean_reduction": mean}]), mean >= 85)
@@ -71,7 +76,8 @@ def saving_grows(results: Results) -> pd.DataFrame:
 
 
 def median_gains(results: Results) -> pd.Series:
-    """Return the median share by which each method lowers the raw ECE, over pairs and estimators."""
+    """Return the median share by which each method lowers the raw ECE, over pairs and
+    estimators."""
     rows = claims.table_rows(results, "result_calibration").dropna(subset="relative")
     rows = rows[rows.estimator.isin(WITH_SECOND_METHOD) & (rows.method != "")]
     return rows.groupby("method").relative.median().reindex(["isotonic", "platt"])
@@ -80,7 +86,8 @@ def median_gains(results: Results) -> pd.Series:
 def compare_cells(
     results: Results, margin: claims.Margin, estimators: tuple[str, ...], **methods: str
 ) -> pd.DataFrame:
-    """Return a case for each pair and estimator, as `claims.compare`; `methods` names the errors."""
+    """Return a case for each pair and estimator, as `claims.compare`; `methods` names the
+    errors."""
     parts = []
     for estimator in estimators:
         measures = {name: Measure(Score(estimator, method)) for name, method in methods.items()}
@@ -89,7 +96,11 @@ def compare_cells(
 
 
 @abstract("both of which substantially reduce in-domain calibration error", "all")
-@cells("the median gain is at least half", unit="methods", numbers=claims.format_cases("{method} {median_gain:.0%}"))
+@cells(
+    "the median gain is at least half",
+    unit="methods",
+    numbers=claims.format_cases("{method} {median_gain:.0%}"),
+)
 def calibration_substantial(results: Results) -> pd.DataFrame:
     medians = median_gains(results)
     cases = medians.rename("median_gain").reset_index()
@@ -107,7 +118,10 @@ def isotonic_reduces(results: Results) -> pd.DataFrame:
     return compare_cells(results, margin, estimators, raw="", isotonic="isotonic")
 
 
-@finding_4("both methods generally reduce calibration error, including the strongly overconfident", "generally")
+@finding_4(
+    "both methods generally reduce calibration error, including the strongly overconfident",
+    "generally",
+)
 @cells("temperature scaling, or Platt scaling of P(True), lowers the ECE")
 def platt_reduces(results: Results) -> pd.DataFrame:
     def margin(ece):
@@ -131,7 +145,9 @@ def high_raw_mends(results: Results) -> pd.DataFrame:
     parts = []
     for method in METHODS:
         raw = compare_cells(results, lambda ece: ece.raw, WITH_SECOND_METHOD, raw="")
-        after = compare_cells(results, lambda ece: LOW_ERROR - ece.ece, WITH_SECOND_METHOD, ece=method)
+        after = compare_cells(
+            results, lambda ece: LOW_ERROR - ece.ece, WITH_SECOND_METHOD, ece=method
+        )
         cases = after.merge(raw[[*SCORE_CELL, "raw"]], on=SCORE_CELL)
         parts.append(cases[cases.raw > HIGH_ERROR].assign(method=method))
     return pd.concat(parts, ignore_index=True)
@@ -148,11 +164,19 @@ def errors_by_rows(results: Results) -> pd.DataFrame:
 
 
 @finding_4("50 examples already yielding substantial improvements across datasets", "all")
-@curves("50 rows (or the nearest number) lower the ECE of Ans Avg at least half as much as all rows; every model")
+@curves(
+    "50 rows (or the nearest number) lower the ECE of Ans Avg at least half as much as all rows; every model"
+)
 def fifty_suffice(results: Results) -> pd.DataFrame:
     bands = errors_by_rows(results)
-    nearest = bands.assign(distance=np.log(bands.n / 50).abs()).sort_values("distance", kind="stable")
-    few = nearest.groupby(CURVE)[["n", "raw", "mean"]].first().set_axis(["rows", "raw", "few"], axis=1)
+    nearest = bands.assign(distance=np.log(bands.n / 50).abs()).sort_values(
+        "distance", kind="stable"
+    )
+    few = (
+        nearest.groupby(CURVE)[["n", "raw", "mean"]]
+        .first()
+        .set_axis(["rows", "raw", "few"], axis=1)
+    )
     cases = few.join(bands.groupby(CURVE)["mean"].last().rename("every"))
     half_of_it = cases.raw - cases.few >= (cases.raw - cases.every) / 2
     return by_number(cases, (cases.few < cases.raw) & half_of_it)
@@ -167,16 +191,25 @@ def hard_needs_fewer(results: Results) -> pd.DataFrame:
     bands, hardest = errors_by_rows(results), claims.hard_dataset(results)
     stable = bands.assign(needed=bands.n.where(bands.high < bands.raw, np.inf))
     needed = stable.groupby(CURVE, sort=False).needed.min().reset_index()
-    hard = needed[needed.dataset == hardest].set_index(["model", "method"]).needed.rename("needed_on_hardest")
+    hard = (
+        needed[needed.dataset == hardest]
+        .set_index(["model", "method"])
+        .needed.rename("needed_on_hardest")
+    )
     cases = needed[needed.dataset != hardest].join(hard, on=["model", "method"])
     told = cases[cases[["needed", "needed_on_hardest"]].max(axis=1) > bands.n.min()]
     return by_number(told, told.needed_on_hardest < told.needed)
 
 
 @finding_4("harder datasets expose high-confidence errors more frequently", "generally")
-@curves("of 50 calibration rows, more are wrong above .9 on the hardest dataset than on any other", unit="models")
+@curves(
+    "of 50 calibration rows, more are wrong above .9 on the hardest dataset than on any other",
+    unit="models",
+)
 def errors_on_hard(results: Results) -> pd.DataFrame:
-    errors = claims.pivot(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
+    errors = claims.pivot(
+        results.frame("calibration_rows"), "dataset", "confident_errors", ["model"]
+    )
     errors = errors.reindex(columns=list(results.datasets))
     hard = errors.pop(claims.hard_dataset(results))
     cases = pd.DataFrame({"hard": hard, "elsewhere": errors.max(axis=1)})
@@ -187,30 +220,52 @@ def errors_on_hard(results: Results) -> pd.DataFrame:
 
 
 def transfers(results: Results, changed: str) -> pd.DataFrame:
-    """Return the change of ECE by the arrows of `tab:calibration_transfer_summary` that change only the dataset, or
-    only the model.
+    """Return the change of ECE by the arrows of `tab:calibration_transfer_summary` that change only
+    the dataset, or only the model.
 
-    Columns: ARROW, `delta_ece` and, where rows are at hand, the ends of its interval (`low`, `high`), its `draws`, and
-    whether both errors lie within chance.
+    Columns: ARROW, `delta_ece` and, where rows are at hand, the ends of its interval (`low`,
+    `high`), its `draws`, and whether both errors lie within chance.
     """
     models, datasets = results.transfer_labels
-    rows = claims.table_rows(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
+    rows = claims.table_rows(results, "calibration_transfer_summary", "delta_ece").query(
+        "method != ''"
+    )
     records = []
     for row in rows.itertuples():
         source, target = (row.source_model, row.source_dataset), (row.model, row.dataset)
-        shown = {row.source_model, row.model} <= set(models) and {row.source_dataset, row.dataset} <= set(datasets)
-        same = {"model": row.source_model == row.model, "dataset": row.source_dataset == row.dataset}
+        shown = {row.source_model, row.model} <= set(models) and {
+            row.source_dataset,
+            row.dataset,
+        } <= set(datasets)
+        same = {
+            "model": row.source_model == row.model,
+            "dataset": row.source_dataset == row.dataset,
+        }
         if shown and not same.pop(changed) and all(same.values()):
             arrow = dict(zip(ARROW, (*source, *target, row.method), strict=True))
             records.append(arrow | measure_arrow(results, source, target, row.method, row.value))
-    return pd.DataFrame(records, columns=[*ARROW, "delta_ece", "low", "high", "draws", "within_chance"])
+    return pd.DataFrame(
+        records, columns=[*ARROW, "delta_ece", "low", "high", "draws", "within_chance"]
+    )
 
 
-def measure_arrow(results: Results, source: tuple, target: tuple, method: str, printed: float) -> dict:
-    """Return the change of the target's ECE by a calibrator of the source: from its rows, or as printed."""
+def measure_arrow(
+    results: Results, source: tuple, target: tuple, method: str, printed: float
+) -> dict:
+    """Return the change of the target's ECE by a calibrator of the source: from its rows, or as
+    printed."""
     if results.scores is None:
-        return {"delta_ece": printed, "low": np.nan, "high": np.nan, "draws": None, "within_chance": False}
-    measures = {"raw": Measure(Score("ans_avg")), "moved": Measure(Score("ans_avg", method, source))}
+        return {
+            "delta_ece": printed,
+            "low": np.nan,
+            "high": np.nan,
+            "draws": None,
+            "within_chance": False,
+        }
+    measures = {
+        "raw": Measure(Score("ans_avg")),
+        "moved": Measure(Score("ans_avg", method, source)),
+    }
     numbers = results.scores.compare(target, measures)
     if numbers is None:
         raise MissingFrame("scores")
@@ -219,7 +274,13 @@ def measure_arrow(results: Results, source: tuple, target: tuple, method: str, p
     low, high = np.percentile(draws, [2.5, 97.5])
     within_chance = numbers["raw"].within_chance and numbers["moved"].within_chance
     delta = numbers["moved"].value - numbers["raw"].value
-    return {"delta_ece": delta, "low": low, "high": high, "draws": draws, "within_chance": within_chance}
+    return {
+        "delta_ece": delta,
+        "low": low,
+        "high": high,
+        "draws": draws,
+        "within_chance": within_chance,
+    }
 
 
 def decide_arrows(rows: pd.DataFrame, rises: bool) -> pd.DataFrame:
@@ -259,31 +320,50 @@ def models_on_hard(results: Results) -> pd.DataFrame:
 
 
 @finding_4("transfer on GSM8K is asymmetric", "generally")
-@arrows("off the hardest dataset, one of both directions raises the ECE and the other lowers it", unit="cases")
+@arrows(
+    "off the hardest dataset, one of both directions raises the ECE and the other lowers it",
+    unit="cases",
+)
 def models_on_easy(results: Results) -> pd.DataFrame:
     there = transfers_between_models(results, hard=False)
     back = there.rename(columns={"source_model": "model", "model": "source_model"})
     both = there[there.source_model < there.model].merge(back, on=ARROW, suffixes=("", "_back"))
     cases = []
     for row in both.itertuples():
-        case = dict(zip(ARROW, (row.source_model, row.source_dataset, row.model, row.dataset, row.method), strict=True))
+        case = dict(
+            zip(
+                ARROW,
+                (row.source_model, row.source_dataset, row.model, row.dataset, row.method),
+                strict=True,
+            )
+        )
         margin = least_of_rise_and_fall(row.delta_ece, row.delta_ece_back)
         low, high = np.nan, np.nan
         if row.draws is not None:
-            low, high = np.percentile(least_of_rise_and_fall(row.draws, row.draws_back), [2.5, 97.5])
-        outcome = claims.OPEN if row.within_chance and row.within_chance_back else claims.decide(margin, low, high)
+            low, high = np.percentile(
+                least_of_rise_and_fall(row.draws, row.draws_back), [2.5, 97.5]
+            )
+        outcome = (
+            claims.OPEN
+            if row.within_chance and row.within_chance_back
+            else claims.decide(margin, low, high)
+        )
         numbers = {"delta_ece": row.delta_ece, "back": row.delta_ece_back, "margin": margin}
         cases.append(case | numbers | {"low": low, "high": high, "outcome": outcome})
     return claims.as_cases(cases, [*ARROW, "delta_ece", "back"])
 
 
 def least_of_rise_and_fall(there, back):
-    """Return the smaller of a rise one way and a fall the other: above 0 only if the two have different signs."""
+    """Return the smaller of a rise one way and a fall the other: above 0 only if the two have
+    different signs."""
     return np.minimum(np.maximum(there, back), -np.minimum(there, back))
 
 
 @finding_4("can severely degrade calibration", "figure")
-@arrows("off the hardest dataset, the largest rise is above .2", numbers=claims.format_cases("largest {largest:.3f}"))
+@arrows(
+    "off the hardest dataset, the largest rise is above .2",
+    numbers=claims.format_cases("largest {largest:.3f}"),
+)
 def transfer_severe(results: Results) -> pd.DataFrame:
     largest = transfers_between_models(results, hard=False).delta_ece.max()
     return by_number(pd.DataFrame([{"largest": largest}]), largest > 0.2)

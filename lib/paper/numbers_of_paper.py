@@ -1,5 +1,5 @@
-"""The paper's own numbers (`artifacts/reference.csv`, one row per printed number) and facts from its text
-(`artifacts/paper.yaml`)."""
+"""The paper's own numbers (`artifacts/reference.csv`, one row per printed number) and facts from
+its text (`artifacts/paper.yaml`)."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -18,21 +18,27 @@ VARIANT_PATTERN = (
     r"^(?:uncalibrated|(?P<method>[a-z]+))?(?: from (?P<source_model>.+)/(?P<source_dataset>.+))?"
     r"(?P<rate>0\.\d+)?(?P<bins>\d+)?$"
 )
-DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
+DECODING_SETTINGS = {
+    "Temperature": "temperature",
+    "Top-$p$": "top_p",
+    "Top-$k$": "top_k",
+    "Min-$p$": "min_p",
+}
 
 
 @cache
 def paper_facts() -> dict[str, Any]:
-    """Return facts from the paper's text: numbers stated `twice`, the boxed `findings`, `models` and `questions`."""
+    """Return facts from the paper's text: numbers stated `twice`, the boxed `findings`, `models`
+    and `questions`."""
     return yaml.safe_load(of_project(FACTS).read_text(encoding="utf-8"))
 
 
 def reference_numbers() -> pd.DataFrame:
     """Return the numbers of all tables (labels without `tab:`), keyed like the frames of a run.
 
-    The file's column variant is split into method ("" for the raw score) with the source of a transfer, dropout rate,
-    or number of bins. `text` is the number as printed. value, low, high are missing for text, and `relative` (a share:
-    +66% is 0.66) if the paper prints none.
+    The file's column variant is split into method ("" for the raw score) with the source of a
+    transfer, dropout rate, or number of bins. `text` is the number as printed. value, low, high are
+    missing for text, and `relative` (a share: +66% is 0.66) if the paper prints none.
     """
     names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
     raw = pd.read_csv(of_project(REFERENCE), dtype=str, keep_default_na=False).rename(columns=names)
@@ -45,12 +51,17 @@ def reference_numbers() -> pd.DataFrame:
 
 def published(title: str = "") -> Results:
     """Return the paper's own numbers."""
-    frames = {str(name): part.assign(reason="") for name, part in reference_numbers().groupby("table", sort=False)}
+    frames = {
+        str(name): part.assign(reason="")
+        for name, part in reference_numbers().groupby("table", sort=False)
+    }
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text
         numbers = {name: float(text[heading]) for heading, name in DECODING_SETTINGS.items()}
-        settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
+        settings.append(
+            SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers)
+        )
     main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
     return Results(
         models=_labels(main.model),

@@ -1,7 +1,8 @@
-"""Responses to read: exchanges as framed listings (`fig:prompt_example`, `fig:prompt_comparison`), and token by token,
-each shaded by its probability, with the answer boxed.
+"""Responses to read: exchanges as framed listings (`fig:prompt_example`, `fig:prompt_comparison`),
+and token by token, each shaded by its probability, with the answer boxed.
 
-Markup without scripts, for notebooks and the report. Probabilities are the model's own, at temperature 1.
+Markup without scripts, for notebooks and the report. Probabilities are the model's own, at
+temperature 1.
 """
 
 import html
@@ -29,9 +30,11 @@ NOT_KEPT = "(not kept)"
 NOT_ASKED = "(not known: the model is not at hand)"
 LISTING = Path(__file__).with_name("listing.tex").read_text(encoding="utf-8").strip()
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
-SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
+# no shade from the first probability on, and ever darker shades below
+SHADES = (0.999, 0.99, 0.9, 0.5)
 TOKENS_LISTED = 5  # most probable tokens to list
-MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 100 bytes each; longer responses lose their beginning
+# tokens on a page, about 100 bytes each; longer responses lose their beginning
+MAX_TOKENS_SHOWN = 12_000
 
 # ---- exchanges
 
@@ -47,18 +50,23 @@ class Listings:
 
     def _repr_latex_(self) -> str:
         width = 0.98 / len(self.texts)
-        boxes = [LISTING % (width, escape(name), as_ascii(text)) for name, text in self.texts.items()]
+        boxes = [
+            LISTING % (width, escape(name), as_ascii(text)) for name, text in self.texts.items()
+        ]
         return "\n".join([r"% \usepackage{listings}", "\\hfill%\n".join(boxes), ""])
 
     def _repr_html_(self) -> str:
         texts = {name: html.escape(show_hidden(text)) for name, text in self.texts.items()}
-        return TEMPLATES.get_template("listings.html.jinja").render(texts=texts, query=html.escape(QUERY))
+        return TEMPLATES.get_template("listings.html.jinja").render(
+            texts=texts, query=html.escape(QUERY)
+        )
 
 
 def as_ascii(text: str) -> str:
     """Return the text of a LaTeX listing, which cannot end it.
 
-    Listings read no letters beyond ASCII: these become their plain form (a bar for a full-width one), else their code.
+    Listings read no letters beyond ASCII: these become their plain form (a bar for a full-width
+    one), else their code.
     """
     plain = unicodedata.normalize("NFKC", show_hidden(text).translate(QUOTES))
     letters = plain.encode("ascii", "backslashreplace").decode()
@@ -66,32 +74,45 @@ def as_ascii(text: str) -> str:
 
 
 def prompt_example(prompt: str, response: str) -> Listings:
-    """Return `fig:prompt_example`: a prompt and its response with every character, special tokens included."""
+    """Return `fig:prompt_example`: a prompt and its response with every character, special tokens
+    included."""
     return Listings({"Prompt": prompt, "Response": response})
 
 
 def prompt_comparison(standard: str, in_situ: str) -> Listings:
-    """Return `fig:prompt_comparison`: the verification prompt, standard and in situ, side by side."""
+    """Return `fig:prompt_comparison`: the verification prompt, standard and in situ, side by
+    side."""
     return Listings({"Standard P(True)": standard, "In-situ P(True)": in_situ})
 
 
 def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[str, str]:
-    """Return the `prompt`, the response (`text`) and both verification prompts (`standard_prompt`, `in_situ_prompt`) of
-    the first evaluation row of a pair.
+    """Return the `prompt`, the response (`text`) and both verification prompts (`standard_prompt`,
+    `in_situ_prompt`) of the first evaluation row of a pair.
 
-    If the run stores no texts, the exchange is on our own question, from the manifest of 03. Of an unavailable model,
-    the question replaces its unknown prompt.
+    If the run stores no texts, the exchange is on our own question, from the manifest of 03. Of an
+    unavailable model, the question replaces its unknown prompt.
     """
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
     one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
     has_text = isinstance(one.text, str)
     if not params.load_model_config(model).at_hand:
         question, text = (one.question, one.text) if has_text else (NOT_KEPT, NOT_KEPT)
-        return {"prompt": question, "text": text, "standard_prompt": NOT_ASKED, "in_situ_prompt": NOT_ASKED}
+        return {
+            "prompt": question,
+            "text": text,
+            "standard_prompt": NOT_ASKED,
+            "in_situ_prompt": NOT_ASKED,
+        }
     if has_text:
-        exchange = {"prompt": one.prompt, "text": one.text, "standard_prompt": asked.standard_prompt.iloc[0]}
+        exchange = {
+            "prompt": one.prompt,
+            "text": one.text,
+            "standard_prompt": asked.standard_prompt.iloc[0],
+        }
     else:
-        exchange = store.read_manifest(store.find_frame(run, "verification", f"{model}__{dataset}"))["exchange"]
+        exchange = store.read_manifest(
+            store.find_frame(run, "verification", f"{model}__{dataset}")
+        )["exchange"]
     return exchange | {"in_situ_prompt": exchange["prompt"] + exchange["text"] + QUERY}
 
 
@@ -101,26 +122,35 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
 def show_tokens(
     generations: pd.DataFrame, rows: Iterable[pd.Series], spell: Callable[[int], str] | None = None
 ) -> HTML:
-    """Show responses, rows of `interpret_responses`; the generations frame has their tokens. Several are collapsed.
+    """Show responses, rows of `interpret_responses`; the generations frame has their tokens.
+    Several are collapsed.
 
     `spell` turns token ids to text; by default it is of each model's tokenizer.
     """
     chosen = list(rows)
-    spellers = {model: spell or load_token_speller(model) for model in {one.model for one in chosen}}
+    spellers = {
+        model: spell or load_token_speller(model) for model in {one.model for one in chosen}
+    }
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
     views = [view_tokens(generations, one, spellers[one.model], most) for one in chosen]
     return HTML(TEMPLATES.get_template("response_views.html.jinja").render(views=views))
 
 
 def load_token_speller(model: str) -> Callable[[int], str]:
-    """Return a function from token ids to text, from the tokenizer's file in its folder or in the Hugging Face cache.
+    """Return a function from token ids to text, from the tokenizer's file in its folder or in the
+    Hugging Face cache.
 
-    Partial characters become question marks. If the file is missing or unreadable, an id becomes itself in brackets.
+    Partial characters become question marks. If the file is missing or unreadable, an id becomes
+    itself in brackets.
     """
     spec = params.load_model_config(model)
     own = spec.place / "tokenizer.json"
     try:
-        path = own if own.is_file() else try_to_load_from_cache(spec.source, own.name, revision=spec.revision)
+        path = (
+            own
+            if own.is_file()
+            else try_to_load_from_cache(spec.source, own.name, revision=spec.revision)
+        )
         tokenizer = Tokenizer.from_file(str(path))
     except Exception:  # tokenizers raises errors without a type of their own
         return "[{}]".format
@@ -128,7 +158,8 @@ def load_token_speller(model: str) -> Callable[[int], str]:
 
 
 def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
-    """Yield the evaluation responses with the highest and lowest mean probability of each pair, once each.
+    """Yield the evaluation responses with the highest and lowest mean probability of each pair,
+    once each.
 
     Both right and wrong responses are chosen, right ones first; ties go to the first.
     """
@@ -140,8 +171,11 @@ def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
                 yield rows.loc[place]
 
 
-def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int], str], most: int) -> dict[str, Any]:
-    """Return what the template shows of a row of `interpret_responses`; an empty response shows its end token."""
+def view_tokens(
+    generations: pd.DataFrame, one: pd.Series, spell: Callable[[int], str], most: int
+) -> dict[str, Any]:
+    """Return what the template shows of a row of `interpret_responses`; an empty response shows its
+    end token."""
     row = rows_of_example(generations, one).iloc[0]
     n = max(1, len(row.token_ids) - int(row.eos))
     first, (start, end) = max(0, n - most), one.span or (n, n)
@@ -151,8 +185,14 @@ def view_tokens(generations: pd.DataFrame, one: pd.Series, spell: Callable[[int]
     tokens = []
     for i, text in enumerate(words, first):
         tip = f"{p[i]:.4f}{others.get(i, '')}"
-        tokens.append({"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": tip})
-    names = params.load_model_config(row.model).label, params.load_dataset_config(row.dataset).label, row.example_id
+        tokens.append(
+            {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": tip}
+        )
+    names = (
+        params.load_model_config(row.model).label,
+        params.load_dataset_config(row.dataset).label,
+        row.example_id,
+    )
     verdict = f"{'right' if one.correct else 'wrong'} ({row.answer if one.parsed else 'no answer'}"
     title = f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}"
     question = row.question if isinstance(row.question, str) else ""
@@ -168,6 +208,9 @@ def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str
     for place, position in enumerate(row.kept_positions):
         logits = np.asarray(row.top_logits[place], dtype=float)[:TOKENS_LISTED]
         p = np.exp(logits - float(row.chosen_logit[place]) + float(row.token_logprobs[position]))
-        words = (f"{spell(int(token))} {value:.4f}" for token, value in zip(row.top_ids[place], p, strict=False))
+        words = (
+            f"{spell(int(token))} {value:.4f}"
+            for token, value in zip(row.top_ids[place], p, strict=False)
+        )
         listed[int(position)] = f": {', '.join(words)}"
     return listed

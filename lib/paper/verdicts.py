@@ -1,5 +1,5 @@
-"""The claims of the paper's abstract, introduction and four boxed findings, in this order, and their verdicts: holds,
-fails, open, not judged; also under other choices."""
+"""The claims of the paper's abstract, introduction and four boxed findings, in this order, and
+their verdicts: holds, fails, open, not judged; also under other choices."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +71,8 @@ VERDICTS: Mapping[str, str] = {  # of a claim, and what each means
     UNDECIDED: "the rows do not decide",
     NOT_JUDGED: "data are missing, or cannot decide",
 }
-NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
+# the claim lacks its numbers
+NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}
 # Of each claim, for the report:
 CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 
@@ -80,9 +81,9 @@ CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 class Verdict:
     """The outcome of a claim.
 
-    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `said` counts them, and `open_cases` names the open
-    ones with their intervals. A claim is not judged if the results lack a frame (`lacks`), if all cases lack a number,
-    or for a reason that `said` gives.
+    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `said` counts them, and
+    `open_cases` names the open ones with their intervals. A claim is not judged if the results lack
+    a frame (`lacks`), if all cases lack a number, or for a reason that `said` gives.
     """
 
     claim: Claim
@@ -103,7 +104,8 @@ class Verdict:
 
 
 def judge(claim: Claim, results: Results) -> Verdict:
-    """Count the cases of a claim that agree, disagree or are open; cases with a missing number are left out."""
+    """Count the cases of a claim that agree, disagree or are open; cases with a missing number are
+    left out."""
     try:
         cases = claim.count_cases(results)
     except MissingFrame as missing:
@@ -149,7 +151,8 @@ def count_outcomes(outcomes: pd.Series, unit: str) -> str:
 
 
 def name_open_cases(cases: pd.DataFrame) -> str:
-    """Return the key of each open case with its margin and interval: "m on d .010 [-.002, .025]"."""
+    """Return the key of each open case with its margin and interval: "m on d .010 [-.002,
+    .025]"."""
     if "margin" not in cases and "delta_ece" not in cases:
         return ""
     texts = []
@@ -180,8 +183,11 @@ def count_kinds(kinds: Iterable[str]) -> str:
 # ---- for notebooks and the report
 
 
-def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
-    """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
+def list_claims(
+    paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None
+) -> ReportRecords:
+    """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that
+    decide them."""
     frame = pd.DataFrame([vars(verdict.claim) for verdict in paper.values()], columns=CLAIM_FACTS)
     shown = frame[["group", "quote", "counted", "quantifier"]].copy()
     sides = {"paper": paper} if here is None else {"paper": paper, "here": here}
@@ -210,12 +216,15 @@ def show_claims(
 ) -> ReportRecords:
     """Return a table of claims with their verdicts on the paper's printed numbers and on a run's.
 
-    `names` are claims, or a group such as Finding 1, of which the claims that the run's numbers can judge are shown.
-    `scores`, `shared_masks` and `frames` are those of `Results`; `models` and `datasets` are {name: label}.
+    `names` are claims, or a group such as Finding 1, of which the claims that the run's numbers can
+    judge are shown. `scores`, `shared_masks` and `frames` are those of `Results`; `models` and
+    `datasets` are {name: label}.
     """
     labels = (models, datasets, models, (models, datasets), ())
     results = Results(*labels, frames, scores=scores, shared_masks=shared_masks)
-    here = judge_all(results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()])
+    here = judge_all(
+        results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()]
+    )
     here = {name: one for name, one in here.items() if one.claim.group != names or not one.lacks}
     paper = judge_all(published(), [one.claim for one in here.values()])
     return ReportRecords(None, list_claims(paper, here).shown)
@@ -223,7 +232,8 @@ def show_claims(
 
 # ---- other choices, one at a time, without a model
 
-OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")  # they leave the reading of responses as it is
+# they leave the reading of responses as it is
+OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")
 BINS = (10, 20, 30)  # the paper's
 SENSITIVITY_DRAWS = 500  # resamples of evaluation rows
 
@@ -245,7 +255,8 @@ def change_choice(signals: Signals, name: str, value: Any) -> Signals:
 
 
 def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
-    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without frames.
+    """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without
+    frames.
 
     Intervals come from fewer draws than those of the report, and calibrators are fixed.
     """
@@ -258,13 +269,17 @@ def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
 def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
     """Judge the claims again under every alternative choice.
 
-    Return a row for every choice and claim that can be judged here: the choice, the claim's quotation (`finding`) and
-    name, its verdicts with counts `here` and `then`, and whether the verdict `flips`.
+    Return a row for every choice and claim that can be judged here: the choice, the claim's
+    quotation (`finding`) and name, its verdicts with counts `here` and `then`, and whether the
+    verdict `flips`.
     """
     before = judge_errors(signals, labels)
     records: list[tuple] = []
     for name, value in alternative_choices(signals.choices):
-        said, now = ({True: "yes", False: "no"}.get(one, one) for one in (value, getattr(signals.choices, name)))
+        said, now = (
+            {True: "yes", False: "no"}.get(one, one)
+            for one in (value, getattr(signals.choices, name))
+        )
         choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
         try:
             after = judge_errors(change_choice(signals, name, value), labels)

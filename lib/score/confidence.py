@@ -1,7 +1,8 @@
-"""From stored model outputs to confidence: the estimators' signals, and the tidy frame of their scores.
+"""From stored model outputs to confidence: the estimators' signals, and the tidy frame of their
+scores.
 
-None of this needs the model. `params.EvaluationChoices` sets which options P(True) compares and which phi turns
-BALD into confidence.
+None of this needs the model. `params.EvaluationChoices` sets which options P(True) compares and
+which phi turns BALD into confidence.
 """
 
 from collections.abc import Iterable
@@ -17,15 +18,17 @@ from lib.score.evaluation import evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
-MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the variant of P(True)
-LOWEST_MARGIN = float(np.log(np.finfo(float).eps))  # of a confidence of 0: infinity cannot be fitted
+# signal by the variant of P(True)
+MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}
+# of a confidence of 0: infinity cannot be fitted
+LOWEST_MARGIN = float(np.log(np.finfo(float).eps))
 
 
 def confidence_frame(
     responses: pd.DataFrame,
     verification: pd.DataFrame | None = None,
     dropout: pd.DataFrame | None = None,
-    choices: EvaluationChoices = EvaluationChoices(),  # noqa: B008  frozen
+    choices: EvaluationChoices = EvaluationChoices(),
     names: Iterable[str] | None = None,
     further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
@@ -49,8 +52,9 @@ def confidence_frame(
     Returns
     -------
     DataFrame
-        KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` for estimators whose Platt scaling needs it. A
-        response without the signal has confidence 0, and under `missing: zero` one without an answer, too.
+        KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` for estimators whose Platt
+        scaling needs it. A response without the signal has confidence 0, and under `missing: zero`
+        one without an answer, too.
     """
     if names is None:
         names = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
@@ -72,7 +76,9 @@ def confidence_frame(
         for estimator in wanted:
             if estimator.needs in source:
                 parts.append(confidence_rows(source, estimator))
-    return pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
+    return (
+        pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
+    )
 
 
 def confidence_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
@@ -112,9 +118,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     Returns
     -------
     DataFrame
-        KEYS; `standard_margin` and `in_situ_margin`, the log-probability of the option for True minus that of the
-        other;
-        `standard_mass` and `in_situ_mass`, the total probability of both.
+        KEYS; `standard_margin` and `in_situ_margin`, the log-probability of the option for True
+        minus that of the other; `standard_mass` and `in_situ_mass`, the total probability of both.
 
     Raises
     ------
@@ -132,7 +137,9 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
             places = [[spellings.index(spelling) for spelling in side] for side in sides]
             with np.errstate(invalid="ignore"):  # NaN where a server gave no verdict
                 true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
-                part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
+                part[f"{variant}_mass"] = np.exp(
+                    np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy()
+                )
             part[margin] = true - false
         parts.append(part)
     return pd.concat(parts).loc[verification.index]
@@ -146,19 +153,26 @@ def compute_bald(row: Any) -> np.ndarray:
     return np.asarray(row.predictive[-1]) - np.asarray(row.conditional[-1])
 
 
-def rows_at_selected_rate(dropout: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
-    """Return the rows at the selected rate, one per example; without tuning rows unless `fit_on_tuning_rows`."""
+def rows_at_selected_rate(
+    dropout: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()
+) -> pd.DataFrame:
+    """Return the rows at the selected rate, one per example; without tuning rows unless
+    `fit_on_tuning_rows`."""
     rows = dropout[dropout.selected]
     return rows if choices.fit_on_tuning_rows else rows[~rows.tuning]
 
 
 def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
-    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged (`clip`) or divided by
-    the logarithm of an effective support's size, at least 2 (`top_k`, `top_p`; appendix `app:bald`)."""
+    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged
+    (`clip`) or divided by the logarithm of an effective support's size, at least 2 (`top_k`,
+    `top_p`; appendix `app:bald`)."""
     bald = [compute_bald(row) for row in dropout.itertuples(index=False)]
     if phi == "clip":
         return bald
-    return [values / np.log(np.maximum(sizes[-1], 2)) for values, sizes in zip(bald, dropout[phi], strict=True)]
+    return [
+        values / np.log(np.maximum(sizes[-1], 2))
+        for values, sizes in zip(bald, dropout[phi], strict=True)
+    ]
 
 
 def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:
@@ -169,7 +183,9 @@ def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.
     return found[KEYS].assign(bald=pd.Series(bald, dtype=object))
 
 
-def evaluate_rate_grid(responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices) -> pd.DataFrame:
+def evaluate_rate_grid(
+    responses: pd.DataFrame, dropout: pd.DataFrame, choices: EvaluationChoices
+) -> pd.DataFrame:
     """Evaluate c_BALD at every dropout rate, on the tuning rows.
 
     Parameters
@@ -185,7 +201,8 @@ def evaluate_rate_grid(responses: pd.DataFrame, dropout: pd.DataFrame, choices: 
     DataFrame
         The columns of `evaluate`, and the `rate`.
     """
-    parts = [evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)]  # the columns, without rows
+    # the columns, without rows
+    parts = [evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)]
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
         parts.append(evaluate(scores, choices.bins, split="calibration").assign(rate=rate))

@@ -1,8 +1,8 @@
 """Table `tab:estimators`: one small pure function per row, and their registry.
 
-Each maps a signal to a probability in [0, 1]; sums are float64. Log-probabilities are natural, one per token. To add an
-estimator, write its function and one row of `_DECLARED` with the signal it needs (computed in `lib.score.confidence`).
-It then appears in every table, curve and calibrator.
+Each maps a signal to a probability in [0, 1]; sums are float64. Log-probabilities are natural, one
+per token. To add an estimator, write its function and one row of `_DECLARED` with the signal it
+needs (computed in `lib.score.confidence`). It then appears in every table, curve and calibrator.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,8 +16,8 @@ MOST_ABOVE_ZERO = 1e-5  # rounding can lift a float32 log-softmax this much abov
 
 
 def validate_logprobs(logprobs: Any) -> np.ndarray:
-    """Return float64 log-probabilities (n,), at most 0. Raise ValueError if there are none, or one is NaN or above
-    0."""
+    """Return float64 log-probabilities (n,), at most 0. Raise ValueError if there are none, or one
+    is NaN or above 0."""
     values = np.asarray(logprobs, dtype=np.float64)
     if values.size == 0 or not (values <= MOST_ABOVE_ZERO).all():  # NaN fails the comparison too
         raise ValueError("log-probabilities must be at least one number, none above 0")
@@ -25,13 +25,14 @@ def validate_logprobs(logprobs: Any) -> np.ndarray:
 
 
 def seq_joint(logprobs: Any) -> float:
-    """Return the length-normalized joint probability (geometric mean) of the response's n tokens; `logprobs` is
-    (n,)."""
+    """Return the length-normalized joint probability (geometric mean) of the response's n tokens;
+    `logprobs` is (n,)."""
     return float(np.exp(validate_logprobs(logprobs).mean()))
 
 
 def seq_avg(logprobs: Any) -> float:
-    """Return the arithmetic mean of the probabilities of the response's n tokens; `logprobs` is (n,)."""
+    """Return the arithmetic mean of the probabilities of the response's n tokens; `logprobs` is
+    (n,)."""
     return float(np.exp(validate_logprobs(logprobs)).mean())
 
 
@@ -40,32 +41,40 @@ ans_avg = seq_avg  # likewise
 
 
 def p_true(margin: float) -> float:
-    """Return the mass of the option for True relative to both, from the difference of their log-masses."""
+    """Return the mass of the option for True relative to both, from the difference of their
+    log-masses."""
     return float(np.exp(-np.logaddexp(0.0, -margin)))
 
 
 def min_window_mean(logprobs: Any) -> float:
-    """Return the lowest mean probability of WINDOW neighboring tokens, or of all tokens of a shorter response.
+    """Return the lowest mean probability of WINDOW neighboring tokens, or of all tokens of a
+    shorter response.
 
-    `logprobs` is (n,). This is the lowest group of DeepConf (arXiv 2508.15260), with the chosen tokens' probabilities.
+    `logprobs` is (n,). This is the lowest group of DeepConf (arXiv 2508.15260), with the chosen
+    tokens' probabilities.
     """
     probabilities = np.exp(validate_logprobs(logprobs))
     width = min(WINDOW, probabilities.size)
-    return float(np.clip(np.convolve(probabilities, np.full(width, 1 / width), "valid").min(), 0, 1))
+    return float(
+        np.clip(np.convolve(probabilities, np.full(width, 1 / width), "valid").min(), 0, 1)
+    )
 
 
 def min_top2_margin(margins: Any) -> float:
-    """Return the smallest margin of the answer's tokens: top probability minus the next; `margins` is (m,)."""
+    """Return the smallest margin of the answer's tokens: top probability minus the next; `margins`
+    is (m,)."""
     return float(np.clip(np.min(margins), 0, 1))
 
 
 def exp_neg_entropy(entropies: Any) -> float:
-    """Return exp(-H) for the mean entropy H of the answer's tokens; (m,) in nats. 1 if all are certain."""
+    """Return exp(-H) for the mean entropy H of the answer's tokens; (m,) in nats. 1 if all are
+    certain."""
     return float(np.exp(-max(np.mean(entropies), 0.0)))
 
 
 def c_bald(bald: Any) -> float:
-    """Return the mean of clip(1 - BALD_j, 0, 1) over the answer's tokens, `eq:bald`; (m,), from `scale_bald`."""
+    """Return the mean of clip(1 - BALD_j, 0, 1) over the answer's tokens, `eq:bald`; (m,), from
+    `scale_bald`."""
     return float(np.clip(1 - np.asarray(bald, dtype=np.float64), 0, 1).mean())
 
 
@@ -89,7 +98,8 @@ class Estimator:
 SIGNALS = (  # in the order of the result tables' columns
     "response",  # (n,) log-probabilities of the response's tokens
     "answer",  # (m,) those of the answer's tokens
-    "standard_margin",  # log-mass of P(True)'s option for True less that of the other, standard prompt
+    # log-mass of P(True)'s option for True less that of the other, standard prompt
+    "standard_margin",
     "bald",  # (m,) disagreement of the dropout passes at the answer's tokens, as phi scales it
     "in_situ_margin",  # as `standard_margin`, in situ
     "answer_margin",  # (m,) lead of the most probable token over the next, at the answer's tokens
@@ -112,18 +122,49 @@ _TRUE = r"\mathbb{P}(y_{\mathtt{True}}\mid \bm{x}^{\mathrm{ver}})"
 _PTRUE = rf"$\frac{{{_TRUE}}}{{{_TRUE}+{_TRUE.replace('True', 'False')}}}$"
 _ONE, _MORE = "single_pass", "multi_pass"
 _DECLARED = (
-    Estimator("seq_joint", r"\textsc{Seq Joint}", "Seq Joint", _joint(*_SEQ), _ONE, "response", seq_joint),
+    Estimator(
+        "seq_joint", r"\textsc{Seq Joint}", "Seq Joint", _joint(*_SEQ), _ONE, "response", seq_joint
+    ),
     Estimator("seq_avg", r"\textsc{Seq Avg}", "Seq Avg", _avg(*_SEQ), _ONE, "response", seq_avg),
-    Estimator("ans_joint", r"\textsc{Ans Joint}", "Ans Joint", _joint(*_ANS), _ONE, "answer", ans_joint),
+    Estimator(
+        "ans_joint", r"\textsc{Ans Joint}", "Ans Joint", _joint(*_ANS), _ONE, "answer", ans_joint
+    ),
     Estimator("ans_avg", r"\textsc{Ans Avg}", "Ans Avg", _avg(*_ANS), _ONE, "answer", ans_avg),
     Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, _MORE, "standard_margin", p_true),
     Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "bald", c_bald),
     # only in `tab:insitu_ptrue`: no definition, and no column in the result tables
-    Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
-    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean, own=True),
-    Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin, own=True),
     Estimator(
-        "ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy, own=True
+        "p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true
+    ),
+    Estimator(
+        "seq_window",
+        r"\textsc{Seq Window}",
+        "Seq Window",
+        "",
+        _ONE,
+        "response",
+        min_window_mean,
+        own=True,
+    ),
+    Estimator(
+        "ans_margin",
+        r"\textsc{Ans Margin}",
+        "Ans Margin",
+        "",
+        _ONE,
+        "answer_margin",
+        min_top2_margin,
+        own=True,
+    ),
+    Estimator(
+        "ans_entropy",
+        r"\textsc{Ans Entropy}",
+        "Ans Entropy",
+        "",
+        _ONE,
+        "answer_entropy",
+        exp_neg_entropy,
+        own=True,
     ),
 )
 ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED}
@@ -132,4 +173,6 @@ PAPER_ESTIMATORS = [e.name for e in _DECLARED if e.definition]
 
 def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:
     """Sort by signal, then by name: Avg before Joint."""
-    return sorted(estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name))
+    return sorted(
+        estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name)
+    )

@@ -1,8 +1,9 @@
-"""Interpret stored responses under a run's choices: correctness, the tokens that count, and their probabilities; and
-compare the answers to other prompts.
+"""Interpret stored responses under a run's choices: correctness, the tokens that count, and their
+probabilities; and compare the answers to other prompts.
 
-This covers every choice that the paper leaves open and that needs no new generation (`params.EvaluationChoices`). A run
-interprets its responses once; all later steps use the frame from `interpret_responses`.
+This covers every choice that the paper leaves open and that needs no new generation
+(`params.EvaluationChoices`). A run interprets its responses once; all later steps use the frame
+from `interpret_responses`.
 """
 
 from collections.abc import Mapping
@@ -16,9 +17,18 @@ from lib.random_streams import stream_seed
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
 from lib.store import KEYS, PAIR, evaluation_rows
-from lib.tasks.answers import MARK, Span, answer_span, answer_start_char, grade, has_answer, unread_line
+from lib.tasks.answers import (
+    MARK,
+    Span,
+    answer_span,
+    answer_start_char,
+    grade,
+    has_answer,
+    unread_line,
+)
 
-ARMS: tuple[Demonstration, ...] = ("one", "none")  # prompts of 04b, asked again unless it is the run's own
+# prompts of 04b, asked again unless it is the run's own
+ARMS: tuple[Demonstration, ...] = ("one", "none")
 
 
 class InterpretedRow(NamedTuple):
@@ -31,7 +41,9 @@ class InterpretedRow(NamedTuple):
     span: Span | None
 
 
-def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()) -> pd.DataFrame:  # noqa: B008  frozen
+def interpret_responses(
+    generations: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()
+) -> pd.DataFrame:
     """Grade stored responses and select the tokens that count, under a run's choices.
 
     Parameters
@@ -44,13 +56,16 @@ def interpret_responses(generations: pd.DataFrame, choices: EvaluationChoices = 
     Returns
     -------
     DataFrame
-        KEYS; `parsed`, whether an answer was found; `correct`; `response` (n,) and `answer` (m,), natural
-        log-probabilities of the tokens for sequence and answer estimators; `span`, the position of the answer's tokens.
-        For rows without an answer, `missing: zero` sets `answer` and `span` to None, so that `confidence_frame` gives
-        every estimator 0, and `missing: drop` omits the row.
+        KEYS; `parsed`, whether an answer was found; `correct`; `response` (n,) and `answer` (m,),
+        natural log-probabilities of the tokens for sequence and answer estimators; `span`, the
+        position of the answer's tokens. For rows without an answer, `missing: zero` sets `answer`
+        and `span` to None, so that `confidence_frame` gives every estimator 0, and `missing: drop`
+        omits the row.
     """
     rows = [interpret_row(row, choices) for row in generations.itertuples(index=False)]
-    columns = {"parsed": bool, "correct": bool} | dict.fromkeys(("response", "answer", "span"), object)
+    columns = {"parsed": bool, "correct": bool} | dict.fromkeys(
+        ("response", "answer", "span"), object
+    )
     read = pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)
     responses = pd.concat([generations[KEYS].reset_index(drop=True), read], axis=1)
     if choices.missing == "drop":
@@ -70,10 +85,13 @@ def interpret_row(row: Any, choices: EvaluationChoices) -> InterpretedRow:
     return InterpretedRow(parsed, correct, response, answer, span)
 
 
-def select_sequence_tokens(row: Any, logprobs: np.ndarray, choices: EvaluationChoices) -> np.ndarray:
+def select_sequence_tokens(
+    row: Any, logprobs: np.ndarray, choices: EvaluationChoices
+) -> np.ndarray:
     """Return the log-probabilities (n,) for the sequence estimators.
 
-    The end token is no part of them. If no token would be left, the thinking is kept, then the end token.
+    The end token is no part of them. If no token would be left, the thinking is kept, then the end
+    token.
     """
     start = 0 if choices.include_thinking else int(row.thinking_end)
     end = len(logprobs) - int(row.eos)
@@ -89,8 +107,8 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the length limit),
-        `unclosed` (thinking that never ended).
+        model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the
+        length limit), `unclosed` (thinking that never ended).
     """
     part = evaluation_rows(generations)
     rows = list(part.itertuples(index=False))
@@ -118,7 +136,9 @@ def describe_unread_lines(generations: pd.DataFrame) -> str:
         if line is not None:
             unread.append(line)
     first = ", ".join(f"{line[:60]!r}" for line in unread[:3])
-    count = f"In {len(unread)} of {len(rows)} responses, what follows `{MARK}` is not read as a number"
+    count = (
+        f"In {len(unread)} of {len(rows)} responses, what follows `{MARK}` is not read as a number"
+    )
     return f"{count}, as in {first}." if unread else f"{count}."
 
 
@@ -126,32 +146,45 @@ def describe_unread_lines(generations: pd.DataFrame) -> str:
 
 
 def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
-    """Return a sample of one pair's evaluation rows, in their own order: the first of a random order of the dataset's
-    questions, the same for every model."""
+    """Return a sample of one pair's evaluation rows, in their own order: the first of a random
+    order of the dataset's questions, the same for every model."""
     evaluation = evaluation_rows(generations)
     rank = [stream_seed(seed, row.dataset, row.example_id) for row in evaluation.itertuples()]
     return evaluation.iloc[np.sort(np.argsort(rank)[:rows])]
 
 
 def combine_arms(
-    rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
+    rows: pd.DataFrame,
+    demonstration: Demonstration,
+    asked_again: Mapping[Demonstration, pd.DataFrame],
 ) -> pd.DataFrame:
-    """Return all answers to each question, with their Ans Avg: the run's own `rows` (`profile`) and each other arm."""
+    """Return all answers to each question, with their Ans Avg: the run's own `rows` (`profile`) and
+    each other arm."""
     arms = {demonstration: rows, **asked_again}
-    both = pd.concat([rows.assign(demonstration=arm) for arm, rows in arms.items()], ignore_index=True)
-    both["ans_avg"] = [ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in both.itertuples()]
+    both = pd.concat(
+        [rows.assign(demonstration=arm) for arm, rows in arms.items()], ignore_index=True
+    )
+    both["ans_avg"] = [
+        ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in both.itertuples()
+    ]
     told = both[[*KEYS, "reference", "answer", "finish_reason", "ans_avg", "demonstration"]]
     return told.assign(profile=both.demonstration == demonstration)
 
 
 def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 10) -> pd.DataFrame:
-    """Return by pair and arm: rows, `parsed` (share of answers found), accuracy, and the ECE of Ans Avg.
+    """Return by pair and arm: rows, `parsed` (share of answers found), accuracy, and the ECE of Ans
+    Avg.
 
     The ECE is missing where a frame has no Ans Avg.
     """
     right = [grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)]
     graded = ablation.assign(parsed=ablation.answer.notna(), accuracy=right)
     by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
-    summary = by.agg(rows=("answer", "size"), parsed=("parsed", "mean"), accuracy=("accuracy", "mean"))
-    errors = [ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan for _, arm in by]
+    summary = by.agg(
+        rows=("answer", "size"), parsed=("parsed", "mean"), accuracy=("accuracy", "mean")
+    )
+    errors = [
+        ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan
+        for _, arm in by
+    ]
     return summary.assign(ece=np.array(errors, dtype=float)).reset_index()

@@ -1,11 +1,14 @@
-"""Calibration errors, proper scores and ranking of confidence scores, each registered once in METRICS.
+"""Calibration errors, proper scores and ranking of confidence scores, each registered once in
+METRICS.
 
-Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty bins do not count.
-Scores on an edge matter here, since scores of exactly 1.0 and calibrated scores k/n are common. Edges are the floats
-nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3). A score within a few rounding errors of its own type from an
-edge counts as on it, and belongs to the bin below; 0 is in the first.
+Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty
+bins do not count. Scores on an edge matter here, since scores of exactly 1.0 and calibrated scores
+k/n are common. Edges are the floats nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3). A
+score within a few rounding errors of its own type from an edge counts as on it, and belongs to the
+bin below; 0 is in the first.
 
-`sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape (...).
+`sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape
+(...).
 """
 
 from collections.abc import Callable
@@ -18,10 +21,13 @@ from scipy.stats import rankdata
 
 
 def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN, outside [0, 1]."""
+    """Return scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN,
+    outside [0, 1]."""
     c, y = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if c.ndim != 1 or c.shape != y.shape or c.size == 0:
-        raise ValueError(f"confidence {c.shape} and correct {y.shape} must be equally long and not empty")
+        raise ValueError(
+            f"confidence {c.shape} and correct {y.shape} must be equally long and not empty"
+        )
     bad = ~((c >= 0) & (c <= 1))  # true for NaN, too
     if bad.any():
         raise ValueError(f"confidence must lie in [0, 1]: {c[bad][0]} at row {int(bad.argmax())}")
@@ -51,7 +57,9 @@ def bin_sums(
     c, y = validate_scores(confidence, correct)
     index = bin_index(confidence, n_bins)
     if sample_weight is None:
-        count, sure, right = (np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y))
+        count, sure, right = (
+            np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)
+        )
         return count, sure, right
     member = np.eye(n_bins)[index]  # (n, n_bins)
     w = np.asarray(sample_weight, dtype=np.float64)
@@ -59,16 +67,23 @@ def bin_sums(
 
 
 def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.DataFrame:
-    """Return a row per non-empty bin: lower, upper, count, confidence and accuracy (means), and its part of the ECE.
+    """Return a row per non-empty bin: lower, upper, count, confidence and accuracy (means), and its
+    part of the ECE.
 
-    `gap` is |accuracy - confidence|; the largest is the MCE. `share` is that of the rows. The `product` of both sums to
-    the ECE.
+    `gap` is |accuracy - confidence|; the largest is the MCE. `share` is that of the rows. The
+    `product` of both sums to the ECE.
     """
     count, sure, right = bin_sums(confidence, correct, n_bins)
-    bins = pd.DataFrame({"lower": np.arange(n_bins) / n_bins, "upper": np.arange(1, n_bins + 1) / n_bins})
-    bins = bins.assign(count=count.astype(int), confidence=sure, accuracy=right)[count > 0].reset_index(drop=True)
+    bins = pd.DataFrame(
+        {"lower": np.arange(n_bins) / n_bins, "upper": np.arange(1, n_bins + 1) / n_bins}
+    )
+    bins = bins.assign(count=count.astype(int), confidence=sure, accuracy=right)[
+        count > 0
+    ].reset_index(drop=True)
     bins[["confidence", "accuracy"]] = bins[["confidence", "accuracy"]].div(bins["count"], axis=0)
-    bins = bins.assign(gap=(bins.accuracy - bins.confidence).abs(), share=bins["count"] / count.sum())
+    bins = bins.assign(
+        gap=(bins.accuracy - bins.confidence).abs(), share=bins["count"] / count.sum()
+    )
     return bins.assign(product=bins.gap * bins.share)
 
 
@@ -97,7 +112,8 @@ def mean_confidence(confidence: Any, correct: Any, sample_weight: Any = None) ->
 
 
 def ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
-    """Expected calibration error: the mean gap of accuracy and confidence over bins, weighted by rows.
+    """Expected calibration error: the mean gap of accuracy and confidence over bins, weighted by
+    rows.
 
     Parameters
     ----------
@@ -123,7 +139,9 @@ def mce(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = No
     return (np.abs(right - sure) / np.where(count > 0, count, 1)).max(axis=-1)
 
 
-def equal_mass_ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
+def equal_mass_ece(
+    confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None
+) -> Any:
     """Return the ECE with bins of equally many unweighted rows.
 
     Equal scores share the bin of their mean rank, whatever the order of rows.
@@ -147,27 +165,32 @@ def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 def log_loss(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the mean of -log of the probability of the outcome, nats.
 
-    As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but wrong score costs 36.
+    As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but
+    wrong score costs 36.
     """
     c, y = validate_scores(confidence, correct)
     least = np.finfo(float).eps
-    return weighted_mean(-np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least)), sample_weight)
+    return weighted_mean(
+        -np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least)), sample_weight
+    )
 
 
 def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
-    """Return the parts of the Brier score = `mcb` - `dsc` + `unc` (CORP, arXiv 2008.03033), without bins.
+    """Return the parts of the Brier score = `mcb` - `dsc` + `unc` (CORP, arXiv 2008.03033), without
+    bins.
 
-    Isotonic regression on the same rows gives the best scores in the order of these. Miscalibration (`mcb`) is what
-    they gain over the scores, discrimination (`dsc`) what they gain over the rows' own accuracy, whose Brier score is
-    the uncertainty (`unc`). No part is negative, and all rows of one score have no discrimination. On few rows chance
-    raises both.
+    Isotonic regression on the same rows gives the best scores in the order of these. Miscalibration
+    (`mcb`) is what they gain over the scores, discrimination (`dsc`) what they gain over the rows'
+    own accuracy, whose Brier score is the uncertainty (`unc`). No part is negative, and all rows of
+    one score have no discrimination. On few rows chance raises both.
     """
     c, y = validate_scores(confidence, correct)
     _, place, count = np.unique(c, return_inverse=True, return_counts=True)
     best = isotonic_regression(np.bincount(place, y) / count, weights=count).x[place]
     recalibrated, unc = np.mean((best - y) ** 2), y.mean() * (1 - y.mean())
     parts = {"mcb": np.mean((c - y) ** 2) - recalibrated, "dsc": unc - recalibrated, "unc": unc}
-    return {name: max(0.0, float(part)) for name, part in parts.items()}  # rounding can leave -1e-17
+    # rounding can leave -1e-17
+    return {name: max(0.0, float(part)) for name, part in parts.items()}
 
 
 # ---- ranking
@@ -181,21 +204,27 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     c, y = validate_scores(confidence, correct)
     w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     right, wrong, order = w[..., y > 0], w[..., y == 0], np.argsort(c[y == 0])
-    lowest = np.insert(np.cumsum(wrong[..., order], axis=-1), 0, 0, axis=-1)  # weight of the k lowest wrong answers
+    # weight of the k lowest wrong answers
+    lowest = np.insert(np.cumsum(wrong[..., order], axis=-1), 0, 0, axis=-1)
     places = (np.searchsorted(c[y == 0][order], c[y > 0], side) for side in ("left", "right"))
     below, not_above = (lowest[..., k] for k in places)
     with np.errstate(invalid="ignore"):
-        return (right * (below + not_above) / 2).sum(axis=-1) / (right.sum(axis=-1) * wrong.sum(axis=-1))
+        return (right * (below + not_above) / 2).sum(axis=-1) / (
+            right.sum(axis=-1) * wrong.sum(axis=-1)
+        )
 
 
 def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the area under the generalized risk-coverage curve (arXiv 2407.01032).
 
-    It is the share of all rows that are answered and wrong, averaged over coverage:
-    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2.
-    Equal scores may be answered in any order. If all rows are right, or all wrong, the first term is 0.
+    It is the share of all rows that are answered and wrong, averaged over coverage: (1 - AUROC) acc
+    (1 - acc) + (1 - acc)^2 / 2. Equal scores may be answered in any order. If all rows are right,
+    or all wrong, the first term is 0.
     """
-    ranks, a = np.nan_to_num(auroc(confidence, correct, sample_weight)), accuracy(confidence, correct, sample_weight)
+    ranks, a = (
+        np.nan_to_num(auroc(confidence, correct, sample_weight)),
+        accuracy(confidence, correct, sample_weight),
+    )
     return (1 - ranks) * a * (1 - a) + (1 - a) ** 2 / 2
 
 
@@ -209,7 +238,9 @@ METRICS: dict[str, Callable[..., Any]] = {
 WITH_BINS = ("ece", "mce", "ece_mass")
 
 
-def measure(name: str, confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
+def measure(
+    name: str, confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None
+) -> Any:
     """Return one of METRICS; `n_bins` is for those WITH_BINS."""
     bins = {"n_bins": n_bins} if name in WITH_BINS else {}
     return METRICS[name](confidence, correct, sample_weight=sample_weight, **bins)

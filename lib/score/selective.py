@@ -1,10 +1,11 @@
 """Selective prediction: which share of the questions can be answered at which precision.
 
-Learn-then-Test (arXiv 2110.01052) finds the threshold for a target precision in one fixed sequence of thresholds. A
-third of the calibration rows proposes thresholds and the starting point. The other rows test them one by one with the
-exact binomial tail, down to the first failure. For any scores, the true precision of the returned threshold is below
-the target with probability at most 1 - `certainty` (the parameter `precision_confidence`) over draws of calibration
-rows. MAPIE 1.6.0 has the same test. But there a threshold that no row reaches gives a NaN p-value, after which Holm's
+Learn-then-Test (arXiv 2110.01052) finds the threshold for a target precision in one fixed sequence
+of thresholds. A third of the calibration rows proposes thresholds and the starting point. The other
+rows test them one by one with the exact binomial tail, down to the first failure. For any scores,
+the true precision of the returned threshold is below the target with probability at most 1 -
+`certainty` (the parameter `precision_confidence`) over draws of calibration rows. MAPIE 1.6.0 has
+the same test. But there a threshold that no row reaches gives a NaN p-value, after which Holm's
 procedure finds nothing. Its rounding also overcounts errors by one in a third of the cases.
 """
 
@@ -28,18 +29,27 @@ Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the learning or th
 
 
 def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
-    """Return accuracy by coverage, most confident rows first: a row per distinct score, from the largest.
+    """Return accuracy by coverage, most confident rows first: a row per distinct score, from the
+    largest.
 
     Columns: `threshold`, `answered` (share of rows at or above it) and their `accuracy`.
     """
     c, y = metrics.validate_scores(confidence, correct)
-    rows = pd.DataFrame({"threshold": c, "correct": y}).groupby("threshold").correct.agg(["size", "sum"])[::-1].cumsum()
-    rows = rows.assign(answered=rows["size"] / c.size, accuracy=rows["sum"] / rows["size"]).reset_index()
+    rows = (
+        pd.DataFrame({"threshold": c, "correct": y})
+        .groupby("threshold")
+        .correct.agg(["size", "sum"])[::-1]
+        .cumsum()
+    )
+    rows = rows.assign(
+        answered=rows["size"] / c.size, accuracy=rows["sum"] / rows["size"]
+    ).reset_index()
     return rows[["threshold", "answered", "accuracy"]]
 
 
 def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
-    """Return `risk_coverage` of every estimator and method on the evaluation rows, thinned to `points` shares.
+    """Return `risk_coverage` of every estimator and method on the evaluation rows, thinned to
+    `points` shares.
 
     Columns: PAIR, estimator, method, answered, accuracy.
     """
@@ -55,7 +65,8 @@ def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame
 
 
 def binomial_p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray:
-    """Return the probability of at most `wrong` errors among `answered` rows if the precision were not met, (k,).
+    """Return the probability of at most `wrong` errors among `answered` rows if the precision were
+    not met, (k,).
 
     1 if no row is answered.
     """
@@ -63,7 +74,9 @@ def binomial_p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray
     return np.where(answered > 0, binom.cdf(wrong, np.maximum(answered, 1), 1 - precision), 1.0)
 
 
-def find_threshold(learning: Side, testing: Side, precision: float, certainty: float = 0.9) -> float | None:
+def find_threshold(
+    learning: Side, testing: Side, precision: float, certainty: float = 0.9
+) -> float | None:
     """Find the lowest threshold that guarantees a target precision of the answers.
 
     Parameters
@@ -85,7 +98,10 @@ def find_threshold(learning: Side, testing: Side, precision: float, certainty: f
 
     if not len(learning[0]) or not len(testing[0]):
         return None
-    proposed = np.unique(np.quantile(learning[0], np.arange(N_PROPOSED) / N_PROPOSED, method="lower"))  # increasing
+    # increasing
+    proposed = np.unique(
+        np.quantile(learning[0], np.arange(N_PROPOSED) / N_PROPOSED, method="lower")
+    )
     down = proposed[p_values(learning, proposed).argmin() :: -1]
     passed = np.logical_and.accumulate(p_values(testing, down) <= 1 - certainty)
     return float(down[passed][-1]) if passed.any() else None
@@ -97,8 +113,8 @@ def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
 
 
 def mark_learning_rows(calibration: pd.DataFrame, tuned: pd.DataFrame, seed: int) -> np.ndarray:
-    """Mark the calibration rows of one estimator that propose thresholds, (n,): the first third of the dataset's fixed
-    random order, and those on which the estimator was tuned (KEYS)."""
+    """Mark the calibration rows of one estimator that propose thresholds, (n,): the first third of
+    the dataset's fixed random order, and those on which the estimator was tuned (KEYS)."""
     chosen = pd.concat([first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS], tuned])
     return pd.MultiIndex.from_frame(calibration[KEYS]).isin(pd.MultiIndex.from_frame(chosen))
 
@@ -110,22 +126,32 @@ def selective_thresholds(
     seed: int = 0,
     tuned: Mapping[str, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
-    """Find a threshold for each pair, estimator and target precision (`target`), and apply it to the evaluation rows.
+    """Find a threshold for each pair, estimator and target precision (`target`), and apply it to
+    the evaluation rows.
 
-    Columns: `answered`, the share of rows at or above it, and their `precision`; number of rows evaluated (`n`) and
-    `tested`; `reason` if there is no threshold. `held` is False if the probability of so many errors is below 5% at the
-    target.
+    Columns: `answered`, the share of rows at or above it, and their `precision`; number of rows
+    evaluated (`n`) and `tested`; `reason` if there is no threshold. `held` is False if the
+    probability of so many errors is below 5% at the target.
     """
     rows: list[tuple] = []
     for key, part in raw.groupby(SCORE_CELL, sort=False):
         calibration, evaluation = calibration_rows(part), evaluation_rows(part)
         if evaluation.empty:
             continue
-        learns = mark_learning_rows(calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed)
-        learning, testing = ((side.confidence, side.correct) for side in (calibration[learns], calibration[~learns]))
+        learns = mark_learning_rows(
+            calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed
+        )
+        learning, testing = (
+            (side.confidence, side.correct) for side in (calibration[learns], calibration[~learns])
+        )
         for target in targets:
-            threshold, tested = find_threshold(learning, testing, target, certainty), len(testing[0])
-            lacking = TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
+            threshold, tested = (
+                find_threshold(learning, testing, target, certainty),
+                len(testing[0]),
+            )
+            lacking = (
+                TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
+            )
             reason = lacking if threshold is None else ""
             outcome = apply_threshold(evaluation, threshold, target)
             rows.append((*key, float(target), threshold, *outcome, len(evaluation), tested, reason))
@@ -135,10 +161,15 @@ def selective_thresholds(
 
 
 def apply_threshold(evaluation: pd.DataFrame, threshold: float | None, target: float) -> tuple:
-    """Return share answered, precision and whether the guarantee held, on evaluation rows; missing if unknown."""
+    """Return share answered, precision and whether the guarantee held, on evaluation rows; missing
+    if unknown."""
     if threshold is None:
         return pd.NA, pd.NA, pd.NA
     right = evaluation.correct[evaluation.confidence >= threshold]
     if right.empty:
         return 0.0, pd.NA, pd.NA
-    return right.size / len(evaluation), right.mean(), binom.cdf(right.sum(), right.size, target) >= 0.05
+    return (
+        right.size / len(evaluation),
+        right.mean(),
+        binom.cdf(right.sum(), right.size, target) >= 0.05,
+    )

@@ -1,5 +1,5 @@
-"""The paper's prompts: one-shot question (`fig:prompt_example`) and two verifications (`fig:prompt_comparison`); and
-the token spellings of the two options that P(True) compares.
+"""The paper's prompts: one-shot question (`fig:prompt_example`) and two verifications
+(`fig:prompt_comparison`); and the token spellings of the two options that P(True) compares.
 """
 
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from lib.params import Demonstration
 from lib.paths import UserError
 
-# The texts of the paper, and ours where a comment says so. Line wraps inside the figures' question are typesetting and
-# not part of the prompt.
+# The texts of the paper, and ours where a comment says so. Line wraps inside the figures' question
+# are typesetting and not part of the prompt.
 
 SYSTEM = (
     "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "
@@ -40,7 +40,8 @@ You must answer with exactly one character: either `A` or `B`.
 
 The proposed answer is:"""
 
-WORKED = (  # questions and answers of the prompt with several examples: ours, in the requested answer format
+# questions and answers of the prompt with several examples: ours, in the requested answer format
+WORKED = (
     (
         "A baker has 12 rolls and bakes 8 more. He sells 15 of them. How many rolls are left?",
         "He has 12 + 8 = 20 rolls. After selling 15, 20 - 15 = 5 are left.\n#### 5",
@@ -60,7 +61,8 @@ WORKED = (  # questions and answers of the prompt with several examples: ours, i
     ),
 )
 
-EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"  # ours; replaces a dataset's question
+# ours; replaces a dataset's question
+EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"
 
 FORMS = ("", " ")  # prefixes of a word in a text: none, or a space
 
@@ -72,10 +74,13 @@ def chat_messages(user: str, system: bool, before: Sequence[dict[str, str]] = ()
     return [*opening, *before, {"role": "user", "content": user}]
 
 
-def question_messages(question: str, system: bool = True, demonstration: Demonstration = "one") -> Messages:
+def question_messages(
+    question: str, system: bool = True, demonstration: Demonstration = "one"
+) -> Messages:
     """Return messages that ask for a solution.
 
-    `demonstration`: the paper's example (`one`), WORKED as a conversation (`few`), or no example (`none`).
+    `demonstration`: the paper's example (`one`), WORKED as a conversation (`few`), or no example
+    (`none`).
     """
     request = DEMONSTRATION if demonstration == "one" else "Solve:\n"
     before: Messages = []
@@ -87,25 +92,37 @@ def question_messages(question: str, system: bool = True, demonstration: Demonst
 
 
 def verification_messages(question: str, response: str, system: bool = True) -> Messages:
-    """Return the messages of standard P(True): question, proposed answer and query, without demonstration."""
+    """Return the messages of standard P(True): question, proposed answer and query, without
+    demonstration."""
     return chat_messages(f"Question:\n{question}\n\nProposed answer:\n\n{response}{QUERY}", system)
 
 
-def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], list[str]]:
+def balance_spellings(
+    spellings: Iterable[str], options: str = "A/B"
+) -> tuple[list[str], list[str]]:
     """Select the spellings of each of two `options`: those whose form (`A`, ` A`) exists for both.
 
-    `spellings` are single tokens of a vocabulary. Two tokens against one would favor an option by its spelling.
-    Raise UserError if the two share no form.
+    `spellings` are single tokens of a vocabulary. Two tokens against one would favor an option by
+    its spelling. Raise UserError if the two share no form.
     """
     there, words = set(spellings), options.split("/")
     shared = [form for form in FORMS if all(form + word in there for word in words)]
     if not shared:
-        held = " and ".join(repr(form + word) for word in words for form in FORMS if form + word in there) or "none"
-        raise UserError(f"the options {options} have no spelling of the same form as single tokens, only {held}")
+        held = (
+            " and ".join(
+                repr(form + word) for word in words for form in FORMS if form + word in there
+            )
+            or "none"
+        )
+        raise UserError(
+            f"the options {options} have no spelling of the same form as single tokens, only {held}"
+        )
     true, false = ([form + word for form in shared] for word in words)
     return true, false
 
 
 def describe_spellings(spellings: Iterable[str], options: str = "A/B") -> str:
     """Describe the selected spellings: `'A', ' A' against 'B', ' B'`."""
-    return " against ".join(", ".join(map(repr, side)) for side in balance_spellings(spellings, options))
+    return " against ".join(
+        ", ".join(map(repr, side)) for side in balance_spellings(spellings, options)
+    )

@@ -21,17 +21,23 @@ from lib.paths import UserError, nearest
 
 
 def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
-    """Return the table below a header; all values are texts. Raise an error for a stray quote, or a row of more or
-    fewer fields."""
+    """Return the table below a header; all values are texts. Raise an error for a stray quote, or a
+    row of more or fewer fields."""
     # read whole and strictly, as Arrow reads on after a stray quote
-    header, *_ = csv.reader(io.StringIO(str(data, "utf-8-sig"), newline=""), delimiter=delimiter, strict=True)
+    header, *_ = csv.reader(
+        io.StringIO(str(data, "utf-8-sig"), newline=""), delimiter=delimiter, strict=True
+    )
     read = arrow_csv.ReadOptions(use_threads=False)
     form = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     types = arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()))
     return arrow_csv.read_csv(data, read, form, types)
 
 
-READERS = {".csv": partial(read_texts, ","), ".tsv": partial(read_texts, "\t"), ".parquet": pq.read_table}
+READERS = {
+    ".csv": partial(read_texts, ","),
+    ".tsv": partial(read_texts, "\t"),
+    ".parquet": pq.read_table,
+}
 FILE_ENDINGS = (".jsonl", ".json", ".ndjson", *READERS)
 # about the questions: of `save_to_disk`, and of repositories on the hub
 METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
@@ -74,11 +80,14 @@ def find_ending(name: str) -> str | None:
 
 
 def read_records(name: str) -> tuple[str, list[Any]]:
-    """Return a file's name for messages, and its records. Raise UserError for the first that can't be read."""
+    """Return a file's name for messages, and its records. Raise UserError for the first that can't
+    be read."""
     where, data = read_file(name)
     ending = find_ending(name)
     if ending is None:
-        raise UserError(f"{where}: files of questions end in {', '.join(FILE_ENDINGS)}, all also with .gz")
+        raise UserError(
+            f"{where}: files of questions end in {', '.join(FILE_ENDINGS)}, all also with .gz"
+        )
     try:
         data = gzip.decompress(data) if name.lower().endswith(".gz") else data
         if ending in READERS:

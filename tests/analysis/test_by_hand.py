@@ -1,4 +1,5 @@
-"""Numbers by hand (by_hand.yaml); and what tables and claims rest on beyond errors: positions, passes, costs."""
+"""Numbers by hand (by_hand.yaml); and what tables and claims rest on beyond errors: positions,
+passes, costs."""
 
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def same(found, expected):
     return np.allclose(np.array(one, float), np.array(other, float), 1e-9, 1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("call, given, gives", [(call, *case) for call, cases in CASES.items() for case in cases])
+@pytest.mark.parametrize(
+    "call, given, gives", [(call, *case) for call, cases in CASES.items() for case in cases]
+)
 def test_by_hand(call, given, gives):
     module, name = call.split(".")
     function, given = LIB[module][name], [*map(made, given)]
@@ -73,8 +76,8 @@ def test_by_hand(call, given, gives):
 
 
 def test_rates_that_differ_are_told_from_exchanged_ones():
-    """Two rates: at one, c_BALD is right on average; at the other it is .3 too high. Two equal rates differ by nothing,
-    and exchanging them changes nothing."""
+    """Two rates: at one, c_BALD is right on average; at the other it is .3 too high. Two equal
+    rates differ by nothing, and exchanging them changes nothing."""
     correct = [True, False] * 20
     keys = {"example_id": [f"e{i}" for i in range(40)], "split": "calibration"}
     responses = keyed(40, correct=correct).assign(**keys, answer=[np.zeros(1)] * 40, parsed=True)
@@ -83,7 +86,11 @@ def test_rates_that_differ_are_told_from_exchanged_ones():
         entropies = {"predictive": [[[bald]]] * 40, "conditional": [[[0.0]]] * 40}
         parts.append(keyed(40, **entropies).assign(**keys, rate=rate, tuning=True, selected=False))
     passes = pd.concat(parts)
-    found = multi_pass_statistics.compare_rates(responses, passes, EvaluationChoices(), draws=200).iloc[0]
+    found = multi_pass_statistics.compare_rates(
+        responses, passes, EvaluationChoices(), draws=200
+    ).iloc[0]
     assert found.ece_range == pytest.approx(0.3) and 0 < found.chance_high < 0.2
-    alike = multi_pass_statistics.compare_rates(responses, passes[passes.rate != 0.2], EvaluationChoices()).iloc[0]
+    alike = multi_pass_statistics.compare_rates(
+        responses, passes[passes.rate != 0.2], EvaluationChoices()
+    ).iloc[0]
     assert alike.ece_range == alike.chance_high == 0

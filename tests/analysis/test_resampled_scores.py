@@ -76,11 +76,14 @@ def test_auroc_of_resamples_is_scikit_learns():
     for _ in range(1000):
         places = rng.integers(0, len(rows.correct), len(rows.correct))
         drawn.append(roc_auc_score(rows.correct[places], rows.confidence[places]))
-    assert np.percentile(number.draws, [2.5, 97.5]) == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=0.01)
+    assert np.percentile(number.draws, [2.5, 97.5]) == pytest.approx(
+        np.percentile(drawn, [2.5, 97.5]), abs=0.01
+    )
 
 
 def test_scores_are_compared_on_the_rows_that_both_have():
-    """As c_BALD, of which fewer rows have passes; of scores without a common row nothing is told."""
+    """As c_BALD, of which fewer rows have passes; of scores without a common row nothing is
+    told."""
     c, y = scored(100)
     few = rows_of(c[10:60] ** 2, y[10:60], [f"{i:04d}" for i in range(10, 60)])
     other = rows_of(c, y, [f"other {i:04d}" for i in range(100)])
@@ -92,7 +95,8 @@ def test_scores_are_compared_on_the_rows_that_both_have():
 
 
 def test_errors_within_chance_are_told():
-    """Outcomes are drawn from the first score, so its ECE is what chance gives; the other is far too high."""
+    """Outcomes are drawn from the first score, so its ECE is what chance gives; the other is far
+    too high."""
     c, y = scored(2000, power=1)
     scores = ResampledScores({PAIR: {SEQ: rows_of(c, y), ANS: rows_of(np.full(2000, 0.99), y)}})
     numbers = scores.compare(PAIR, {"seq": Measure(SEQ), "ans": Measure(ANS)})
@@ -115,7 +119,9 @@ def test_a_calibrated_score_is_that_of_the_tables(collected):
     """Of every estimator and method, and of the calibrator of another pair."""
     _, (calibrated, _, _), scores = collected
     rows = calibrated[calibrated["method"] != ""]
-    for (model, dataset, estimator, method), part in rows.groupby(["model", "dataset", "estimator", "method"]):
+    for (model, dataset, estimator, method), part in rows.groupby(
+        ["model", "dataset", "estimator", "method"]
+    ):
         part = part.sort_values("example_id")
         found = scores.scores[model, dataset][Score(estimator, method)]
         assert found.confidence == pytest.approx(part.confidence.to_numpy(), abs=1e-12)
@@ -128,24 +134,38 @@ def test_calibrators_are_fitted_again_in_each_draw(collected):
     """The spread over draws of both splits, by scikit-learn and rows drawn by hand."""
     confidence, _, scores = collected
     number = scores.measure_all_rows(PAIR, Measure(ISOTONIC))
-    rows = confidence[(confidence.model == "m") & (confidence.dataset == "d") & (confidence.estimator == "ans_avg")]
+    rows = confidence[
+        (confidence.model == "m")
+        & (confidence.dataset == "d")
+        & (confidence.estimator == "ans_avg")
+    ]
     old, new = (rows[rows.split == split] for split in ("calibration", "evaluation"))
     rng, drawn = np.random.default_rng(0), []
     for _ in range(600):
         some, others = (part.iloc[rng.integers(0, len(part), len(part))] for part in (old, new))
-        fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(some.confidence, some.correct)
-        drawn.append(binned_error(fitted.predict(others.confidence), others.correct.to_numpy(float)))
+        fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(
+            some.confidence, some.correct
+        )
+        drawn.append(
+            binned_error(fitted.predict(others.confidence), others.correct.to_numpy(float))
+        )
     assert number.draws.size == 300
     assert number.draws.mean() == pytest.approx(np.mean(drawn), abs=0.01)
     assert number.draws.std() == pytest.approx(np.std(drawn), rel=0.2)
-    fixed = collect_scores(confidence, {}, collected[1][2], ResampleSettings(resamples=300, refits=0))
+    fixed = collect_scores(
+        confidence, {}, collected[1][2], ResampleSettings(resamples=300, refits=0)
+    )
     assert fixed.measure_all_rows(PAIR, Measure(ISOTONIC)).draws.std() < number.draws.std()
 
 
 def test_a_constant_is_learned_again(collected):
     confidence, _, scores = collected
     column = scores.scores[PAIR][Score("base")]
-    rows = confidence[(confidence.model == "m") & (confidence.dataset == "d") & (confidence.estimator == "ans_avg")]
+    rows = confidence[
+        (confidence.model == "m")
+        & (confidence.dataset == "d")
+        & (confidence.estimator == "ans_avg")
+    ]
     right = rows[rows.split == "calibration"].correct.sum()
     assert set(column.confidence) == {(right + 1) / 62}
     assert column.refitted.shape == (300, 60) and column.refitted.std() == pytest.approx(
@@ -157,7 +177,8 @@ def test_a_constant_is_learned_again(collected):
 
 
 def test_a_mean_over_pairs_and_its_two_intervals():
-    """Two models that differ much, rows that differ little: the interval of these models is narrow."""
+    """Two models that differ much, rows that differ little: the interval of these models is
+    narrow."""
     columns = {}
     for model, gap in (("m", 0.3), ("n", -0.1)):
         for dataset in ("d", "e"):
@@ -179,7 +200,9 @@ def test_draws_are_those_of_the_seed():
     same = ResampledScores(scores.scores, ResampleSettings(seed=0))
     other = ResampledScores(scores.scores, ResampleSettings(seed=1))
     measures = {"seq": Measure(SEQ), "ans": Measure(ANS)}
-    first, again, else_ = (draws_of(one.compare(PAIR, measures))["seq"] for one in (scores, same, other))
+    first, again, else_ = (
+        draws_of(one.compare(PAIR, measures))["seq"] for one in (scores, same, other)
+    )
     assert (first == again).all() and (first != else_).any()
 
 

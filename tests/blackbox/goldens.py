@@ -2,8 +2,8 @@
 
     python tests/blackbox/goldens.py [NAME...]      # makes them again, shows what changed, and keeps it
 
-Nothing here knows a name of the code: only commands, files of figures/ and artifacts/, and what an executed notebook
-shows.
+Nothing here knows a name of the code: only commands, files of figures/ and artifacts/, and what an
+executed notebook shows.
 """
 
 import difflib
@@ -28,17 +28,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from clone import ENV, SMALL, copy_of_project, edit, run, tables  # noqa: E402
 
 KEPT = Path(__file__).with_name("goldens")
-RUNS = {"published": ["published"], "replay": ["replay"], "replay-small": ["replay", "small"]}  # run: its command
+# run: its command
+RUNS = {"published": ["published"], "replay": ["replay"], "replay-small": ["replay", "small"]}
 PICTURES, STYLE = r"data:image/[a-z+]+;base64,[A-Za-z0-9+/=]+", r"(?s)<(style|script)\b.*?</\1>"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # Of a manifest or a notebook: what no two runs, or no two machines, share.
 OWN = re.compile(
     r"/(code|\w*seconds\w*|peak_memory_mb|libraries|sha256|inputs|generations|made_on|loaded|machine|python)\b"
 )
-NAMES = ("table", "choice", "key", "name", "model", "dataset")  # by which an entry of a list is called
+# by which an entry of a list is called
+NAMES = ("table", "choice", "key", "name", "model", "dataset")
 MOST = 25  # lines of a difference that are shown of each text
-# How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum,
-# of which the records alone hold so many.
+# How far numbers may move, for last digits are the processor's: those of a model that was run, and
+# those of an optimum, of which the records alone hold so many.
 NEAR = {"demo": 2e-3, "notebooks": 2e-3, "published": 0}
 NEAR_RECORD = 1e-5
 
@@ -49,7 +51,8 @@ Texts = dict[str, str]
 
 
 def documents(folder: Path, name: str) -> Texts:
-    """Everything that a LaTeX document would input: tables, macros, and the document that sets them all."""
+    """Everything that a LaTeX document would input: tables, macros, and the document that sets them
+    all."""
     return {path: text.decode() for path, text in tables(folder, name).items()}
 
 
@@ -57,18 +60,32 @@ def report(folder: Path, name: str) -> Texts:
     """The report without its pictures and its style, an element to a line."""
     text = (folder / "figures" / name / "report.html").read_text("utf-8")
     text = re.sub(PICTURES, "(picture)", re.sub(STYLE, "", text))
-    return {"report.html": "\n".join(filter(None, (line.strip() for line in text.replace("<", "\n<").splitlines())))}
+    return {
+        "report.html": "\n".join(
+            filter(None, (line.strip() for line in text.replace("<", "\n<").splitlines()))
+        )
+    }
 
 
 def outputs(path: Path) -> list[dict]:
     """What an executed notebook shows, in the order of its cells."""
-    return [output for cell in json.loads(path.read_text("utf-8"))["cells"] for output in cell.get("outputs", [])]
+    return [
+        output
+        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        for output in cell.get("outputs", [])
+    ]
 
 
 def records(folder: Path, name: str) -> Texts:
-    """What the executed notebooks hand to the report: numbers beside the paper's, verdicts with their counts."""
+    """What the executed notebooks hand to the report: numbers beside the paper's, verdicts with
+    their counts."""
     paths = sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb"))
-    found = [one for path in paths for one in outputs(path) if one.get("metadata", {}).get("paper", "")[:4] == "rep_"]
+    found = [
+        one
+        for path in paths
+        for one in outputs(path)
+        if one.get("metadata", {}).get("paper", "")[:4] == "rep_"
+    ]
     data = {one["metadata"]["paper"]: one["data"].get("application/json") for one in found}
     return {kind: "\n".join(flat(record)) for kind, record in data.items() if record is not None}
 
@@ -79,15 +96,20 @@ def without_clock(text: str) -> str:
 
 
 def shown(path: Path) -> str:
-    """All that a reader of an executed notebook sees, but the pictures: text, and tables without their tags."""
+    """All that a reader of an executed notebook sees, but the pictures: text, and tables without
+    their tags."""
     texts = []
-    for stream, some in groupby(outputs(path), lambda output: output.get("name")):  # printed in pieces
+    # printed in pieces
+    for stream, some in groupby(outputs(path), lambda output: output.get("name")):
         if stream:
             printed = "".join("".join(output["text"]) for output in some)
             texts.append("\n".join(map(without_clock, printed.splitlines())))
         else:
             found = [output.get("data", {}) for output in some]
-            texts += [without_clock("".join(data.get("text/html") or data.get("text/plain", ""))) for data in found]
+            texts += [
+                without_clock("".join(data.get("text/html") or data.get("text/plain", "")))
+                for data in found
+            ]
     lines = []
     for text in texts:
         text = re.sub(r"<(td|th)\b[^>]*>", " ", re.sub(STYLE, "", text))
@@ -100,11 +122,16 @@ def frames(folder: Path, name: str) -> Texts:
     found = {}
     for path in sorted((folder / "artifacts" / name).glob("*/*.parquet")):
         frame = pd.read_parquet(path)
-        frame = frame.drop(columns=[name for name in frame if "seconds" in name or name == "top_ids"])  # near ties
+        # near ties
+        frame = frame.drop(
+            columns=[name for name in frame if "seconds" in name or name == "top_ids"]
+        )
         rows = (" | ".join(cell(value) for value in row) for row in frame.itertuples(index=False))
         found[f"{path.parent.name}/{path.stem}"] = "\n".join([" | ".join(frame.columns), *rows])
         facts = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        found[f"{path.parent.name}/{path.stem}, manifest"] = "\n".join(one for one in flat(facts) if not OWN.match(one))
+        found[f"{path.parent.name}/{path.stem}, manifest"] = "\n".join(
+            one for one in flat(facts) if not OWN.match(one)
+        )
     return found
 
 
@@ -126,33 +153,45 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
             yield from flat(value[key], f"{path}/{key}")
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         for number, one in enumerate(value):
-            names = [str(one[part]) for part in NAMES if one.get(part)] if isinstance(one, dict) else []
+            names = (
+                [str(one[part]) for part in NAMES if one.get(part)] if isinstance(one, dict) else []
+            )
             yield from flat(one, f"{path}/{' '.join(names) or number}")
     else:
-        rounded = json.loads(json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
+        rounded = json.loads(
+            json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}")
+        )
         yield f"{path}: {json.dumps(rounded, ensure_ascii=False)}"
 
 
 def alike(before: str, after: str, near: float) -> bool:
-    """Whether two lines have the same words, and numbers that are as near as the kernels of two processors are."""
+    """Whether two lines have the same words, and numbers that are as near as the kernels of two
+    processors are."""
     one, other = (NUMBER.findall(line) for line in (before, after))
     if not near or NUMBER.sub("#", before) != NUMBER.sub("#", after):
         return before == after
-    return bool(np.allclose([float(x) for x in one], [float(x) for x in other], rtol=near, atol=near))
+    return bool(
+        np.allclose([float(x) for x in one], [float(x) for x in other], rtol=near, atol=near)
+    )
 
 
 def differences(name: str, found: Texts) -> list[str]:
-    """What changed of a golden, for a person to read; nothing where all is the same, or as near as a text may be."""
+    """What changed of a golden, for a person to read; nothing where all is the same, or as near as
+    a text may be."""
     kept, lines = read(name), []
     for part in sorted(kept.keys() | found.keys()):
         near = NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0)
         before, after = (texts.get(part, "").splitlines() for texts in (kept, found))
         # lines that are near enough count as the same
         after[: len(before)] = [
-            one if alike(one, other, near) else other for one, other in zip(before, after, strict=False)
+            one if alike(one, other, near) else other
+            for one, other in zip(before, after, strict=False)
         ]
         if changed := list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]:
-            lines += [f"{part}: {len(changed)} lines differ", *(line[:240] for line in changed[:MOST])]
+            lines += [
+                f"{part}: {len(changed)} lines differ",
+                *(line[:240] for line in changed[:MOST]),
+            ]
     return lines
 
 
@@ -188,7 +227,10 @@ def notebooks(folder: Path) -> Texts:
     found = {}
     for path in sorted((folder / "notebooks").glob("*.ipynb")):
         shutil.rmtree(folder / "artifacts" / "lab", ignore_errors=True)
-        to, options = folder / "played.ipynb", ["--cwd", "notebooks", "-k", "python3", "--no-progress-bar"]
+        to, options = (
+            folder / "played.ipynb",
+            ["--cwd", "notebooks", "-k", "python3", "--no-progress-bar"],
+        )
         command = [sys.executable, "-m", "papermill", *options, str(path), str(to)]
         subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, check=True)
         found[path.stem] = shown(to)

@@ -10,13 +10,15 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_run_without_a_model(tmp_path):
-    """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason. Every
-    byte of docs/results.md, too, which shows it."""
+    """Every byte of its tables and macros; its records, its report, each claim with verdict, count
+    and reason. Every byte of docs/results.md, too, which shows it."""
     found = goldens.make("replay-small", tmp_path)
     project = tmp_path / "replay-small" / "a project"
     clone.run(project, "published")
     here, paper = (results.read(run, project) for run in (results.RUN, results.PAPER))
-    assert results.page(here, paper) == results.PAGE.read_text("utf-8"), "python docs/tables/results.py renews it"
+    assert results.page(here, paper) == results.PAGE.read_text("utf-8"), (
+        "python docs/tables/results.py renews it"
+    )
     assert {path.name for path in results.PICTURES.iterdir()} == set(results.pictures(here))
     goldens.check("replay-small", found)
 

@@ -1,9 +1,11 @@
-"""A run that dies at any step on the disk, in whichever of its processes takes it: the same command ends with the same
-bytes, makes nothing twice that was finished, and leaves nothing half written behind.
+"""A run that dies at any step on the disk, in whichever of its processes takes it: the same command
+ends with the same bytes, makes nothing twice that was finished, and leaves nothing half written
+behind.
 
-A hook in the first module that every process imports knows the steps of the small project. At the first one of a kind
-the process stops where it stands, and all of the run's processes are killed; the same command goes on to the first step
-of another kind, which may be one that mends what the last kill left.
+A hook in the first module that every process imports knows the steps of the small project. At the
+first one of a kind the process stops where it stands, and all of the run's processes are killed;
+the same command goes on to the first step of another kind, which may be one that mends what the
+last kill left.
 """
 
 import json
@@ -40,7 +42,8 @@ SAMPLE = r"rename .*/jobs/\.01_|remove .*/notebooks/02_|rename .*/figures/.*\.te
 
 
 def is_killed(project: Project, log: Path, wanted: str) -> bool:
-    """Starts a run and kills all of it at the next step of another kind; whether there was one before it ended."""
+    """Starts a run and kills all of it at the next step of another kind; whether there was one
+    before it ended."""
     before = log.read_text()
     process = project.start(CRASH_LOG=str(log), CRASH_AT=wanted)
     while process.poll() is None and log.read_text() == before:
@@ -54,13 +57,20 @@ def is_killed(project: Project, log: Path, wanted: str) -> bool:
 
 def results(root: Path) -> dict[str, bytes]:
     """What a user reads of a run: its frames, and what it exports."""
-    return {str(path.relative_to(root)): path.read_bytes() for kind in KINDS for path in root.glob(kind)}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for kind in KINDS for path in root.glob(kind)
+    }
 
 
 def finished(root: Path) -> dict[str, int]:
-    """The frames of finished jobs, as their records name them, with the time at which each was written."""
-    records = [json.loads(path.read_text()) for path in root.glob("artifacts/demo/jobs/[0-9]*.json")]
-    paths = [root / path for record in records for path in record["outputs"] if path.endswith(".parquet")]
+    """The frames of finished jobs, as their records name them, with the time at which each was
+    written."""
+    records = [
+        json.loads(path.read_text()) for path in root.glob("artifacts/demo/jobs/[0-9]*.json")
+    ]
+    paths = [
+        root / path for record in records for path in record["outputs"] if path.endswith(".parquet")
+    ]
     return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
 
 
@@ -85,5 +95,7 @@ def test_crash_points(wanted, least, tmp_path):
     assert not changed, f"missing, or other than without a kill: {', '.join(changed)}, {where}"
     assert before.items() <= finished(project.root).items(), f"made twice {where}"
     made = project.root / "artifacts", project.root / "figures"
-    left = [path.name for folder in made for pattern in UNFINISHED for path in folder.rglob(pattern)]
+    left = [
+        path.name for folder in made for pattern in UNFINISHED for path in folder.rglob(pattern)
+    ]
     assert not left, f"left {', '.join(left)} {where}"

@@ -1,5 +1,5 @@
-"""A reader's own model is a file, and a table of one's own a function, a caption and a cell in 08, as docs/extending.md
-has them: everything else follows."""
+"""A reader's own model is a file, and a table of one's own a function, a caption and a cell in 08,
+as docs/extending.md has them: everything else follows."""
 
 import re
 import shutil
@@ -27,7 +27,9 @@ def test_from_a_file_to_a_row_in_every_table_and_one_table_more(alone, tmp_path)
         file.write(f"\n\n{FUNCTION}\n")
     captions = project / "lib/paper/captions.yaml"
     captions.write_text(
-        captions.read_text().replace("  fig_prompt_comparison:", f"  {CAPTION}  fig_prompt_comparison:")
+        captions.read_text().replace(
+            "  fig_prompt_comparison:", f"  {CAPTION}  fig_prompt_comparison:"
+        )
     )
     notebook = nbformat.read(project / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
@@ -37,10 +39,16 @@ def test_from_a_file_to_a_row_in_every_table_and_one_table_more(alone, tmp_path)
     assert made > 0 and kept >= 4, "what the profile's own model left is kept"
 
     texts = {name: text.decode() for name, text in tables(project).items()}
-    assert not [name for name in texts if name.startswith("tab_") and name not in WITHOUT and "My" not in texts[name]]
+    assert not [
+        name
+        for name in texts
+        if name.startswith("tab_") and name not in WITHOUT and "My" not in texts[name]
+    ]
     document = texts["results.tex"]
     titles = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
-    assert titles[0] == "Estimators" and titles.index("Ranking") == titles.index("Number of bins") + 1
+    assert (
+        titles[0] == "Estimators" and titles.index("Ranking") == titles.index("Number of bins") + 1
+    )
     assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
     report = (project / "figures/demo/report.html").read_text()
     rows = set(re.findall(r'<tr id="(tab_ranking--[^"]*)"', report))

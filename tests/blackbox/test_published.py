@@ -1,4 +1,5 @@
-"""`./run_all.sh published`: the paper's own numbers, set by the notebook, are the paper's tables cell by cell."""
+"""`./run_all.sh published`: the paper's own numbers, set by the notebook, are the paper's tables
+cell by cell."""
 
 import re
 import shutil
@@ -34,18 +35,30 @@ def project(tmp_path_factory):
 @paper
 @pytest.mark.parametrize("label", TABLES)
 def test_every_table_is_the_papers(project, label):
-    here, there = tabulars((project / f"figures/published/tab_{label}.tex").read_text()), printed(label)
-    assert len(here) == len(there) == (2 if label in ("result_estimation_full", "result_isotonic") else 1)
+    here, there = (
+        tabulars((project / f"figures/published/tab_{label}.tex").read_text()),
+        printed(label),
+    )
+    assert (
+        len(here)
+        == len(there)
+        == (2 if label in ("result_estimation_full", "result_isotonic") else 1)
+    )
     for ours, theirs in zip(here, there, strict=True):
         assert parse(ours) == parse(re.sub(*REGULAR.get(label, ("", "")), theirs))
-        assert specification(ours) == specification(theirs.replace("llp{6.5cm}", "ll"))  # a third column, empty
+        # a third column, empty
+        assert specification(ours) == specification(theirs.replace("llp{6.5cm}", "ll"))
 
 
 @paper
 def test_the_numbers_are_the_transcribed_ones(shared):
-    assert REFERENCE.read_text().splitlines() == (shared / "paper" / "reference.csv").read_text().splitlines()
+    assert (
+        REFERENCE.read_text().splitlines()
+        == (shared / "paper" / "reference.csv").read_text().splitlines()
+    )
 
 
 def test_it_is_what_it_was(project):
-    """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
+    """Every byte of its tables and macros; its records, its report, each claim with verdict, count
+    and reason."""
     goldens.check("published", goldens.of_run(project, "published"))

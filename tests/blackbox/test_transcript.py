@@ -7,17 +7,22 @@ import pytest
 import transcript
 
 CASES = transcript.parse(transcript.FILE.read_text("utf-8"))
-BEGUN = re.compile(r"check demo|wrote in|model 'mine': ")  # a notebook begins, or models are looked at
+# a notebook begins, or models are looked at
+BEGUN = re.compile(r"check demo|wrote in|model 'mine': ")
 
 
 @pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_says_the_same(begun, tmp_path):
     cases = [case for case in CASES if bool(BEGUN.search(f"{case.command}\n{case.said}")) == begun]
-    goldens.same(transcript.differences(cases, transcript.all_typed(cases, tmp_path)), "transcript.py")
+    goldens.same(
+        transcript.differences(cases, transcript.all_typed(cases, tmp_path)), "transcript.py"
+    )
 
 
 def test_a_transcript_is_what_was_parsed():
     assert "\n".join(map(str, CASES)) == transcript.FILE.read_text("utf-8") and len(CASES) > 120
     for case in (case for case in CASES if case.code == 2):
         assert case.said.count("run_all.sh: ") == 1 and "Traceback" not in case.said, case.command
-        assert case.said.count("\n") == 1 or "| tail" in case.command, "one line, where no notebook had begun"
+        assert case.said.count("\n") == 1 or "| tail" in case.command, (
+            "one line, where no notebook had begun"
+        )

@@ -1,9 +1,11 @@
-"""The command's answers, word for word: transcript.txt holds what was typed, what was said, and the exit code.
+"""The command's answers, word for word: transcript.txt holds what was typed, what was said, and the
+exit code.
 
     python tests/blackbox/transcript.py      # types everything again, shows what changed, and keeps it
 
-A case is the files that are written first (`### path`, then their lines), a line that begins with `$`, what the command
-said, and `= ` with its exit code. A new case is a `$` line with no answer yet.
+A case is the files that are written first (`### path`, then their lines), a line that begins with
+`$`, what the command said, and `= ` with its exit code. A new case is a `$` line with no answer
+yet.
 """
 
 import difflib
@@ -24,7 +26,8 @@ from clone import ENV, copy_of_project  # noqa: E402
 FILE = Path(__file__).with_name("transcript.txt")
 CASE = re.compile(r"((?:### .*\n(?:(?!\$ ).*\n)*)*)\$ (.*)\n((?:(?!= |\$ ).*\n)*)(?:= (\d+)\n)?")
 WRITTEN = re.compile(r"### (.*)\n((?:(?!### ).*\n)*)")  # a file of a case
-MEASURED = re.compile(r"\d+(\.\d+)?")  # numbers that `check` says are a machine's own, and so are its notes
+# numbers that `check` says are a machine's own, and so are its notes
+MEASURED = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,13 @@ def parse(text: str) -> list[Case]:
 
 
 def listing() -> dict[str, int]:
-    """Every file, with the time of its last change; a lock and what Python compiles are nobody's files."""
-    files = (path for path in Path().rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pyc")))
+    """Every file, with the time of its last change; a lock and what Python compiles are nobody's
+    files."""
+    files = (
+        path
+        for path in Path().rglob("*")
+        if path.is_file() and not path.name.endswith((".lock", ".pyc"))
+    )
     return {str(path): path.stat().st_mtime_ns for path in files}
 
 
@@ -65,8 +73,8 @@ def fork(words: list[str], output: int) -> None:
 
 
 def answer(case: Case) -> tuple[int, str]:
-    """What the command ends with and says. What reads a case's files is a process that has imported what takes long,
-    without run_all.sh; none of it gets as far as `| tail`."""
+    """What the command ends with and says. What reads a case's files is a process that has imported
+    what takes long, without run_all.sh; none of it gets as far as `| tail`."""
     with tempfile.TemporaryFile("w+") as output:
         if case.files:
             words = case.command.partition(" | ")[0].split()[1:]
@@ -75,14 +83,16 @@ def answer(case: Case) -> tuple[int, str]:
             process.join()
             code = process.exitcode
         else:
-            code = subprocess.run(["bash", "-c", case.command], stdout=output, stderr=output).returncode
+            code = subprocess.run(
+                ["bash", "-c", case.command], stdout=output, stderr=output
+            ).returncode
         output.seek(0)
         return code, output.read().replace(os.getcwd(), "(here)")
 
 
 def typed(case: Case) -> Case:
-    """The case with what the command says now, and where a refused one wrote all the same. Its files are there while it
-    runs, and no others are."""
+    """The case with what the command says now, and where a refused one wrote all the same. Its
+    files are there while it runs, and no others are."""
     for name, text in case.files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
@@ -92,7 +102,9 @@ def typed(case: Case) -> Case:
     for name in case.files:
         Path(name).unlink()
     if "check demo" in case.command and not code:
-        said = MEASURED.sub("N", "".join(line for line in said.splitlines(True) if not line.startswith("note")))
+        said = MEASURED.sub(
+            "N", "".join(line for line in said.splitlines(True) if not line.startswith("note"))
+        )
     if changed and (code or "check" in case.command):
         said += f"(wrote in: {', '.join(sorted(changed))})\n"
     return replace(case, said=said, code=code)
@@ -105,8 +117,13 @@ def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
     """All of them, in a copy of the project."""
     folder = copy_of_project(scratch / "a project")
     env = ENV | {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder), "CALLED_FROM": str(folder)}
-    command, text = [sys.executable, folder / "tests/blackbox/transcript.py", "here"], "\n".join(map(str, cases))
-    done = subprocess.run(command, cwd=folder, env=env, input=text, stdout=subprocess.PIPE, text=True, check=True)
+    command, text = (
+        [sys.executable, folder / "tests/blackbox/transcript.py", "here"],
+        "\n".join(map(str, cases)),
+    )
+    done = subprocess.run(
+        command, cwd=folder, env=env, input=text, stdout=subprocess.PIPE, text=True, check=True
+    )
     return parse(done.stdout)
 
 

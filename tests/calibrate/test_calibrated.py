@@ -20,7 +20,8 @@ CALL = [{"id": "1", "type": "function", "function": {"name": "add", "arguments":
 
 
 def respond(text, finish_reason="stop", logprob=-1e-6, **message):
-    """A chat completion whose tokens all have this log-probability; `message` has further fields."""
+    """A chat completion whose tokens all have this log-probability; `message` has further
+    fields."""
     body = completion(text)
     (choice,) = body["choices"]
     for token in choice["logprobs"]["content"]:

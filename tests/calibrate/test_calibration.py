@@ -17,13 +17,15 @@ from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
 
 # ---- isotonic regression
 
-SURE = st.sampled_from([0.0, 0.2, 1 - 2e-8, 1 - 1e-8, 1.0]) | st.floats(0, 1).map(lambda c: round(c, 9))
+SURE = st.sampled_from([0.0, 0.2, 1 - 2e-8, 1 - 1e-8, 1.0]) | st.floats(0, 1).map(
+    lambda c: round(c, 9)
+)
 
 
 @given(st.lists(st.tuples(SURE, st.booleans()), min_size=1, max_size=60))
 def test_isotonic_is_pooled_adjacent_violators(rows):
-    """By the min-max formula over the distinct scores: of the blocks around each, the highest, over where they begin,
-    of the lowest mean."""
+    """By the min-max formula over the distinct scores: of the blocks around each, the highest, over
+    where they begin, of the lowest mean."""
     c, y = columns(rows)
     scores, place, count = np.unique(c, return_inverse=True, return_counts=True)
     right, rows = (np.append(0, np.cumsum(column)) for column in (np.bincount(place, y), count))
@@ -36,7 +38,8 @@ def test_isotonic_is_pooled_adjacent_violators(rows):
 
 
 def test_smoothing_by_hand():
-    """A right row alone becomes (1 + 4/7) / 2; where it falls below a large block, both are pooled."""
+    """A right row alone becomes (1 + 4/7) / 2; where it falls below a large block, both are
+    pooled."""
     c, y = [0.1, 0.2, 0.5, 0.5, 0.5, 0.5, 0.9], [0, 0, 0, 1, 1, 1, 1]
     assert Isotonic().fit(c, y).predict([0.2, 0.5, 0.9]).tolist() == [0, 0.75, 1]
     fitted = SmoothedIsotonic().fit(c, y)
@@ -91,7 +94,10 @@ def test_platt_is_the_maximum_of_the_likelihood_and_netcals(slope):
     theirs.fit(expit(m), y.astype(int))
     for moved in (m, 1e-6 * m, 1e4 * m + 5e5, 3 - m):
         fitted = Platt().fit(moved, y)
-        assert fitted.predict(moved) == pytest.approx(theirs.transform(expit(m)), abs=1e-5) and not fitted.separable_
+        assert (
+            fitted.predict(moved) == pytest.approx(theirs.transform(expit(m)), abs=1e-5)
+            and not fitted.separable_
+        )
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -121,7 +127,9 @@ def test_platt_never_fails(rows):
 
 def full_softmax(frame, t, joint=False):
     """The estimator at temperature t from all logits of the rows."""
-    logprobs = [log_softmax(np.stack(logits).astype(float) / t, axis=1)[:, 0] for logits in frame.logits]
+    logprobs = [
+        log_softmax(np.stack(logits).astype(float) / t, axis=1)[:, 0] for logits in frame.logits
+    ]
     return np.array([(ans_joint if joint else ans_avg)(of_row) for of_row in logprobs])
 
 
@@ -135,7 +143,9 @@ def test_temperature_through_what_is_stored_is_that_of_all_logits(rows, vocabula
     for t in np.geomspace(0.1, 20, 25):
         for joint in (False, True):
             right, wrong = answers.confidence(t, joint)
-            assert right == pytest.approx(full_softmax(frame, t, joint), abs=2e-5) and right + wrong == pytest.approx(1)
+            assert right == pytest.approx(
+                full_softmax(frame, t, joint), abs=2e-5
+            ) and right + wrong == pytest.approx(1)
 
 
 def test_temperature_is_the_optimum_over_all_logits():
@@ -150,7 +160,9 @@ def test_temperature_is_the_optimum_over_all_logits():
         return -np.log(np.where(y, c, 1 - c)).sum()
 
     near = fitted.temperature_ * np.exp([-1e-3, 1e-3])
-    assert not fitted.at_bound_ and loss(fitted.temperature_) < min(map(loss, [*np.geomspace(0.1, 20, 60), *near]))
+    assert not fitted.at_bound_ and loss(fitted.temperature_) < min(
+        map(loss, [*np.geomspace(0.1, 20, 60), *near])
+    )
     assert fitted.predict(answers, joint=True) == pytest.approx(
         full_softmax(frame, fitted.temperature_, True), abs=2e-5
     )
@@ -165,17 +177,20 @@ def tokens_of(rows, lead):
 @pytest.mark.parametrize("rows, share, found", [
     (40, 1, 0.1), (40, 0.5, 20), (40, 0.75, 1 / np.log(3)), (4000, 1 / (1 + np.exp(-1 / 15)), 15)])  # fmt: skip
 def test_a_temperature_by_hand_and_at_its_bounds(rows, share, found):
-    """Right tokens lead by 1. Always right: the coldest; half of the time, at odds that no temperature gives: the
-    hottest."""
+    """Right tokens lead by 1. Always right: the coldest; half of the time, at odds that no
+    temperature gives: the hottest."""
     fitted = Temperature().fit(tokens_of(rows, 1.0), np.arange(rows) < round(share * rows))
-    assert fitted.temperature_ == pytest.approx(found, rel=0.01) and fitted.at_bound_ == (share in (1, 0.5))
+    assert fitted.temperature_ == pytest.approx(found, rel=0.01) and fitted.at_bound_ == (
+        share in (1, 0.5)
+    )
 
 
 # ---- tokens of answers
 
 
 def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
-    """From the kept logits and the curve of the rest, against all 300 logits; also where one logit is stored."""
+    """From the kept logits and the curve of the rest, against all 300 logits; also where one logit
+    is stored."""
     frame = generations(rows=20)
     read = responses(frame)
     signals = token_signals(calibration_data(frame, read))
@@ -183,21 +198,34 @@ def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
     found = scores.pivot(index="example_id", columns="estimator", values="confidence")
     for row in frame.itertuples():
         p = np.sort(softmax(np.stack(row.logits).astype(float), axis=1))
-        assert found.ans_margin[row.example_id] == pytest.approx((p[:, -1] - p[:, -2]).min(), abs=1e-5)
-        assert found.ans_entropy[row.example_id] == pytest.approx(np.exp(-entropy(p, axis=1).mean()), abs=1e-4)
-    assert not any(ESTIMATORS[name].own for name in single_pass(frame).estimator), "nothing of the paper's"
-    of_one = AnswerLogits(1, np.zeros(1, int), np.log([0.5]), np.log([[0.5]]), np.full((1, 4), np.log(0.2)))
+        assert found.ans_margin[row.example_id] == pytest.approx(
+            (p[:, -1] - p[:, -2]).min(), abs=1e-5
+        )
+        assert found.ans_entropy[row.example_id] == pytest.approx(
+            np.exp(-entropy(p, axis=1).mean()), abs=1e-4
+        )
+    assert not any(ESTIMATORS[name].own for name in single_pass(frame).estimator), (
+        "nothing of the paper's"
+    )
+    of_one = AnswerLogits(
+        1, np.zeros(1, int), np.log([0.5]), np.log([[0.5]]), np.full((1, 4), np.log(0.2))
+    )
     assert of_one.margins().tolist() == pytest.approx([(0.5 - 0.2) / 0.7])
 
 
 # ---- weights, few rows, one class
 
 
-@given(st.lists(st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12
+    )
+)
 @settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("make", [Isotonic, SmoothedIsotonic, Platt, Temperature])
 def test_weights_are_repeated_rows(make, rows):
-    """Weight 0: no such row, also for the classes that it saw, for separability and for every count. No rows: 1/2."""
+    """Weight 0: no such row, also for the classes that it saw, for separability and for every
+    count. No rows: 1/2."""
     x, y, times = columns(rows)
     confidence, tokens = x / 10 + 0.5, tokens_of(len(x), 1 + np.abs(x))
     scores = {Platt: x.astype(float), Temperature: tokens}.get(make, confidence)
@@ -213,12 +241,28 @@ def test_weights_are_repeated_rows(make, rows):
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("n", [1, 30])
 def test_one_class_gives_what_the_method_gives(n, right):
-    """Isotonic regression, and the limit of Platt's likelihood: the class; temperature: its bound."""
-    c, y, tokens, new = np.linspace(0.2, 0.9, n), np.full(n, right), tokens_of(n, 1.0), tokens_of(2, 2.0)
-    isotonic, platt, temperature = Isotonic().fit(c, y), Platt().fit(c, y), Temperature().fit(tokens, y)
-    assert isotonic.predict([0.1, 0.99]).tolist() == platt.predict([-50.0, 50.0]).tolist() == [right, right]
+    """Isotonic regression, and the limit of Platt's likelihood: the class; temperature: its
+    bound."""
+    c, y, tokens, new = (
+        np.linspace(0.2, 0.9, n),
+        np.full(n, right),
+        tokens_of(n, 1.0),
+        tokens_of(2, 2.0),
+    )
+    isotonic, platt, temperature = (
+        Isotonic().fit(c, y),
+        Platt().fit(c, y),
+        Temperature().fit(tokens, y),
+    )
+    assert (
+        isotonic.predict([0.1, 0.99]).tolist()
+        == platt.predict([-50.0, 50.0]).tolist()
+        == [right, right]
+    )
     assert platt.learned == {"a": None, "b": None}
-    assert temperature.at_bound_ and temperature.temperature_ == pytest.approx(0.1 if right else 20.0, rel=1e-5)
+    assert temperature.at_bound_ and temperature.temperature_ == pytest.approx(
+        0.1 if right else 20.0, rel=1e-5
+    )
     assert {model.note_ for model in (isotonic, platt, temperature)} == {"one class only"}
     subsets = Temperature().fit_many(tokens, y, new)
     assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(new), abs=5e-3)

@@ -1,5 +1,5 @@
-"""Calibration over frames: own rows, fewer rows, other pairs' rows; and calibrators as files, which predict the
-same bits without the data."""
+"""Calibration over frames: own rows, fewer rows, other pairs' rows; and calibrators as files, which
+predict the same bits without the data."""
 
 import json
 import re
@@ -122,7 +122,8 @@ def test_transfer_to_itself_is_calibration(sets, fits, own):
 
 
 def test_shares_are_compared_by_the_chi_squared_test():
-    """40 of 80 against 20 of 80: (30 - 40)^2 / 30 of four cells' expectations, twice, and of 50, twice: 10.667."""
+    """40 of 80 against 20 of 80: (30 - 40)^2 / 30 of four cells' expectations, twice, and of 50,
+    twice: 10.667."""
     first, second = np.arange(80) < 40, np.arange(80) < 20
     statistic = 2 * 10**2 / 30 + 2 * 10**2 / 50
     assert experiments.compare_shares(first, second) == pytest.approx(chi2.sf(statistic, 1))
@@ -136,14 +137,16 @@ def test_splits_of_unequal_accuracy_are_told(sets):
         first, second, n = old.correct.mean(), new.correct.mean(), len(old.correct)
         pooled = (first + second) / 2
         z = (first - second) / np.sqrt(2 * pooled * (1 - pooled) / n)
-        wrong = sum(c > 0.9 and not right for c, right in zip(old.confidence, old.correct, strict=True))
+        wrong = sum(
+            c > 0.9 and not right for c, right in zip(old.confidence, old.correct, strict=True)
+        )
         expected = [first, second, 2 * norm.sf(abs(z)), 50 * wrong / n]
         assert found.loc[pair].tolist() == pytest.approx(expected)
 
 
 def test_on_resplits_an_informative_score_beats_a_constant():
-    """Scores that know the answer: isotonic regression has the lower ECE and Brier score on every split. Scores that
-    know nothing: the constant mostly has the lower ECE."""
+    """Scores that know the answer: isotonic regression has the lower ECE and Brier score on every
+    split. Scores that know nothing: the constant mostly has the lower ECE."""
     n = 200
     correct = np.arange(n) % 2 == 0
     knowing, noise = np.where(correct, 0.9, 0.2), np.random.default_rng(0).random(n)
@@ -153,9 +156,15 @@ def test_on_resplits_an_informative_score_beats_a_constant():
         split = ScoredSplit(keys, scores, None, correct)
         return CalibrationData(split, split)
 
-    found = experiments.compare_on_resplits({("m", "d"): pair(knowing), ("m", "e"): pair(noise)}, splits=50)
+    found = experiments.compare_on_resplits(
+        {("m", "d"): pair(knowing), ("m", "e"): pair(noise)}, splits=50
+    )
     found = found.set_index("dataset")
-    assert found.loc["d", ["isotonic", "constant_lower_ece", "isotonic_lower_brier"]].tolist() == [0, 0, 1]
+    assert found.loc["d", ["isotonic", "constant_lower_ece", "isotonic_lower_brier"]].tolist() == [
+        0,
+        0,
+        1,
+    ]
     assert found.constant_lower_ece["e"] > 0.9 and found.isotonic_lower_brier["e"] < 0.9
 
 
@@ -177,7 +186,10 @@ def written(fits, tmp_path_factory):
 def test_a_forged_file_is_one_line(tmp_path):
     """Though it holds its checksum."""
     forged = {"method": "isotonik", "sha256": digest([{"method": "isotonik"}])}
-    for record, said in (({}, "is not a calibrator, or was modified"), (forged, "method is 'isotonik'; choose one of")):
+    for record, said in (
+        ({}, "is not a calibrator, or was modified"),
+        (forged, "method is 'isotonik'; choose one of"),
+    ):
         (tmp_path / "mine.json").write_text(json.dumps(record))
         with pytest.raises(UserError, match=f"^[^\n]*{said}[^\n]*$"):
             fitting.load_calibrator(tmp_path / "mine.json")
@@ -189,21 +201,29 @@ def test_a_file_predicts_the_same_bits_or_is_refused(written):
     for path, fit in written.items():
         new, data = fitting_input(fit.kind), path.read_bytes()
         said = json.loads(data)
-        assert [said[name] for name in ("model", "dataset", "estimator")] == path.stem.split("__")[:3]
+        assert [said[name] for name in ("model", "dataset", "estimator")] == path.stem.split("__")[
+            :3
+        ]
         for joint in (False, True):
             found = fitting.load_calibrator(path).predict(new, joint)
             assert np.array_equal(found, fit.calibrator.predict(new, joint))
         for place in range(0, len(data), 3):
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             with suppress(UserError):  # taken: the last digit of a number of 17
-                assert np.array_equal(fitting.load_calibrator(path).predict(new, joint), found), place
+                assert np.array_equal(fitting.load_calibrator(path).predict(new, joint), found), (
+                    place
+                )
         path.write_bytes(data)
 
 
 def test_the_lines_of_the_guide_run(written, tmp_path, monkeypatch, capsys):
     """On a new question, in a folder that holds one calibrator's file and nothing else."""
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    (lines,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "load_calibrator" in code]
+    (lines,) = [
+        code
+        for code in re.findall(r"```python\n(.*?)```", text, flags=re.S)
+        if "load_calibrator" in code
+    ]
     path = tmp_path / re.findall(r'load_calibrator\("([^"]+)"', lines)[0]
     path.parent.mkdir(parents=True)
     path.write_bytes(next(path for path in written if path.name == NAMES[0]).read_bytes())

@@ -14,7 +14,12 @@ from lib.paths import ROOT
 LEVELS = list(corpus.LEVELS)
 
 
-@given(st.integers(0, 10**9), st.sampled_from(LEVELS), st.sampled_from([corpus.LEVELS, corpus.SHIPPED]), st.booleans())
+@given(
+    st.integers(0, 10**9),
+    st.sampled_from(LEVELS),
+    st.sampled_from([corpus.LEVELS, corpus.SHIPPED]),
+    st.booleans(),
+)
 def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, kind, held_out):
     problem = corpus.draw(Random(seed), kind[level], held_out)
     for step in problem.steps:

@@ -1,4 +1,5 @@
-"""The numbers that are shipped with the demo, made again from its shipped signals by the notebooks."""
+"""The numbers that are shipped with the demo, made again from its shipped signals by the
+notebooks."""
 
 import pandas as pd
 import pytest
@@ -7,7 +8,9 @@ from playing import play
 from lib import store
 
 
-@pytest.mark.parametrize("number", ["02", "05", "06", "07", pytest.param("09", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", ["02", "05", "06", "07", pytest.param("09", marks=pytest.mark.slow)]
+)
 def test_they_are_as_shipped(number, monkeypatch, tmp_path):
     monkeypatch.setattr("playing.QUICK", {"run": "lab-demo"})  # all else as it stands there
     play(number, monkeypatch, tmp_path)
@@ -15,9 +18,13 @@ def test_they_are_as_shipped(number, monkeypatch, tmp_path):
     assert made
     for path in made:
         ours, theirs = (
-            store.read_frame(one) for one in (path, store.find_frame("shipped", path.parent.name, path.stem))
+            store.read_frame(one)
+            for one in (path, store.find_frame("shipped", path.parent.name, path.stem))
         )
         keys = list(theirs.select_dtypes(exclude="float"))
-        # The best temperature of few rows, between nearly equal losses, depends on their last digits.
+        # The best temperature of few rows, between nearly equal losses, depends on their last
+        # digits.
         near = {"check_like": True, "rtol": 1e-5 if path.stem == "curves" else 1e-6, "atol": 1e-9}
-        pd.testing.assert_frame_equal(*(some.sort_values(keys, ignore_index=True) for some in (ours, theirs)), **near)
+        pd.testing.assert_frame_equal(
+            *(some.sort_values(keys, ignore_index=True) for some in (ours, theirs)), **near
+        )

@@ -23,7 +23,10 @@ def test_every_choice_is_listed_with_its_default():
     demo = params.load_profile("demo")
     for name, default, *_ in ROWS:
         stated = default.rstrip(")").split(" (")
-        values = Profile.model_fields[name].get_default(call_default_factory=True), getattr(demo, name)
+        values = (
+            Profile.model_fields[name].get_default(call_default_factory=True),
+            getattr(demo, name),
+        )
         assert len(stated) == 2 or values[0] in (values[1], "", [], None)
         for words, value in zip(stated, values, strict=False):
             if words in ("all", "the first"):
@@ -41,7 +44,11 @@ def test_the_effects_that_stand_there_are_those_of_the_demo():
     stated = {name: effect for name, *_, effect in ROWS if effect != "that table"}
     found = choices.effects().query("choice in @stated").set_index(["choice", "value"])
     for (name, value), changes in found.iterrows():
-        kinds = (f"{kind} {change:.3f}".replace("0.", ".") for kind, change in changes.items() if change > 5e-4)
+        kinds = (
+            f"{kind} {change:.3f}".replace("0.", ".")
+            for kind, change in changes.items()
+            if change > 5e-4
+        )
         said = ", ".join(kinds) or "none"
         assert re.search(rf"^{said}(:|$)|\b{value}: {said}(;|$)", stated[name]), name
     assert len(found) == 9

@@ -10,7 +10,15 @@ from lib import params
 from lib.paths import ROOT
 
 OWN = {"run", "model", "dataset"}  # parameters that a profile does not hold: the runner gives them
-DEFINING = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.For | ast.While | ast.Global | ast.Try
+DEFINING = (
+    ast.FunctionDef
+    | ast.AsyncFunctionDef
+    | ast.ClassDef
+    | ast.For
+    | ast.While
+    | ast.Global
+    | ast.Try
+)
 
 
 @pytest.fixture(params=sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
@@ -20,13 +28,20 @@ def notebook(request):
 
 def code(notebook, of_parameters):
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [cell.source for cell in cells if ("parameters" in cell.metadata.get("tags", [])) == of_parameters]
+    return [
+        cell.source
+        for cell in cells
+        if ("parameters" in cell.metadata.get("tags", [])) == of_parameters
+    ]
 
 
 def test_stored_without_outputs_and_with_known_metadata_only(notebook):
     nbformat.validate(notebook)
     assert (notebook.nbformat, notebook.nbformat_minor) >= (4, 5)
-    assert set(notebook.metadata) <= {"kernelspec", "language_info"} and notebook.metadata.kernelspec.name == "python3"
+    assert (
+        set(notebook.metadata) <= {"kernelspec", "language_info"}
+        and notebook.metadata.kernelspec.name == "python3"
+    )
     assert {name for cell in notebook.cells for name in cell.metadata} <= {"tags"}
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 

@@ -1,4 +1,5 @@
-"""README, the pages in docs/ and notebooks: commands that are understood, links that lead somewhere, lines that run."""
+"""README, the pages in docs/ and notebooks: commands that are understood, links that lead
+somewhere, lines that run."""
 
 import re
 import shutil
@@ -32,7 +33,11 @@ def test_every_command_is_understood(tmp_path, monkeypatch):
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     words = {"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}
     command = re.compile(r"(?m)(?:^|`)\./run_all\.sh([^`\n]*?)(?:  #.*)?(?:`|$)")  # up to a comment
-    found = [(page.name, text) for page in PAGES for text in command.findall(page.read_text(encoding="utf-8"))]
+    found = [
+        (page.name, text)
+        for page in PAGES
+        for text in command.findall(page.read_text(encoding="utf-8"))
+    ]
     assert len(found) > 70
     for page, text in found:
         try:
@@ -46,10 +51,14 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "notebooks").glob("*.ipynb")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / "notebooks").glob("*.ipynb")], ids=lambda path: path.name
+)
 def test_every_link_leads_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     for target in re.findall(r"\]\((?!http)([^)]+)\)", text):
         path, _, anchor = target.partition("#")
         place = (page.parent / path) if path else page
-        assert place.exists() and (not anchor or place.suffix != ".md" or anchor in anchors(place)), target
+        assert place.exists() and (
+            not anchor or place.suffix != ".md" or anchor in anchors(place)
+        ), target

@@ -48,10 +48,15 @@ def answers_of(frame):
 
 
 def test_answers(tmp_path):
-    """By a file of responses: the number is read whole, or there is no answer; and no other number is right."""
+    """By a file of responses: the number is read whole, or there is no answer; and no other number
+    is right."""
     told, texts, _ = zip(*read_answers(), strict=True)
-    tokens = [[{"token": "So.\n", "logprob": -1}, {"token": text, "logprob": -0.5}] for text in texts]
-    asked = [datasets.Example(str(i), "evaluation", "?", value or "none") for i, value in enumerate(told)]
+    tokens = [
+        [{"token": "So.\n", "logprob": -1}, {"token": text, "logprob": -0.5}] for text in texts
+    ]
+    asked = [
+        datasets.Example(str(i), "evaluation", "?", value or "none") for i, value in enumerate(told)
+    ]
     log = [{"example_id": str(i), "logprobs": entries} for i, entries in enumerate(tokens)]
     frame = imported(tmp_path, log, asked).to_frame("m")
     found = zip(texts, answers_of(frame), told, strict=True)
@@ -114,7 +119,9 @@ def test_a_log_is_refused_or_all_that_it_lacks_is_counted_and_said(tmp_path, cas
     assert answers_of(kept := store.read_frame(path)) == case["answers"]
     scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
     assert sorted(scores.estimator["b"]) == ["ans_avg", "ans_joint", "seq_avg", "seq_joint"]
-    assert np.isfinite(scores.confidence).all() and scores.correct["b"].all() == (case["answers"][1] == "17")
+    assert np.isfinite(scores.confidence).all() and scores.correct["b"].all() == (
+        case["answers"][1] == "17"
+    )
     assert case["answers"][1] or (scores.confidence["b"] < 1e-9).all()
 
 
@@ -134,8 +141,8 @@ def write(path, content):
 
 @pytest.mark.parametrize("case", read_cases("questions.jsonl", "files", "folder"))
 def test_files_of_questions(tmp_path, monkeypatch, case):
-    """Every row is asked as it stands there, or the file is refused with the row. Paths start from the
-    project's folder."""
+    """Every row is asked as it stands there, or the file is refused with the row. Paths start from
+    the project's folder."""
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
     paths = case.get("files") or case["folder"]
     for name, content in paths.items():
@@ -147,7 +154,9 @@ def test_files_of_questions(tmp_path, monkeypatch, case):
         assert case["refused"] in refusal(datasets.load_examples, mine)
         return
     found = datasets.load_examples(mine)
-    assert [one.example_id for one in found] == case.get("ids") or [list(one) for one in found] == case.get("asks")
+    assert [one.example_id for one in found] == case.get("ids") or [
+        list(one) for one in found
+    ] == case.get("asks")
 
 
 # ---- parameters

@@ -1,5 +1,5 @@
-"""What would never end, or fill the memory, is refused in a line: pipes and devices in place of files, and YAML whose
-aliases multiply."""
+"""What would never end, or fill the memory, is refused in a line: pipes and devices in place of
+files, and YAML whose aliases multiply."""
 
 import os
 import signal
@@ -46,7 +46,9 @@ def test_no_data_is_read_of_a_pipe_or_a_device(endless, tmp_path):
     refused = f"{endless} is a pipe or a device: write its content to a file"
     spec = params.Dataset(source={"all": str(endless)}, **own)
     (tmp_path / "q.jsonl").write_text("{}")
-    split = params.Dataset(source={"all": str(tmp_path / "q.jsonl")}, split_ids=str(endless), **own | {"seed": None})
+    split = params.Dataset(
+        source={"all": str(tmp_path / "q.jsonl")}, split_ids=str(endless), **own | {"seed": None}
+    )
     reads = [(datasets.load_examples, spec), (datasets.describe_source, spec), (datasets.load_examples, split),
              (response_files.read_response_file, endless, "mine"), (files.read_yaml, endless)]  # fmt: skip
     for read, *words in reads:

@@ -1,6 +1,8 @@
-"""Anything at all for the readers of files and of answers: a value, or one line; never another exception.
+"""Anything at all for the readers of files and of answers: a value, or one line; never another
+exception.
 
-Some examples each, 2,000 with `--all`, and always the same ones; `--anew` draws others, 10,000 with `--all --anew`.
+Some examples each, 2,000 with `--all`, and always the same ones; `--anew` draws others, 10,000 with
+`--all --anew`.
 """
 
 import json
@@ -17,18 +19,31 @@ from lib.paths import UserError
 from lib.tasks import answers, datasets
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
-WORDS = st.sampled_from(["tiny-llama", "answer", "top_k", "1:30", "yes", "\x1b[31m", "a\x00b", "~nosuchuser"])
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12), WORDS)
+WORDS = st.sampled_from(
+    ["tiny-llama", "answer", "top_k", "1:30", "yes", "\x1b[31m", "a\x00b", "~nosuchuser"]
+)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12), WORDS
+)
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=8
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
 )
 SYNTAX = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~\\ \n\t01.exyabmu"), max_size=60)
 ENDLESS = st.sampled_from([b'{"question": ' + b"9" * 5000, b"[" * 100_000, b'{"answer": ' * 50_000])
 BYTES = st.binary(max_size=80) | SYNTAX.map(str.encode) | ENDLESS
 SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.-]+')  # of JSON: a key, or a value that holds no others
 GROUP = re.compile(r"(?<=.)(?:\[[^][]*\]|\{[^{}]*\})")  # one that does, but the outermost
-FILES = params.load_profile("demo"), params.load_model_config("tiny-llama"), params.load_dataset_config("gsm8k")
-QUESTIONS = [{"question": "A?", "answer": 1, "id": "a"}, {"question": "B?", "answer": "2 #### 1/2", "id": "b"}]
+FILES = (
+    params.load_profile("demo"),
+    params.load_model_config("tiny-llama"),
+    params.load_dataset_config("gsm8k"),
+)
+QUESTIONS = [
+    {"question": "A?", "answer": 1, "id": "a"},
+    {"question": "B?", "answer": "2 #### 1/2", "id": "b"},
+]
 LINES = [case["line"] for case in read_cases("responses.jsonl", "text", "refused")]
 
 
@@ -67,7 +82,9 @@ def test_any_parameter_file(tmp_path, content):
 def test_any_questions(tmp_path, content):
     path = tmp_path / "any.jsonl"
     path.write_bytes(content)
-    mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, calibration=1, evaluation=1)
+    mine = params.Dataset(
+        label="Mine", source={"all": str(path)}, seed=1, calibration=1, evaluation=1
+    )
     for example in value_or_line(datasets.load_examples, mine) or ():
         assert example.question.encode() and example.example_id.isprintable()
         assert answers.format_number(answers.parse_number(example.reference)) == example.reference
@@ -78,5 +95,7 @@ def test_any_questions(tmp_path, content):
 def test_any_file_of_responses(tmp_path, content):
     path = tmp_path / "drawn.jsonl"
     path.write_bytes(content)
-    for name, response in (value_or_line(response_files.read_response_file, path, "mine") or {}).items():
+    for name, response in (
+        value_or_line(response_files.read_response_file, path, "mine") or {}
+    ).items():
         assert response.example_id == name and not (response.text and response.token_ids)

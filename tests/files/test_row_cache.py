@@ -1,4 +1,5 @@
-"""Finished rows in shards: found again after a kill and by a larger run, noticed where damaged, never mixed."""
+"""Finished rows in shards: found again after a kill and by a larger run, noticed where damaged,
+never mixed."""
 
 import itertools
 from collections import Counter
@@ -46,7 +47,8 @@ def clock(monkeypatch):
 
 
 ITEMS = st.lists(st.integers(0, 9), max_size=10, unique=True)
-RUNS = st.tuples(ITEMS, st.integers(1, 4), st.none() | st.integers(0, 9))  # asked for, rows of a shard, killed at
+# asked for, rows of a shard, killed at
+RUNS = st.tuples(ITEMS, st.integers(1, 4), st.none() | st.integers(0, 9))
 DAMAGE = st.sampled_from([b"", b"PAR1", b"x" * 3000])
 NUMBER = itertools.count()
 
@@ -54,8 +56,9 @@ NUMBER = itertools.count()
 @given(st.lists(RUNS | DAMAGE, max_size=8))
 @settings(max_examples=60, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
-    """Runs of other items and sizes, killed or not, and damaged shards between them: every row that was asked for is
-    there, in its order, and with its time; what was saved is not made again, and what was lost or damaged is, once."""
+    """Runs of other items and sizes, killed or not, and damaged shards between them: every row that
+    was asked for is there, in its order, and with its time; what was saved is not made again, and
+    what was lost or damaged is, once."""
     job, kept = f"job {next(NUMBER)}", set()
     for step in steps:
         if isinstance(step, bytes):
@@ -74,29 +77,36 @@ def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
         except KeyboardInterrupt:
             assert stop in missing
         else:
-            assert stop not in missing and found["x" if asked else found.columns[0]].tolist() == asked
+            assert (
+                stop not in missing and found["x" if asked else found.columns[0]].tolist() == asked
+            )
             assert measured_facts(cache, cache).get("seconds", 0) == 2 * len(asked)
         assert work.done == sum(made, [])
         kept |= {*work.done}
 
 
 def test_two_processes_on_one_folder_lose_and_double_nothing():
-    """One makes other parts of the rows while the other makes its first. Of no items there is a frame without rows."""
-    both = shards(rows=2).map(Work(beside=lambda: shards(rows=3).map(Work(), [3, 1, 2, 0, 4])), range(5))
+    """One makes other parts of the rows while the other makes its first. Of no items there is a
+    frame without rows."""
+    both = shards(rows=2).map(
+        Work(beside=lambda: shards(rows=3).map(Work(), [3, 1, 2, 0, 4])), range(5)
+    )
     assert both.x.tolist() == [0, 1, 2, 3, 4] and shards().map(None, [4, 2]).x.tolist() == [4, 2]
     assert list(shards("none").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
 
 
 def test_shards_are_of_the_same_facts_and_code(monkeypatch):
-    """Under another budget of memory and on another card they are gone on with; not in another precision, with another
-    kernel of attention, off the GPU, under another choice, or by other code where that is named. Where nothing tells
-    that an edit of a module has made them old, they go."""
+    """Under another budget of memory and on another card they are gone on with; not in another
+    precision, with another kernel of attention, off the GPU, under another choice, or by other code
+    where that is named. Where nothing tells that an edit of a module has made them old, they go."""
 
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
         loaded = {"device": device, "dtype": dtype, "attention": attention}
         parameters = {"max_batch_tokens": 100, "rows_per_shard": 9, "top_k": 5} | parameters
         model = {"label": "A", "dtype": "auto"}
-        return shards(facts={"model": model, "loaded": loaded, "parameters": parameters, "inputs": {"x": "0"}}).folder
+        return shards(
+            facts={"model": model, "loaded": loaded, "parameters": parameters, "inputs": {"x": "0"}}
+        ).folder
 
     same = [{"device": "NVIDIA H200"}, {"max_batch_tokens": 50, "max_dropout_tokens": 7, "rows_per_shard": 4},
             {"dropout_rates": [0.3], "new": None}]  # fmt: skip
@@ -107,7 +117,9 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
         monkeypatch.setattr(RowCache, "code", code)
         cache = shards()
         cache.map(Work(), [1, 2, 3])
-        assert measured_facts(cache).get("code", "") == (code or "") and (folder() == found[0]) == (not code)
+        assert measured_facts(cache).get("code", "") == (code or "") and (folder() == found[0]) == (
+            not code
+        )
         cache.clear()
         assert cache.folder.exists() == there, code
 
@@ -130,18 +142,27 @@ def test_rows_about_a_response_are_made_again_where_it_is_another(column, other)
     made = []
     for place, responses in enumerate((RESPONSES, larger, larger.assign(answer="7"))):
         work = Work()
-        shards(facts={"inputs": {"x": place}}).map(work, responses.example_id.tolist(), digest_responses(responses))
+        shards(facts={"inputs": {"x": place}}).map(
+            work, responses.example_id.tolist(), digest_responses(responses)
+        )
         made.append(work.done)
     assert made == [["a", "b"], ["b", "c"], []]
 
 
 def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():
-    """Though the run's data and its file of responses are named as before. Responses to others change nothing."""
+    """Though the run's data and its file of responses are named as before. Responses to others
+    change nothing."""
     one = datasets.Example("a", "evaluation", "1 + 1?", "2")
     two, three = (Response(example_id="a", text=text) for text in "23")
     asked = [(one, {}), (one._replace(question="1 + 2?"), {}), (one._replace(reference="3"), {})]
     made = []
-    for example, about in [*asked, (one, {"a": two}), (one, {"a": three}), (one, {"b": two}), *asked]:
+    for example, about in [
+        *asked,
+        (one, {"a": two}),
+        (one, {"a": three}),
+        (one, {"b": two}),
+        *asked,
+    ]:
         work = Work()
         shards().map(work, [example], about)
         made += work.done
@@ -149,13 +170,19 @@ def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():
 
 
 def test_a_larger_number_of_rows_begins_with_the_smaller():
-    """Else a larger run would make rows that it already has. The splits take turns, as far as there are some."""
+    """Else a larger run would make rows that it already has. The splits take turns, as far as there
+    are some."""
     examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
     whole = datasets.select_examples(examples, 0, 0, "demo-easy")
     for count in (1, 3, 50, 250):
         part = datasets.select_examples(examples, count, 0, "demo-easy")
-        assert [example for example in whole if example in part] == part and (whole[: len(part)] == part or count > 200)
-        assert Counter(example.split for example in part) == {"calibration": count, "evaluation": min(count, 200)}
+        assert [example for example in whole if example in part] == part and (
+            whole[: len(part)] == part or count > 200
+        )
+        assert Counter(example.split for example in part) == {
+            "calibration": count,
+            "evaluation": min(count, 200),
+        }
     assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]
 
 

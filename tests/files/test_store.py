@@ -1,4 +1,5 @@
-"""Frames and manifests: whole or not at all, checked when read, the run's own before the shipped."""
+"""Frames and manifests: whole or not at all, checked when read, the run's own before the
+shipped."""
 
 import json
 import subprocess
@@ -13,10 +14,15 @@ from lib.files import sha256, write_atomically
 from lib.paths import ROOT, UserError
 from lib.row_cache import RowCache
 
-FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
-CURVES = pd.DataFrame({"model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "n": [5], "ece": [0.1]})
+FRAME = pd.DataFrame(
+    {"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]}
+)
+CURVES = pd.DataFrame(
+    {"model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "n": [5], "ece": [0.1]}
+)
 VERDICTS = pd.DataFrame(
-    {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": 0.5}
+    {key: ["x", "y"] for key in store.KEYS}
+    | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": 0.5}
 )
 
 
@@ -35,7 +41,9 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
 
 
-@pytest.mark.parametrize("place, cure", [("mine", "remove it and run again"), ("shipped/demo", "`git ")])
+@pytest.mark.parametrize(
+    "place, cure", [("mine", "remove it and run again"), ("shipped/demo", "`git ")]
+)
 @pytest.mark.parametrize("manifest", ["", "[]", "{}", "[" * 5000, '{"sha256": "%s", "columns": []}',
                                       '{"sha256": "0", "rows": 2}'])  # fmt: skip
 def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest, place, cure):
@@ -54,30 +62,42 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest, place,
     *((run, None) for run in ("traj", "demo", "small", "laboratory")),
 ])  # fmt: skip
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts, run, serves):
-    """The run of a model that makes no passes has none, though the demo ships some of the same pair."""
+    """The run of a model that makes no passes has none, though the demo ships some of the same
+    pair."""
     kind, pairs = "dropout", {"demo": "m__d", "small": "n__d"}
-    places = {of: artifacts / "shipped" / of / kind / f"{pair}.parquet" for of, pair in pairs.items()}
+    places = {
+        of: artifacts / "shipped" / of / kind / f"{pair}.parquet" for of, pair in pairs.items()
+    }
     for place in places.values():
         store.write_frame(row_of(kind), place)
     assert store.find_pairs(run, kind, pairs.values()) == ([pairs[serves]] if serves else [])
     assert store.load_frames(run, kind, ["m"], ["d"], may_lack=True)[0].empty == (serves != "demo")
     assert not serves or store.find_frame(run, kind, pairs[serves]) == places[serves]
     there = f"did you mean '{pairs[serves]}'" if serves else "there is: nothing"
-    with pytest.raises(UserError, match=f"run '{run}' has no dropout 'm__e' in .*/{run}.*; {there}"):
+    with pytest.raises(
+        UserError, match=f"run '{run}' has no dropout 'm__e' in .*/{run}.*; {there}"
+    ):
         store.find_frame(run, kind, "m__e")
 
 
-@pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
+@pytest.mark.parametrize(
+    "run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7]
+)
 def test_a_run_has_a_folder_of_its_own(artifacts, run):
-    """Said before any work: where frames are looked for, where they are kept, and where shards are."""
-    for ask in (lambda: store.frame_path(run, "things", "m__d"), lambda: RowCache(run, "in_situ", "m__d", {})):
+    """Said before any work: where frames are looked for, where they are kept, and where shards
+    are."""
+    for ask in (
+        lambda: store.frame_path(run, "things", "m__d"),
+        lambda: RowCache(run, "in_situ", "m__d", {}),
+    ):
         with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
             ask()
 
 
 def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
-    """New responses of the lab beside the shipped verdicts, made from others: one line that names the ways back, where
-    they would be shown, and none elsewhere. What a run may lack it then lacks."""
+    """New responses of the lab beside the shipped verdicts, made from others: one line that names
+    the ways back, where they would be shown, and none elsewhere. What a run may lack it then
+    lacks."""
     monkeypatch.setattr(store, "ROOT", artifacts)  # where manifests name files from
     shipped, lab = artifacts / "shipped" / "demo", artifacts / "lab"
 
@@ -85,13 +105,19 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
         return len(store.load_frames("lab", "in_situ", ["m"], datasets, **how)[0])
 
     for pair in ("m__d", "m__e"):
-        old = sha256(store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet"))
+        old = sha256(
+            store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
+        )
         store.write_frame(
-            VERDICTS, shipped / "in_situ" / f"{pair}.parquet", inputs={f"generations/{pair}.parquet": old}
+            VERDICTS,
+            shipped / "in_situ" / f"{pair}.parquet",
+            inputs={f"generations/{pair}.parquet": old},
         )
     store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": old[:12]})
     assert rows("d", "e") == 4
-    new = sha256(store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet"))
+    new = sha256(
+        store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet")
+    )
     said = "m__d.parquet was made from other responses than .*m__d.parquet: run 01_generate for run 'lab' first, or del"
     with pytest.raises(UserError, match=said):
         rows("d", "e")
@@ -132,5 +158,8 @@ print(json.dumps([stored_columns.KEYS, kinds, stored_columns.OF_RESPONSE, stored
 
 
 def test_the_order_of_the_parts_of_a_data_file_means_nothing():
-    read = [subprocess.check_output([sys.executable, "-c", ORDER, how], cwd=ROOT) for how in ("as it is", "reversed")]
+    read = [
+        subprocess.check_output([sys.executable, "-c", ORDER, how], cwd=ROOT)
+        for how in ("as it is", "reversed")
+    ]
     assert json.loads(read[0]) == json.loads(read[1])

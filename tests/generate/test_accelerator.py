@@ -1,4 +1,5 @@
-"""What would go wrong on an accelerator alone, held by tensors that claim to be on one (accelerator.py)."""
+"""What would go wrong on an accelerator alone, held by tensors that claim to be on one
+(accelerator.py)."""
 
 import itertools
 
@@ -16,18 +17,23 @@ from lib.paths import UserError
 from lib.row_cache import measured_facts
 
 
-@pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)]
+)
 def name(request):
     return request.param
 
 
 def spread(model):
-    """Half of the layers on the CPU, all else on the pretended device, as accelerate has them talk."""
+    """Half of the layers on the CPU, all else on the pretended device, as accelerate has them
+    talk."""
     network, head, layers = model.model, model.lm_head, model.model.layers
     first, rest = layers[: len(layers) // 2], layers[len(layers) // 2 :]
     for module in (network.embed_tokens, network.rotary_emb, *first, network.norm, head):
         accelerator.move(module)
-        hook = AlignDevicesHook(accelerator.DEVICE, skip_keys="past_key_values", io_same_device=module is head)
+        hook = AlignDevicesHook(
+            accelerator.DEVICE, skip_keys="past_key_values", io_same_device=module is head
+        )
         add_hook_to_module(module, hook)
     for layer in rest:
         add_hook_to_module(layer, AlignDevicesHook("cpu", skip_keys="past_key_values"))
@@ -44,11 +50,14 @@ def verification(lm, frame):
 
 def dropout(lm, frame, prefix="own"):
     work = [(frame.example_id[place], rate) for place, rate in ((0, 0.1), (1, 0.1), (0, 0.2))]
-    return mc_dropout.mc_dropout_entropies(lm, frame, work, params.Dropout(dropout_passes=5, dropout_prefix=prefix))
+    return mc_dropout.mc_dropout_entropies(
+        lm, frame, work, params.Dropout(dropout_passes=5, dropout_prefix=prefix)
+    )
 
 
 def everything(lm):
-    """Responses with their verdicts, all verdicts of 03, and passes with own and shared masks of the beginning."""
+    """Responses with their verdicts, all verdicts of 03, and passes with own and shared masks of
+    the beginning."""
     frame = responses(lm)
     cached, seconds = p_true.ask_in_situ_on_cache(lm, frame.iloc[0])
     assert 0 < seconds < 60
@@ -60,8 +69,8 @@ def everything(lm):
     ("float32", accelerator.move, 300), ("bfloat16", accelerator.move, 300), ("float32", spread, 1000),
 ])  # fmt: skip
 def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, place, most):
-    """In half precision, too, where logits are made float32 on it; and spread over two devices. Of the 70 passes, each
-    waits for the device a few times."""
+    """In half precision, too, where logits are made float32 on it; and spread over two devices. Of
+    the 70 passes, each waits for the device a few times."""
     expected, lm = everything(load(name, dtype=dtype)), load(name, dtype=dtype)
     with accelerator.pretended(monkeypatch) as work:
         place(lm.model)
@@ -80,7 +89,9 @@ def gpu(monkeypatch):
 
 def test_small_models_run_on_the_processor_in_float32_where_there_is_a_gpu(name, gpu):
     """Their facts are those of the shipped run, so that it is reproduced; `auto` means the same."""
-    shipped = store.read_manifest(store.SHIPPED / "generations" / f"{name}__demo-easy.parquet")["loaded"]
+    shipped = store.read_manifest(store.SHIPPED / "generations" / f"{name}__demo-easy.parquet")[
+        "loaded"
+    ]
     for dtype in ("float32", "auto"):
         lm = load(name, dtype=dtype)
         assert lm.device.type == "cpu" and lm.model.dtype == torch.float32
@@ -96,8 +107,11 @@ def test_small_models_run_on_the_processor_in_float32_where_there_is_a_gpu(name,
     (verification, 1, 0, [4, 2, 2], RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")),
     (dropout, 2, 0, [5, 3] * 3, RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B.")),
 ], ids=["at the prefill", "in the middle", "verification", "dropout"])  # fmt: skip
-def test_where_memory_ends_rows_are_halved_to_the_same_numbers(name, monkeypatch, make, most, after, halved, error):
-    """A forward pass of more rows at once ends as on CUDA or a CPU: none is left out, none twice."""
+def test_where_memory_ends_rows_are_halved_to_the_same_numbers(
+    name, monkeypatch, make, most, after, halved, error
+):
+    """A forward pass of more rows at once ends as on CUDA or a CPU: none is left out, none
+    twice."""
     monkeypatch.setattr(batching, "oom_splits", [])
     lm, passes = load(name), itertools.count(1)
     frame = responses(lm)
@@ -119,7 +133,9 @@ def test_a_single_row_is_not_halved_and_no_other_error_is_hidden():
     with pytest.raises(UserError, match="^model 'x': the device's memory ends at a single row"):
         batching.retry_in_halves_on_oom(fail, [MemoryError()], "model 'x'")
     with pytest.raises(RuntimeError, match="inconsistent"):
-        batching.retry_in_halves_on_oom(fail, [RuntimeError("inconsistent tensor size")], "model 'x'")
+        batching.retry_in_halves_on_oom(
+            fail, [RuntimeError("inconsistent tensor size")], "model 'x'"
+        )
 
 
 # ---- a model on several GPUs
@@ -127,7 +143,8 @@ def test_a_single_row_is_not_halved_and_no_other_error_is_hidden():
 
 @pytest.mark.parametrize("place", [1, "cpu", "disk"])
 def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu, place):
-    """A part on the processor or on disk, for lack of memory, is an error before anything is asked."""
+    """A part on the processor or on disk, for lack of memory, is an error before anything is
+    asked."""
     monkeypatch.setattr(models, "SMALL", 0)
     load_weights = AutoModelForCausalLM.from_pretrained
 
@@ -139,7 +156,10 @@ def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu, p
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
     if place == 1:
-        assert load("tiny-llama", gpus="all").facts["cudnn_attention"] is torch.backends.cuda.cudnn_sdp_enabled()
+        assert (
+            load("tiny-llama", gpus="all").facts["cudnn_attention"]
+            is torch.backends.cuda.cudnn_sdp_enabled()
+        )
     else:
         with pytest.raises(UserError, match="parts of it do not fit the visible GPUs$"):
             load("tiny-llama", gpus="all")

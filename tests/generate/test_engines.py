@@ -1,4 +1,5 @@
-"""Responses from a file, and from an engine in an environment of its own: the same frames as drawn here."""
+"""Responses from a file, and from an engine in an environment of its own: the same frames as drawn
+here."""
 
 import dataclasses
 import json
@@ -32,12 +33,16 @@ def respond(lm, engine=None, asked=ASKED):
 
 def file_engine(lm, path):
     spec = lm.spec.model_copy(update={"responses": str(path)})
-    return generation.choose_engine(dataclasses.replace(lm, spec=spec), DATASET, SETTINGS, "transformers", ASKED, Path)
+    return generation.choose_engine(
+        dataclasses.replace(lm, spec=spec), DATASET, SETTINGS, "transformers", ASKED, Path
+    )
 
 
 def test_what_one_run_wrote_is_another_runs_file(llama, tmp_path):
     """The last question has no response in it."""
-    here = respond(llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path))
+    here = respond(
+        llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path)
+    )
     engine = file_engine(llama, synthetic.write_responses(here[:5], tmp_path / "responses.jsonl"))
     found = respond(llama, engine)
     assert_alike(found[:5], here[:5])
@@ -50,15 +55,20 @@ def test_what_one_run_wrote_is_another_runs_file(llama, tmp_path):
 
 
 def test_what_vllm_wrote_is_rescored(llama):
-    """Ids and log-probabilities that vLLM (float32) gave for demo prompts, recorded in tests/vllm_demo.json."""
+    """Ids and log-probabilities that vLLM (float32) gave for demo prompts, recorded in
+    tests/vllm_demo.json."""
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
     asked = [example for example in examples(DATASET) if example.example_id in by_id]
-    engine = types.SimpleNamespace(sample=lambda some: [by_id[one.example.example_id]["token_ids"] for one in some])
+    engine = types.SimpleNamespace(
+        sample=lambda some: [by_id[one.example.example_id]["token_ids"] for one in some]
+    )
     frame = generation.generate_responses(llama, DATASET, asked, settings, engine)
     assert len(frame) == len(by_id) > 10 and frame.answer.notna().mean() > 0.9
     for row in frame.itertuples():
-        np.testing.assert_allclose(row.token_logprobs, by_id[row.example_id]["token_logprobs"], atol=1e-4)
+        np.testing.assert_allclose(
+            row.token_logprobs, by_id[row.example_id]["token_logprobs"], atol=1e-4
+        )
 
 
 STUB = """
@@ -94,13 +104,18 @@ def vllm(lm, folder):
     return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, folder)
 
 
-def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, tmp_path, monkeypatch):
-    """By a Python with a module in vLLM's place, which draws nonsense. A failure is one line, the first of its errors;
-    what the engine started ends, or it would keep the GPU's memory; half a line, as of a killed worker, is not kept.
-    Paths of sockets are short, and no module of this project stands where vLLM's are imported from."""
+def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
+    llama, tmp_path, monkeypatch
+):
+    """By a Python with a module in vLLM's place, which draws nonsense. A failure is one line, the
+    first of its errors; what the engine started ends, or it would keep the GPU's memory; half a
+    line, as of a killed worker, is not kept. Paths of sockets are short, and no module of this
+    project stands where vLLM's are imported from."""
     (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
     python, shards = tmp_path / "python", tmp_path / "shards"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{tmp_path}" exec "{sys.executable}" "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{tmp_path}" exec "{sys.executable}" "$@"\n'
+    )
     python.chmod(0o755)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "lib" / "generate"))
     monkeypatch.setenv("VLLM_PYTHON", str(python))
@@ -112,13 +127,26 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(llama, t
         file.write('{"example_id": "half a li')
     engine = vllm(llama, shards)
     assert "sockets in /tmp \n2 responses drawn" in (shards / "vllm.log").read_text()
-    assert engine.facts == {"engine": "vllm", "version": "9.9", "responses": 6, "batch_invariant": "0"}
+    assert engine.facts == {
+        "engine": "vllm",
+        "version": "9.9",
+        "responses": 6,
+        "batch_invariant": "0",
+    }
     orders = json.loads((shards / "requests.json").read_text())
-    assert (orders["sampling"]["temperature"], orders["sampling"]["top_k"]) == (llama.spec.temperature, 0)  # 0: off
+    # 0: off
+    assert (orders["sampling"]["temperature"], orders["sampling"]["top_k"]) == (
+        llama.spec.temperature,
+        0,
+    )
     asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
-    ids = [[5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2] for one in asked]
+    ids = [
+        [5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2]
+        for one in asked
+    ]
     frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
-    for found in frame, respond(llama, file_engine(llama, shards / "drawn.jsonl")):  # as any file of responses
+    # as any file of responses
+    for found in frame, respond(llama, file_engine(llama, shards / "drawn.jsonl")):
         assert found.example_id.tolist() == [one.example_id for one in ASKED]
         assert [*map(list, found.token_ids)] == ids
         assert found.finish_reason.tolist() == [["length", "stop"][one.seed % 2] for one in asked]

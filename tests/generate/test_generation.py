@@ -1,5 +1,6 @@
-"""Sampling and what is kept of it, against transformers' own numbers and the shipped signals, and the float32 logits of
-half precision (plain forward passes of many architectures: tests/field/test_architectures.py)."""
+"""Sampling and what is kept of it, against transformers' own numbers and the shipped signals, and
+the float32 logits of half precision (plain forward passes of many architectures:
+tests/field/test_architectures.py)."""
 
 import dataclasses
 import json
@@ -10,12 +11,31 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from architectures import SETTINGS, assert_alike, examples, load, plain_logits, random, requests, respond, warp
+from architectures import (
+    SETTINGS,
+    assert_alike,
+    examples,
+    load,
+    plain_logits,
+    random,
+    requests,
+    respond,
+    warp,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import params, store
-from lib.generate import batching, float32_logits, generation, mc_dropout, models, p_true, sampling, teacher_forcing
+from lib.generate import (
+    batching,
+    float32_logits,
+    generation,
+    mc_dropout,
+    models,
+    p_true,
+    sampling,
+    teacher_forcing,
+)
 from lib.params import Dropout, Generation
 from lib.paths import ROOT, SHIPPED, UserError
 
@@ -27,15 +47,21 @@ WARPED = [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, 
 @pytest.mark.parametrize("size", [300, 20_000])
 @pytest.mark.parametrize("settings", WARPED)
 def test_warped_logits_are_those_of_transformers_warpers(settings, size):
-    """Where the most probable tokens alone are sorted, where these hold too little, and where a step has ties."""
+    """Where the most probable tokens alone are sorted, where these hold too little, and where a
+    step has ties."""
     logits = torch.randn(6, size, generator=torch.Generator().manual_seed(0))
     logits[0] *= 8
     logits[1] *= 3
     logits[2] = (logits[2] * 4).bfloat16().float()
     expected = warp(logits, settings)
-    found = sampling.warp_logits(logits, params.load_model_config("tiny-llama").model_copy(update=OFF | settings))
-    # at the nucleus' edge, by float32's last digits; of 20,000 tokens, many are about as probable as its last
-    assert (torch.isinf(found) != torch.isinf(expected)).sum() <= (20 if settings.get("top_p") == 0.999 else 0)
+    found = sampling.warp_logits(
+        logits, params.load_model_config("tiny-llama").model_copy(update=OFF | settings)
+    )
+    # at the nucleus' edge, by float32's last digits; of 20,000 tokens, many are about as probable
+    # as its last
+    assert (torch.isinf(found) != torch.isinf(expected)).sum() <= (
+        20 if settings.get("top_p") == 0.999 else 0
+    )
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
 
 
@@ -53,7 +79,10 @@ def test_sampling_follows_the_distribution():
     """And a token without mass is never drawn, not by the least or the largest number."""
     p = torch.tensor([0.0, 0.5, 0.2, 0.0, 0.3, 0.0])
     u = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    share = torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 6), u), minlength=6) / 40_000
+    share = (
+        torch.bincount(sampling.sample_inverse_cdf(p.log().expand(40_000, 6), u), minlength=6)
+        / 40_000
+    )
     assert not share[p == 0].any() and (share - p).abs().max() < 0.01
     ends = torch.tensor([0.0, 1 - 1e-16], dtype=torch.float64)
     assert sampling.sample_inverse_cdf(p.log().expand(2, 6), ends).tolist() == [1, 4]
@@ -73,7 +102,9 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(llama, ask, end):
     def spoil(layer, inputs, logits):
         logits[0, -1, 5] = float(end)
 
-    refused = pytest.raises(UserError, match=r"float32, .*: the logits of row .* are not finite \([13] of")
+    refused = pytest.raises(
+        UserError, match=r"float32, .*: the logits of row .* are not finite \([13] of"
+    )
     with llama.model.get_output_embeddings().register_forward_hook(spoil), refused:
         ask(llama, frame)
 
@@ -88,8 +119,8 @@ def test_batches_hold_everyone_once_within_the_budget(lengths, budget, equal):
 
 
 def test_responses_end_where_the_context_does(lm, monkeypatch):
-    """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is uncut. Without room
-    for a single token it is refused."""
+    """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is
+    uncut. Without room for a single token it is refused."""
     whole, query = respond(lm, 8, "demo-hard"), len(p_true.query_ids(lm))
     context = int(whole.prompt_tokens.max()) + 25 + query
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
@@ -101,19 +132,25 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
     assert frame.finish_reason.equals(whole.finish_reason.mask(cut, "length"))
     assert generation.count_cut_by_context(lm, frame) == cut.sum() > 0
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
-    with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
+    with pytest.raises(
+        UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"
+    ):
         respond(lm, 1, "demo-hard")
 
 
 # ---- the pass over a response
 
 
-@pytest.mark.parametrize("level", ["medium", *(pytest.param(one, marks=pytest.mark.slow) for one in ("easy", "hard"))])
+@pytest.mark.parametrize(
+    "level", ["medium", *(pytest.param(one, marks=pytest.mark.slow) for one in ("easy", "hard"))]
+)
 def test_seeded_draws_are_the_shipped_ones(lm, level):
-    """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's rounding."""
+    """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's
+    rounding."""
     dataset, name = f"demo-{level}", f"{lm.name}__demo-{level}.parquet"
     generations, in_situ, verification, dropout = (
-        store.read_frame(SHIPPED / kind / name) for kind in ("generations", "in_situ", "verification", "dropout")
+        store.read_frame(SHIPPED / kind / name)
+        for kind in ("generations", "in_situ", "verification", "dropout")
     )
     settings = Generation.of(store.read_manifest(SHIPPED / "generations" / name)["parameters"])
     by_id = {example.example_id: example for example in examples(dataset)}
@@ -122,10 +159,14 @@ def test_seeded_draws_are_the_shipped_ones(lm, level):
     assert_alike(frame, generations[:60].merge(in_situ, on=store.KEYS))
     assert frame.in_situ_seconds.between(0, 60, inclusive="neither").all()
     assert_alike(p_true.verify_responses(lm, frame[:9]), verification[:9])
-    passes = dropout[dropout.example_id.isin(frame.example_id)][:4].drop(columns=["tuning", "selected"])
+    passes = dropout[dropout.example_id.isin(frame.example_id)][:4].drop(
+        columns=["tuning", "selected"]
+    )
     drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
     work = list(zip(passes.example_id, passes.rate, strict=True))
-    assert_alike(mc_dropout.mc_dropout_entropies(lm, frame, work, drawn), passes.reset_index(drop=True))
+    assert_alike(
+        mc_dropout.mc_dropout_entropies(lm, frame, work, drawn), passes.reset_index(drop=True)
+    )
 
 
 @pytest.mark.parametrize("most", [1, 5000])
@@ -133,7 +174,9 @@ def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, m
     at_once, sizes = respond(lm, 4, "demo-hard"), []
     monkeypatch.setattr(teacher_forcing, "LOGITS_AT_ONCE", most)
     asked, given = requests(lm, 4), [ids.tolist() for ids in at_once.token_ids]
-    with lm.model.register_forward_hook(lambda model, inputs, read: sizes.append(read.logits.numel())):
+    with lm.model.register_forward_hook(
+        lambda model, inputs, read: sizes.append(read.logits.numel())
+    ):
         found = pd.DataFrame(teacher_forcing.score_responses(lm, asked, given, SETTINGS))
     assert_alike(found, at_once[[column for column in found if column in at_once]])
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
@@ -146,21 +189,34 @@ def test_thinking_is_shown_and_holds_no_answer(llama):
     thought, mark, answer, after = (models.encode(lm, text) for text in texts)
     ids = [*thought, *mark, *answer, *after, lm.eos[0]]
     engine = types.SimpleNamespace(sample=lambda asked: [ids, thought[:-1]])
-    frame = generation.generate_responses(lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine)
+    frame = generation.generate_responses(
+        lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine
+    )
     closed, unclosed = (generation.token_table(lm, row) for row in frame.itertuples())
     parts = {"thinking": thought, "": mark, "answer": answer, " ": after, "end": lm.eos[:1]}
     named = [part.strip() for part, tokens in parts.items() for _ in tokens]
     assert closed.part.tolist() == named
-    assert set(unclosed.part) == {"thinking"} and frame.answer.fillna("none").tolist() == ["42", "none"]
-    assert frame.thinking_end.tolist() == [len(thought), len(thought)], "never closed: one more than there are"
-    np.testing.assert_allclose(closed["when sampling"], np.exp(frame.token_logprobs_sampling[0]), atol=1e-6)
+    assert set(unclosed.part) == {"thinking"} and frame.answer.fillna("none").tolist() == [
+        "42",
+        "none",
+    ]
+    assert frame.thinking_end.tolist() == [len(thought), len(thought)], (
+        "never closed: one more than there are"
+    )
+    np.testing.assert_allclose(
+        closed["when sampling"], np.exp(frame.token_logprobs_sampling[0]), atol=1e-6
+    )
 
 
 def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probability():
     """One that is drawn from rounded logits may be truncated here; it is no impossible one."""
-    spec = params.load_model_config("tiny-llama").model_copy(update={"temperature": 0.5, "top_k": 2, "top_p": 1.0})
+    spec = params.load_model_config("tiny-llama").model_copy(
+        update={"temperature": 0.5, "top_k": 2, "top_p": 1.0}
+    )
     logits = torch.tensor([2.0, 1.0, 0.0])
-    found = teacher_forcing.gather_sampling_logprobs(logits.expand(2, 3), torch.tensor([1, 2]), spec)
+    found = teacher_forcing.gather_sampling_logprobs(
+        logits.expand(2, 3), torch.tensor([1, 2]), spec
+    )
     torch.testing.assert_close(
         found, torch.stack([(2 * logits[:2]).log_softmax(-1)[1], (2 * logits).log_softmax(-1)[2]])
     )
@@ -171,15 +227,22 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
 
 @pytest.mark.parametrize("name", ["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
 def test_every_token_is_read_from_float32_logits(name):
-    """Log-probabilities and what is kept, to the last digits; though drawing rounds on a processor."""
+    """Log-probabilities and what is kept, to the last digits; though drawing rounds on a
+    processor."""
     half = load(name, dtype="bfloat16")
-    frame, layer = respond(half, 4, max_new_tokens=80, top_logits=64), half.model.get_output_embeddings()
+    frame, layer = (
+        respond(half, 4, max_new_tokens=80, top_logits=64),
+        half.model.get_output_embeddings(),
+    )
     assert half.facts["logits"] == "float32" and layer.weight.dtype == torch.bfloat16
     chosen = np.concatenate(frame.chosen_logit)
     assert not np.array_equal(chosen, torch.tensor(chosen).bfloat16().float().numpy())
     for row in frame.itertuples():
-        at_one = np.logaddexp.reduce(np.stack(row.top_logits), axis=1)  # the rest has next to nothing
-        np.testing.assert_allclose(row.chosen_logit - at_one, row.token_logprobs[row.kept_positions], atol=2e-3)
+        # the rest has next to nothing
+        at_one = np.logaddexp.reduce(np.stack(row.top_logits), axis=1)
+        np.testing.assert_allclose(
+            row.chosen_logit - at_one, row.token_logprobs[row.kept_positions], atol=2e-3
+        )
     assert not float32_logits.rounding
 
 
@@ -188,7 +251,10 @@ def test_every_token_is_read_from_float32_logits(name):
 def test_the_product_is_that_of_float32(name, monkeypatch):
     """In parts of the weights; before the model caps its logits, or with the layer's bias."""
     monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 100)
-    network, ids = random(name, final_logit_softcapping=2.0).model, torch.tensor([list(range(5, 30))])
+    network, ids = (
+        random(name, final_logit_softcapping=2.0).model,
+        torch.tensor([list(range(5, 30))]),
+    )
     assert not float32_logits.give_float32_logits(network), "float32 is left alone"
     layer = network.bfloat16().get_output_embeddings()
     bias = 0 if layer.bias is None else layer.bias.normal_().double()

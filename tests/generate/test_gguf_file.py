@@ -1,4 +1,5 @@
-"""GGUF files as models: the weights that were written come out, with tokenizer and template, and run."""
+"""GGUF files as models: the weights that were written come out, with tokenizer and template, and
+run."""
 
 import gguf
 import pytest
@@ -31,8 +32,11 @@ def load(spec, **written):
 ])  # fmt: skip
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_was_written_comes_out(spec, llama, kind, tied, dtype):
-    """Plain numbers exactly; quantised ones as the package gguf reads them; in the precision of the model's file."""
-    weights = {name: parameter.detach().numpy() for name, parameter in llama.model.named_parameters()}
+    """Plain numbers exactly; quantised ones as the package gguf reads them; in the precision of the
+    model's file."""
+    weights = {
+        name: parameter.detach().numpy() for name, parameter in llama.model.named_parameters()
+    }
     last = {} if tied else {"lm_head.weight": weights["model.embed_tokens.weight"][::-1].copy()}
     lm = load(spec.model_copy(update={"dtype": dtype}), kind=kind, weights=last)
     kept, stored = dict(lm.model.named_parameters()), gguf.GGMLQuantizationType[kind]
@@ -45,7 +49,10 @@ def test_what_was_written_comes_out(spec, llama, kind, tied, dtype):
 
 def test_it_is_a_model_like_any_other(spec, llama):
     """Against the one whose weights, tokenizer and template it holds."""
-    with pytest.raises(UserError, match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile"):
+    with pytest.raises(
+        UserError,
+        match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile",
+    ):
         models.load_language_model("tiny-llama", spec)
     lm = load(spec)
     assert (lm.facts["source"], lm.facts["revision"]) == ("someone/tiny", "abc")
@@ -54,5 +61,8 @@ def test_it_is_a_model_like_any_other(spec, llama):
 
 
 def test_an_impossible_end_token_is_one_line(spec):
-    with pytest.raises(UserError, match="^model 'tiny-llama' .*: its end token 820 is none of the file's 820 tokens$"):
+    with pytest.raises(
+        UserError,
+        match="^model 'tiny-llama' .*: its end token 820 is none of the file's 820 tokens$",
+    ):
         load(spec, eos_token_id=820)

@@ -1,4 +1,5 @@
-"""Responses of a model that is not at hand: what a server's log holds gives the single-pass estimators, and no more."""
+"""Responses of a model that is not at hand: what a server's log holds gives the single-pass
+estimators, and no more."""
 
 import dataclasses
 import json
@@ -24,7 +25,15 @@ from lib.tasks import answers, datasets
 from workflow import check, cli
 from workflow.run import plan
 
-ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
+ANSWERED = [
+    ("The", -0.5),
+    (" answer", -0.25),
+    (".\n", 0.0),
+    ("####", -0.1),
+    (" ", -0.2),
+    ("1", -0.3),
+    ("7", -0.4),
+]
 ASKED = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
 
 
@@ -50,20 +59,29 @@ LOGGED = {"logprobs": entries(ANSWERED)}
 
 def test_a_file_without_any_answer_is_said(tmp_path):
     """Such as one that holds the ids of tokens as their texts."""
-    numbers, none = {"logprobs": entries([("2132", -0.2), (" 820", -0.1)])}, "no response holds an answer"
+    numbers, none = (
+        {"logprobs": entries([("2132", -0.2), (" 820", -0.1)])},
+        "no response holds an answer",
+    )
     assert none in read(tmp_path, numbers, numbers).describe_coverage()[-1]
     assert none not in str(read(tmp_path, LOGGED, numbers).describe_coverage())
 
 
 # ---- thinking
 
-APART = {"logprobs": {"reasoning_content": entries([("#### 3", -1), ("!", -2)]), "content": entries(ANSWERED)}}
+APART = {
+    "logprobs": {
+        "reasoning_content": entries([("#### 3", -1), ("!", -2)]),
+        "content": entries(ANSWERED),
+    }
+}
 INSIDE = {"logprobs": entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])}
 TAKEN = INSIDE | {"text": "The answer.\n#### 17"}
 
 
 @pytest.mark.parametrize(
-    "line, thinking, first", [(APART, False, 2), (APART, True, 2), (INSIDE, True, 3), (TAKEN, False, 3)]
+    "line, thinking, first",
+    [(APART, False, 2), (APART, True, 2), (INSIDE, True, 3), (TAKEN, False, 3)],
 )
 def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thinking, first):
     imported = read(tmp_path, LOGGED, line, thinking=thinking)
@@ -72,7 +90,9 @@ def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thi
     assert (row.answer, row.thinking_end, len(row.token_logprobs)) == ("17", first, first + 7)
     shown = interpret_responses(pd.DataFrame([row])).iloc[0]
     assert len(shown.response) == first + 7 and shown.answer.tolist() == pytest.approx([-0.3, -0.4])
-    alone = interpret_responses(pd.DataFrame([row]), EvaluationChoices(include_thinking=False)).iloc[0]
+    alone = interpret_responses(
+        pd.DataFrame([row]), EvaluationChoices(include_thinking=False)
+    ).iloc[0]
     assert alone.response.tolist() == pytest.approx([logprob for _, logprob in ANSWERED])
 
 
@@ -86,16 +106,23 @@ def test_thinking_that_no_response_ends_is_a_wrong_setting(tmp_path):
 
 
 def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
-    """Responses of a demo model, and the same from the file that they make, as of a model that is not at hand."""
+    """Responses of a demo model, and the same from the file that they make, as of a model that is
+    not at hand."""
     shipped = store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-medium.parquet")
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    spec = Model(label="x", responses=str(synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)))
+    spec = Model(
+        label="x",
+        responses=str(synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)),
+    )
     found = imported_responses.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
     served, keys = found.to_frame("tiny-llama"), [*store.KEYS, "estimator"]
     a, b = (
-        confidence_frame(interpret_responses(one)).sort_values(keys, ignore_index=True) for one in (shipped, served)
+        confidence_frame(interpret_responses(one)).sort_values(keys, ignore_index=True)
+        for one in (shipped, served)
     )
-    assert set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} and len(b) == 4 * 500
+    assert (
+        set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} and len(b) == 4 * 500
+    )
     assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
     np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
 
@@ -106,14 +133,18 @@ def file_engine(lm, folder, asked, *given):
     return imported_responses.FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "gpt2"])  # rotary positions, and learned ones, which end
+# rotary positions, and learned ones, which end
+@pytest.mark.parametrize("name", ["tiny-llama", "gpt2"])
 def test_a_response_longer_than_the_context_is_cut_there(tmp_path, capsys, name):
-    """With prompt and query, one token more than fits; the same without that token is scored whole."""
+    """With prompt and query, one token more than fits; the same without that token is scored
+    whole."""
     lm, asked = architectures.load(name), examples("demo-easy", 2)
     requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
     room = lm.context - len(requests[0].prompt_ids) - len(p_true.query_ids(lm))
     for more in 0, 1:
-        engine = file_engine(lm, tmp_path, asked, {"token_ids": [0] * (room + more)}, {"text": "#### 7"})
+        engine = file_engine(
+            lm, tmp_path, asked, {"token_ids": [0] * (room + more)}, {"text": "#### 7"}
+        )
         frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
         assert frame.token_ids.map(len).tolist()[0] == room + 1 - more and frame.answer[1] == "7"
         assert frame.finish_reason.tolist() == ["length" if more else "stop", "stop"]
@@ -124,13 +155,20 @@ def test_a_response_longer_than_the_context_is_cut_there(tmp_path, capsys, name)
 
 @pytest.mark.parametrize("finish_reason, ends", [("stop", 1), ("length", 0)])
 def test_end_tokens_and_padding_are_one_end_token(llama, tmp_path, finish_reason, ends):
-    """As text or as ids, which transformers' `generate` fills with padding or further end tokens."""
-    ids, end, pad = llama.tokenizer("#### 7").input_ids[-3:], llama.eos[0], llama.tokenizer.pad_token_id
+    """As text or as ids, which transformers' `generate` fills with padding or further end
+    tokens."""
+    ids, end, pad = (
+        llama.tokenizer("#### 7").input_ids[-3:],
+        llama.eos[0],
+        llama.tokenizer.pad_token_id,
+    )
     mark, asked = llama.tokenizer.convert_ids_to_tokens(end), examples("demo-easy", 7)
     given = [{"text": "#### 7"}, {"token_ids": [*ids, pad]}, {"text": f"#### 7{mark}"}, {"text": f"#### 7{mark}{mark}"},
              {"token_ids": [*ids, end, end]}, {"token_ids": [*ids, end, pad, pad]},
              {"logprobs": entries([("#### 7", -1), (mark, -1)])}]  # fmt: skip
-    engine = file_engine(llama, tmp_path, asked, *[line | {"finish_reason": finish_reason} for line in given])
+    engine = file_engine(
+        llama, tmp_path, asked, *[line | {"finish_reason": finish_reason} for line in given]
+    )
     drawn = engine.sample(generation.build_requests(llama, "demo-easy", asked, SETTINGS))
     assert drawn == [[*ids, end][: len(ids) + ends]] * 2 + [[*ids, end]] * 5
 
@@ -140,12 +178,16 @@ def test_end_tokens_and_padding_are_one_end_token(llama, tmp_path, finish_reason
 
 def test_check_says_it_before_any_work(capsys):
     """A notebook of its own stands for the four that ask the model."""
-    planned = plan(cli.parse_and_check(["check", "demo", "--models", "logged", "--datasets", "demo-logged"]))
+    planned = plan(
+        cli.parse_and_check(["check", "demo", "--models", "logged", "--datasets", "demo-logged"])
+    )
     assert {job.notebook.number for job in planned.jobs if job.model} == {"01b"}
     assert check.main(planned) == 0
     said = capsys.readouterr().out
     assert "answers the 40 questions of demo-logged" in said
-    assert "its weights are not available (its file names no `source`)" in said and "hours" not in said
+    assert (
+        "its weights are not available (its file names no `source`)" in said and "hours" not in said
+    )
 
 
 # ---- the page, and whole runs
@@ -156,9 +198,17 @@ COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 
 
 def test_every_line_of_the_page_is_a_response():
-    found = [response_files.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
+    found = [
+        response_files.parse_response(line.encode(), "page", 1)
+        for line in (LINES + SERVED).splitlines()
+    ]
     assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
-    assert [answers.locate_answer(one.pieces, False)["answer"] for one in found[3:]] == ["9", "4", "5", "6"]
+    assert [answers.locate_answer(one.pieces, False)["answer"] for one in found[3:]] == [
+        "9",
+        "4",
+        "5",
+        "6",
+    ]
 
 
 @pytest.mark.slow
@@ -166,11 +216,19 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
     folder = copy_of_project(tmp_path / "project")
     (folder / "mine").mkdir()
     (folder / "mine" / "responses.jsonl").write_text(SERVED)
-    done = subprocess.run(["bash", "-e"], input=COMMANDS, cwd=folder, env=ENV, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-e"], input=COMMANDS, cwd=folder, env=ENV, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mine/responses.jsonl answers the 4 questions of mine" in done.stdout
     made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}
     assert "My-Model & My-Questions & 0.500" in made["tab_result_estimation.tex"]
     report = (folder / "figures" / "demo" / "report.html").read_text("utf-8")
-    assert "My-Model: from a file, the model not at hand: nothing is known of passes with dropout" in report
-    assert "P(True) of My-Model on My-Questions: its server was not asked, see docs/extending.md." in report
+    assert (
+        "My-Model: from a file, the model not at hand: nothing is known of passes with dropout"
+        in report
+    )
+    assert (
+        "P(True) of My-Model on My-Questions: its server was not asked, see docs/extending.md."
+        in report
+    )

@@ -1,4 +1,5 @@
-"""Malformed checkpoints and tokenizers: each is one line that says what is wrong, and never a traceback.
+"""Malformed checkpoints and tokenizers: each is one line that says what is wrong, and never a
+traceback.
 
 A row of a table is a way in which a file can be wrong, and words of the line that it deserves.
 """
@@ -29,10 +30,18 @@ WITHOUT_END = {
     "chat_template.jinja": EVERY,
 }
 MODEL = json.loads((TINY / "tokenizer.json").read_text())["model"]
-ZEBRA = MODEL | {"vocab": MODEL["vocab"] | {"zebra": 5000}}  # a token whose number the network has no row for
-NOT_WHOLE = [  # by the name of a file its content, or some of its fields or tensors (None: without): never loaded
-    ({"model.safetensors": {NORM: None}}, "its config.json differ in 1 tensors, the first model.norm.weight"),
-    ({"model.safetensors": {"other": torch.ones(3)}}, "its config.json differ in 1 tensors, the first other"),
+# a token whose number the network has no row for
+ZEBRA = MODEL | {"vocab": MODEL["vocab"] | {"zebra": 5000}}
+# by the name of a file its content, or some of its fields or tensors (None: without): never loaded
+NOT_WHOLE = [
+    (
+        {"model.safetensors": {NORM: None}},
+        "its config.json differ in 1 tensors, the first model.norm.weight",
+    ),
+    (
+        {"model.safetensors": {"other": torch.ones(3)}},
+        "its config.json differ in 1 tensors, the first other",
+    ),
     ({"config.json": "[" * 100_000}, "can't be loaded"),
     ({"config.json": POINTER}, "is a pointer of git-lfs: `git lfs pull`"),
     ({"generation_config.json": "[]"}, "can't be loaded"),
@@ -40,16 +49,40 @@ NOT_WHOLE = [  # by the name of a file its content, or some of its fields or ten
     (WITHOUT_END, "no end token"),
     ({"generation_config.json": {"eos_token_id": [816, 5000]}}, "its token 5000 is none"),
     ({"tokenizer.json": {"model": ZEBRA}}, "its token 5000 is none of the network's 820 tokens"),
-    ({"adapter_config.json": "{}"}, "adapter_config.json belongs to an adapter, and none is applied: merge it"),
+    (
+        {"adapter_config.json": "{}"},
+        "adapter_config.json belongs to an adapter, and none is applied: merge it",
+    ),
     ({"adapter_model.safetensors": ""}, "adapter_model.safetensors belongs to an adapter"),
-    ({"adapters.safetensors": "", "config.json": ABSENT}, "adapters.safetensors belongs to an adapter"),
-    ({"config.json": ABSENT, "README.md": ""}, "it has no config.json: name the folder of a whole model"),
-    ({"config.json": ABSENT, "snapshots/5f/config.json": "{}"}, "it has no config.json: name its folder snapshots/5f"),
-    ({"config.json": ABSENT, "checkpoint-9/config.json": "{}"}, "it has no config.json: name its folder checkpoint-9"),
+    (
+        {"adapters.safetensors": "", "config.json": ABSENT},
+        "adapters.safetensors belongs to an adapter",
+    ),
+    (
+        {"config.json": ABSENT, "README.md": ""},
+        "it has no config.json: name the folder of a whole model",
+    ),
+    (
+        {"config.json": ABSENT, "snapshots/5f/config.json": "{}"},
+        "it has no config.json: name its folder snapshots/5f",
+    ),
+    (
+        {"config.json": ABSENT, "checkpoint-9/config.json": "{}"},
+        "it has no config.json: name its folder checkpoint-9",
+    ),
     ({"tokenizer.json": ABSENT}, "it has no tokenizer.json: copy the tokenizer's files"),
-    ({"config.json": {"quantization_config": {"quant_method": "own"}}}, "the quantization 'own', which transformers"),
-    ({"config.json": {"quantization_config": {"bits": 4}}}, "quantization MLX, or another without `quant_method`"),
-    ({"config.json": {"quantization": {"bits": 4}}}, "which transformers does not know: name the model"),
+    (
+        {"config.json": {"quantization_config": {"quant_method": "own"}}},
+        "the quantization 'own', which transformers",
+    ),
+    (
+        {"config.json": {"quantization_config": {"bits": 4}}},
+        "quantization MLX, or another without `quant_method`",
+    ),
+    (
+        {"config.json": {"quantization": {"bits": 4}}},
+        "which transformers does not know: name the model",
+    ),
     (
         {"model.safetensors": {PACKED: torch.zeros(128, 48, dtype=torch.uint32)}},
         f"1 tensors of its files have another shape, the first {PACKED}: [128, 48], not [128, 384]; packed by a ",
@@ -58,7 +91,10 @@ NOT_WHOLE = [  # by the name of a file its content, or some of its fields or ten
 TEMPLATES = [  # said by `check`
     ("", "no chat template"),
     ("{# nothing #}", "does not write question and instruction as they are given"),
-    (EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"), "does not write question and instruction"),
+    (
+        EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"),
+        "does not write question and instruction",
+    ),
     ("{{ raise_exception('\x1b[31mno') }}", r"its chat template fails: \x1b[31mno"),
     ("{{ strftime_now('%d') }}{{ date_string }}" + EVERY, "set `date_string`"),
     ("{{ strftime_now('%d %B %Y') }}" + EVERY, "set `date_string`"),
@@ -68,7 +104,8 @@ TEMPLATES = [  # said by `check`
 
 
 def changed(place, files):
-    """A copy of tiny-llama (links: nothing is copied but what is changed), as a model's file names it."""
+    """A copy of tiny-llama (links: nothing is copied but what is changed), as a model's file names
+    it."""
     for path in TINY.iterdir():
         match files.get(path.name):
             case None:
@@ -81,7 +118,10 @@ def changed(place, files):
                 (place / path.name).write_text(json.dumps(json.loads(path.read_text()) | fields))
             case tensors:
                 found = load_file(path) | tensors
-                save_file({name: tensor for name, tensor in found.items() if tensor is not None}, place / path.name)
+                save_file(
+                    {name: tensor for name, tensor in found.items() if tensor is not None},
+                    place / path.name,
+                )
     for name in files.keys() - {path.name for path in TINY.iterdir()}:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(files[name])
@@ -99,7 +139,10 @@ def looked_at(spec):
 
 
 DOCUMENT = {"eos_token_id": 815}  # <|end_of_text|>, which ends a document and no turn
-TEXTS = {"generation_config.json": DOCUMENT, "tokenizer_config.json": {"eos_token": "<|end_of_text|>"}}
+TEXTS = {
+    "generation_config.json": DOCUMENT,
+    "tokenizer_config.json": {"eos_token": "<|end_of_text|>"},
+}
 CLOSES = "{% for m in messages %}<|start_header_id|>{{ m.role }} {{ m.content | trim }} <|eot_id|>\n{% endfor %}"
 
 
@@ -112,7 +155,9 @@ CLOSES = "{% for m in messages %}<|start_header_id|>{{ m.role }} {{ m.content | 
     (TEXTS | {"chat_template.jinja": EVERY}, [815]),
     (TEXTS | {"chat_template.jinja": "{{ raise_exception('no assistant') }}"}, [815]),
 ])  # fmt: skip
-def test_end_tokens_are_the_settings_the_tokenizers_and_the_one_that_closes_a_turn(tmp_path, files, ends):
+def test_end_tokens_are_the_settings_the_tokenizers_and_the_one_that_closes_a_turn(
+    tmp_path, files, ends
+):
     spec = changed(tmp_path, files)
     assert models.load_language_model("mine", spec).eos == ends
     assert preflight.load_outline("mine", spec, spec.source, whole=True).eos == ends
@@ -159,7 +204,9 @@ ENDLESS = {  # templates that run, or write, beyond any use
 }
 
 
-@pytest.mark.parametrize("template, said", ENDLESS.items(), ids=["loops", "3 GB", "3 GB at once", "20 MB"])
+@pytest.mark.parametrize(
+    "template, said", ENDLESS.items(), ids=["loops", "3 GB", "3 GB at once", "20 MB"]
+)
 def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, said):
     """Said by `check`, and where a notebook loads the model; what limits it is lifted again."""
     monkeypatch.setattr(chat_templates, "MOST_SECONDS", 1)
@@ -173,7 +220,10 @@ def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, sai
 
 
 def test_a_template_that_lies_apart_is_named(tmp_path):
-    files = {"chat_template.jinja": ABSENT, "chat_template.json": json.dumps({"chat_template": EVERY})}
+    files = {
+        "chat_template.jinja": ABSENT,
+        "chat_template.json": json.dumps({"chat_template": EVERY}),
+    }
     (found,) = looked_at(changed(tmp_path, files))
     fits(found, "no chat template: chat_template.json is not read: write the text in it into chat")
 
@@ -184,4 +234,6 @@ def test_a_date_that_is_set_is_the_one_that_a_template_writes(tmp_path, date):
     spec = undated.model_copy(update={"date_string": "26 Jul 2024"})
     assert not looked_at(spec)
     lm = preflight.load_outline("mine", spec, hub.find_config(spec)[0], whole=True)
-    assert models.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith("26 Jul 2024")
+    assert models.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith(
+        "26 Jul 2024"
+    )

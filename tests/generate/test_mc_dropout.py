@@ -1,4 +1,5 @@
-"""MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent oracles."""
+"""MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent
+oracles."""
 
 from collections import Counter
 from functools import partial
@@ -33,15 +34,20 @@ def frame(any_lm):
 
 
 def recorded_masks(rate, segments, window):
-    """The oracle: dropout on one whole sequence, by numbers drawn anew. Of the queries from `start` to `stop`, entries
-    fall where 16 bits of a Philox stream at a segment's seed are below the rate; no other entry is touched. Blocks of
-    queries draw for the keys that they may see; a cache that forgets holds the last `window` - 1 before the start."""
+    """The oracle: dropout on one whole sequence, by numbers drawn anew. Of the queries from `start`
+    to `stop`, entries fall where 16 bits of a Philox stream at a segment's seed are below the rate;
+    no other entry is touched. Blocks of queries draw for the keys that they may see; a cache that
+    forgets holds the last `window` - 1 before the start."""
     sites = Counter()
 
     def fall(part, seed):
         stream = np.random.Philox(key=seed, counter=[0, 0, sites[seed], 0])
-        bits = np.frombuffer(stream.random_raw(-(-part.numel() // 4)).tobytes(), np.uint16)[: part.numel()]
-        part.masked_fill_(torch.from_numpy(bits < round(rate * 65536)).view(part.shape), 0).div_(1 - rate)
+        bits = np.frombuffer(stream.random_raw(-(-part.numel() // 4)).tobytes(), np.uint16)[
+            : part.numel()
+        ]
+        part.masked_fill_(torch.from_numpy(bits < round(rate * 65536)).view(part.shape), 0).div_(
+            1 - rate
+        )
         sites[seed] += 1
 
     def dropout(x, p=0.5, training=True, inplace=False):
@@ -64,12 +70,16 @@ def recorded_masks(rate, segments, window):
 def parts_of(lm, row):
     """(ids, where the first answer token is predicted) of a generations row."""
     start, end = answers.answer_span(row)
-    ids = lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
+    ids = (
+        lm.tokenizer(row.prompt, add_special_tokens=False).input_ids
+        + row.token_ids.tolist()[: end - 1]
+    )
     return ids, len(ids) - (end - start)
 
 
 def whole(lm, row, rate, settings):
-    """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager attention a pass."""
+    """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager
+    attention a pass."""
     (ids, query), found = parts_of(lm, row), []
     window = getattr(lm.model.config, "sliding_window", None)
     for t in range(settings.dropout_passes):
@@ -95,10 +105,17 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
 
     def state():
         settings = model.config._attn_implementation, torch.nn.functional.dropout
-        return *settings, any(m.training for m in model.modules()), plain_logits(any_lm, ids).tolist()
+        return (
+            *settings,
+            any(m.training for m in model.modules()),
+            plain_logits(any_lm, ids).tolist(),
+        )
 
     before = state()
-    with pytest.raises(RuntimeError, match="half-way"), seeded_dropout.seeded_dropout(model, [(1, 0.3)]):
+    with (
+        pytest.raises(RuntimeError, match="half-way"),
+        seeded_dropout.seeded_dropout(model, [(1, 0.3)]),
+    ):
         assert state() != before
         raise RuntimeError("half-way")
     assert state() == before
@@ -107,7 +124,10 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
 def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(store, "frame_path", lambda *names: tmp_path / "a__b.parquet")
     facts = {name: {} for name in ("model", "loaded", "inputs", "parameters")}
-    with pytest.raises(MissingSignal) as missing, mc_dropout.empty_if_missing("lab", "a__b", **facts):
+    with (
+        pytest.raises(MissingSignal) as missing,
+        mc_dropout.empty_if_missing("lab", "a__b", **facts),
+    ):
         seeded_dropout.assert_dropout_active(random("falcon"))
     assert store.read_frame(tmp_path / "a__b.parquet").empty
     assert store.read_manifest(tmp_path / "a__b.parquet")["missing"] == str(missing.value)
@@ -118,16 +138,20 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
 
 @pytest.mark.parametrize("settings", [PASSES, SHARED])
 def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings, monkeypatch):
-    """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew. However many run at
-    once, and with the logits of one answer token at a time."""
+    """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew.
+    However many run at once, and with the logits of one answer token at a time."""
     places = [(0, 0.15), (1, 0.15), (1, 0.4)]
     work = [(frame.example_id[place], rate) for place, rate in places]
     one_by_one = settings.model_copy(update={"max_dropout_tokens": 1})
     found = [mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)]
     monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * any_lm.vocab_size)
     found = pd.concat([*found, mc_dropout_entropies(any_lm, frame, work, settings)])
-    assert {len(logits[0]) for logits in mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.15, settings)} == {1}
-    assert max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
+    assert {
+        len(logits[0]) for logits in mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.15, settings)
+    } == {1}
+    assert (
+        max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
+    )
     oracle = [whole(any_lm, frame.iloc[place], rate, settings) for place, rate in places]
     for (_, rate), p, row in zip(work * 3, oracle * 3, found.itertuples(), strict=True):
         assert row.rate == rate
@@ -135,14 +159,22 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings
             close(row.predictive[t], entropy(p[: t + 1].mean(0), axis=-1), atol=2e-5)
             close(row.conditional[t], entropy(p[: t + 1], axis=-1).mean(0), atol=2e-5)
         close(row.half_conditional, entropy(p[:2], axis=-1), atol=2e-5)
-        np.testing.assert_array_equal(row.top_changed, [len(set(column)) > 1 for column in p.argmax(-1).T])
+        np.testing.assert_array_equal(
+            row.top_changed, [len(set(column)) > 1 for column in p.argmax(-1).T]
+        )
 
 
 def test_tokens_before_the_question_are_shared(llama):
-    """Up to the first that reaches into it, as a newline and spaces do; none where the prompt lacks the question."""
+    """Up to the first that reaches into it, as a newline and spaces do; none where the prompt lacks
+    the question."""
     frame = generations(llama, 1)
     ids, question = models.encode(llama, frame.prompt[0]), frame.question[0]
-    for asked, shares in ((question, True), (question[2:], True), ("", False), ("never asked", False)):
+    for asked, shares in (
+        (question, True),
+        (question[2:], True),
+        ("", False),
+        ("never asked", False),
+    ):
         found = mc_dropout.shared_prefix(llama, frame.assign(question=asked).iloc[0], ids)
         assert found == tuple(ids[: len(found)]) and bool(found) == shares
 
@@ -151,19 +183,30 @@ def test_tokens_before_the_question_are_shared(llama):
 
 
 def columns_of(passes, tokens=5, vocabulary=60, sharpness=3.0, **more):
-    """Probabilities (T, m, V) of random passes, and the columns of their logits, in blocks of two tokens."""
-    logits = torch.randn(passes, tokens, vocabulary, generator=torch.Generator().manual_seed(4)) * sharpness
-    return logits.double().softmax(-1).numpy(), pd.Series(dropout_columns(logits.split(2, 1), **more))
+    """Probabilities (T, m, V) of random passes, and the columns of their logits, in blocks of two
+    tokens."""
+    logits = (
+        torch.randn(passes, tokens, vocabulary, generator=torch.Generator().manual_seed(4))
+        * sharpness
+    )
+    return logits.double().softmax(-1).numpy(), pd.Series(
+        dropout_columns(logits.split(2, 1), **more)
+    )
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 3.0, 60.0])
 @pytest.mark.parametrize("passes", [1, 2, 6, 7])
 def test_bald_is_baals_for_every_number_of_passes(passes, sharpness):
-    """Of the first ones, and of each half: of an odd number the last is in neither, of a single pass there are none."""
+    """Of the first ones, and of each half: of an odd number the last is in neither, of a single
+    pass there are none."""
     from baal.active import heuristics
 
     def bald(of):
-        return heuristics.BALD().get_uncertainties(np.moveaxis(of, 0, -1)) if len(of) > 1 else np.zeros(5)
+        return (
+            heuristics.BALD().get_uncertainties(np.moveaxis(of, 0, -1))
+            if len(of) > 1
+            else np.zeros(5)
+        )
 
     p, row = columns_of(passes, sharpness=sharpness)
     for t in range(1, passes + 1):
@@ -171,7 +214,9 @@ def test_bald_is_baals_for_every_number_of_passes(passes, sharpness):
         close(confidence.compute_bald(first), bald(p[:t]), atol=1e-12)
     half = passes // 2
     halves = [p[:half], p[half : 2 * half]] if half else []
-    for of_half, predictive, conditional in zip(halves, row.half_predictive, row.half_conditional, strict=True):
+    for of_half, predictive, conditional in zip(
+        halves, row.half_predictive, row.half_conditional, strict=True
+    ):
         close(predictive - conditional, bald(of_half), atol=1e-12)
 
 
@@ -193,7 +238,10 @@ def test_effective_supports_are_unions(top_k, top_p):
 def at_rate(rate, last):
     """A dropout frame: BALD by example after the last of two passes over two tokens."""
     predictive = [[np.zeros(2), np.full(2, value)] for value in last]
-    same = {"conditional": [[np.zeros(2)] * 2] * len(last), "top_p": [[np.full(2, 10)] * 2] * len(last)}
+    same = {
+        "conditional": [[np.zeros(2)] * 2] * len(last),
+        "top_p": [[np.full(2, 10)] * 2] * len(last),
+    }
     frame = synthetic.keyed(len(last), split="calibration", predictive=predictive, **same)
     return frame.assign(rate=rate, tuning=True)
 
@@ -205,17 +253,28 @@ def test_the_rate_of_lowest_ece_is_selected():
     results = confidence.evaluate_rate_grid(responses, passes, EvaluationChoices())
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
-    others = results.assign(value=results.value.where(results.metric == "ece", -results.rate))  # lowest at 0.3
-    assert confidence.select_dropout_rate(results) == confidence.select_dropout_rate(others) == 0.2  # or the lower
+    # lowest at 0.3
+    others = results.assign(value=results.value.where(results.metric == "ece", -results.rate))
+    # or the lower
+    assert confidence.select_dropout_rate(results) == confidence.select_dropout_rate(others) == 0.2
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():
-    """In any order of rows the same; a limit of the passes counts them, and keeps the running example."""
+    """In any order of rows the same; a limit of the passes counts them, and keeps the running
+    example."""
     frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
     tuning, example = mc_dropout.tuning_rows(frame, 10, seed=0), frame.example_id.iloc[-1]
     assert len(set(tuning)) == 10 and {*tuning} < {*frame.example_id[:30]}
     assert {*mc_dropout.tuning_rows(frame.sample(frac=1, random_state=0), 10, seed=0)} == {*tuning}
-    assert mc_dropout.tuning_rows(frame, 10, seed=1) != tuning and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
+    assert (
+        mc_dropout.tuning_rows(frame, 10, seed=1) != tuning
+        and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
+    )
     for limit, rest in ((12, 2 + 12), (1, 1), (0, 20 + 20)):
         work = dict(mc_dropout.rest_work(frame, 0.2, limit, tuning, 0, example))
-        assert len(work) == rest and {*work.values()} == {0.2} and example in work and not work.keys() & {*tuning}
+        assert (
+            len(work) == rest
+            and {*work.values()} == {0.2}
+            and example in work
+            and not work.keys() & {*tuning}
+        )

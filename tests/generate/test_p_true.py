@@ -1,4 +1,5 @@
-"""P(True): prompts as in the figure, spellings of the options (plain passes: tests/field/test_architectures.py)."""
+"""P(True): prompts as in the figure, spellings of the options (plain passes:
+tests/field/test_architectures.py)."""
 
 import re
 
@@ -35,7 +36,9 @@ def words(text):
 def figures(shared):
     """What each role says in the paper's figures, by name, line wraps and indentation undone."""
     text = (shared / "paper" / "paper.tex").read_text(encoding="utf-8")
-    listings = re.findall(r"\\begin\{lstlisting\}\[style=promptstyle\]\n(.*?)\\end\{lstlisting\}", text, re.S)
+    listings = re.findall(
+        r"\\begin\{lstlisting\}\[style=promptstyle\]\n(.*?)\\end\{lstlisting\}", text, re.S
+    )
     for name, listing in zip(("solve", "standard", "in situ"), listings, strict=True):
         turns = map(words, re.split(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>", listing)[1:])
         yield name, dict(zip(turns, turns, strict=True))
@@ -55,21 +58,32 @@ def test_prompts_are_the_figures(real, shared):
     assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
     few = [message["role"] for message in prompts.question_messages(cake, demonstration="few")]
     assert few == ["system", *["user", "assistant"] * len(prompts.WORKED), "user"]
-    assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
-    assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
+    assert text.count("<think>") == text.count("</think>"), (
+        "A or B inside an open thinking block means nothing"
+    )
+    assert (
+        p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
+    )
 
 
 def made(*pieces):
-    """A model without weights, as Llama 2: every text is opened with a space, bytes stand for what no token writes. Its
-    vocabulary holds `pieces`, too."""
+    """A model without weights, as Llama 2: every text is opened with a space, bytes stand for what
+    no token writes. Its vocabulary holds `pieces`, too."""
     tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *":\u2581"]
     tokens += (piece.replace(" ", "\u2581") for piece in pieces)
     vocabulary = {token: i for i, token in enumerate(tokens)}
     merges = [tuple(token) for token in tokens if len(token) == 2 and set(token) <= set(vocabulary)]
-    tokenizer = Tokenizer(tokenizer_models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        tokenizer_models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     return LanguageModel("made", params.load_model_config("tiny-llama"), None, fast, [], {})
@@ -80,9 +94,12 @@ def made(*pieces):
     (["A", " A", " B"], "' A' against ' B'"),
 ])  # fmt: skip
 def test_spellings_are_the_vocabularys_own(pieces, counts):
-    """By what a token writes in place, whatever encoding the bare word gives; only forms of both options count."""
+    """By what a token writes in place, whatever encoding the bare word gives; only forms of both
+    options count."""
     lm = made(*pieces)
-    ids = {piece: lm.tokenizer.convert_tokens_to_ids(piece.replace(" ", "\u2581")) for piece in pieces}
+    ids = {
+        piece: lm.tokenizer.convert_tokens_to_ids(piece.replace(" ", "\u2581")) for piece in pieces
+    }
     assert p_true.option_tokens(lm) == ids
     assert p_true.balanced_spellings(lm) == {"A/B": counts}  # True and False are no tokens here
 
@@ -94,15 +111,22 @@ def test_no_space_comes_between_response_and_query(llama):
 
 
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
-    """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
-    kept, frame = (respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=keep) for keep in (True, False))
+    """Questions are found again in the dataset and texts in the ids; nothing of either is
+    written."""
+    kept, frame = (
+        respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=keep) for keep in (True, False)
+    )
     assert frame[["text", "prompt", "question"]].isna().all(axis=None)
     bare = SETTINGS.model_dump() | {"save_texts": False}
     told = generation.restore_texts(lm, frame, "demo-easy", bare)
     assert_alike(told, kept)
     assert p_true.verify_responses(lm, told, save_texts=False).standard_prompt.isna().all()
     shown = generation.example_dialogue(lm, bare)
-    assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
+    assert (
+        prompts.EXAMPLE in shown["prompt"]
+        and prompts.EXAMPLE in shown["standard_prompt"]
+        and shown["text"]
+    )
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
         generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", bare)
     with pytest.raises(UserError, match="of 'tiny-.* were imported, .* run 01_generate"):

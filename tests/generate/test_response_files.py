@@ -1,4 +1,5 @@
-"""Files of responses as a whole, and any line of one: read whole, or refused with its number (cases: tests/field)."""
+"""Files of responses as a whole, and any line of one: read whole, or refused with its number
+(cases: tests/field)."""
 
 import json
 from itertools import pairwise
@@ -16,7 +17,10 @@ def test_a_failed_request_may_be_repeated_and_no_other(tmp_path):
     path, nine = tmp_path / "r.jsonl", completion("#### 9")
     own = json.dumps({"example_id": "a", "dataset": "mine", "text": "#### 9"}) + "\n"
     other = json.dumps({"example_id": "a", "dataset": "other", "text": "#### 8"}) + "\r\n"
-    for lines in (batch_line("a", nine, 429), "\n", batch_line("a", nine)), (own, batch_line("a", nine, 429), other):
+    for lines in (
+        (batch_line("a", nine, 429), "\n", batch_line("a", nine)),
+        (own, batch_line("a", nine, 429), other),
+    ):
         path.write_text("".join(lines))
         assert read_response_file(path, "mine")["a"].text == "#### 9"
     assert read_response_file(path, "other")["a"].text == "#### 8"
@@ -32,9 +36,12 @@ WRITTEN = st.text("ab 9.#\n\u00e9\u20ac\U0001f600\u0667", min_size=1, max_size=3
 
 @st.composite
 def logged(draw):
-    """A text, its tokens, cut anywhere between its bytes, as a server lists them, and what these decode to."""
+    """A text, its tokens, cut anywhere between its bytes, as a server lists them, and what these
+    decode to."""
     data = draw(WRITTEN).encode()
-    places = sorted(draw(st.sets(st.integers(1, max(1, len(data) - 1)), max_size=12)) | {0, len(data)})
+    places = sorted(
+        draw(st.sets(st.integers(1, max(1, len(data) - 1)), max_size=12)) | {0, len(data)}
+    )
     way, tokens = draw(st.sampled_from(["bytes", "U+FFFD", "Ollama"])), []
     for start, end in pairwise(places):
         token = data[start:end].decode(errors="replace")
@@ -47,10 +54,20 @@ def logged(draw):
 
 def parse(data, tokens, text):
     """The response of a line of either form."""
-    own = {"example_id": "a", "logprobs": data.draw(st.sampled_from([tokens, {"content": tokens}])), "text": text}
-    choice = {"message": {"content": text}, "logprobs": {"content": tokens}, "finish_reason": "stop"}
+    own = {
+        "example_id": "a",
+        "logprobs": data.draw(st.sampled_from([tokens, {"content": tokens}])),
+        "text": text,
+    }
+    choice = {
+        "message": {"content": text},
+        "logprobs": {"content": tokens},
+        "finish_reason": "stop",
+    }
     batch = {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": [choice]}}}
-    return parse_response(json.dumps(data.draw(st.sampled_from([own, batch]))).encode(), "r.jsonl", 7)
+    return parse_response(
+        json.dumps(data.draw(st.sampled_from([own, batch]))).encode(), "r.jsonl", 7
+    )
 
 
 @given(logged(), st.data())
@@ -59,7 +76,9 @@ def test_any_response_is_read_with_all_of_its_tokens(one, data):
     text, tokens, decoded = one
     beside = data.draw(st.sampled_from([text, text.strip(), None]))
     if beside is not None and decoded != text:
-        with pytest.raises(UserError, match="r.jsonl, line 7: the tokens of 'logprobs' do not make up its 'text'"):
+        with pytest.raises(
+            UserError, match="r.jsonl, line 7: the tokens of 'logprobs' do not make up its 'text'"
+        ):
             parse(data, tokens, beside)
         return
     found = parse(data, tokens, beside)
@@ -69,7 +88,8 @@ def test_any_response_is_read_with_all_of_its_tokens(one, data):
 
 @given(logged(), st.data())
 def test_a_line_that_was_damaged_is_refused_or_still_whole(one, data):
-    """A token lost, doubled or changed, or a value that is none: never another text, or fewer tokens than it has."""
+    """A token lost, doubled or changed, or a value that is none: never another text, or fewer
+    tokens than it has."""
     text, tokens, _ = one
     place = data.draw(st.integers(0, len(tokens) - 1))
     kept = [[], [tokens[place]] * 2, [{"token": "7", "logprob": -1.0}]]
@@ -81,4 +101,8 @@ def test_a_line_that_was_damaged_is_refused_or_still_whole(one, data):
         assert str(error).startswith("r.jsonl, line 7: ")
         return
     assert instead not in never and found.text.strip() in ("", text.strip())
-    assert len(found.pieces) == len(found.logprobs) == len(tokens) or CUT in found.remarks or not found.pieces
+    assert (
+        len(found.pieces) == len(found.logprobs) == len(tokens)
+        or CUT in found.remarks
+        or not found.pieces
+    )

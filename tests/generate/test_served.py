@@ -1,4 +1,5 @@
-"""A model that only a server has: its requests, and the demo models behind llama.cpp's server against their weights."""
+"""A model that only a server has: its requests, and the demo models behind llama.cpp's server
+against their weights."""
 
 import gc
 import json
@@ -24,15 +25,22 @@ KEYS = [*store.KEYS, "estimator"]
 
 
 def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
-    """As a reader of OpenAI's documentation would check them, for a file in a folder that is still empty."""
+    """As a reader of OpenAI's documentation would check them, for a file in a folder that is still
+    empty."""
     decoding = {"temperature": 0.7, "top_p": 0.9, "top_k": 20}
     model = Served(tmp_path, 3, **decoding, thinking=True, max_new_tokens=99, system_prompt=True)
     model.command("requests", model_name="org/name")
     (path,) = tmp_path.iterdir()
     assert path.name == f"{DATASET}.requests.jsonl"
-    for line, example in zip(map(json.loads, path.read_text().splitlines()), model.asked, strict=True):
+    for line, example in zip(
+        map(json.loads, path.read_text().splitlines()), model.asked, strict=True
+    ):
         body = line.pop("body")
-        assert line == {"custom_id": example.example_id, "method": "POST", "url": "/v1/chat/completions"}
+        assert line == {
+            "custom_id": example.example_id,
+            "method": "POST",
+            "url": "/v1/chat/completions",
+        }
         assert 0 <= body.pop("seed") < 2**31
         assert body == decoding | {
             "messages": prompts.question_messages(example.question, True, "none"), "model": "org/name", "min_p": 0.0,
@@ -44,7 +52,9 @@ def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
     model = Served("docs/served")
     ask.check_folders(model.run)  # the demo's questions belong to the project
     model.run.values["datasets"] = ["gsm8k"]
-    with pytest.raises(UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"):
+    with pytest.raises(
+        UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"
+    ):
         model.command("requests")
     assert not (ROOT / "docs" / "served").exists()
     both = Served(tmp_path).run
@@ -54,18 +64,28 @@ def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
 
 
 def test_answers_to_other_requests_are_not_mixed(tmp_path):
-    """A larger number of questions is asked beside the others; decoding that changed, or a response, is not."""
+    """A larger number of questions is asked beside the others; decoding that changed, or a
+    response, is not."""
     few, more = Served(tmp_path, 2), Served(tmp_path, 3)
     few.command("requests")
     assert len(few.send(right)) == 4
     more.command("requests")
-    assert len(more.send(right)) == 2 + 4 + 6  # both forms of the first four, which had answers, and two prompts beside
+    # both forms of the first four, which had answers, and two prompts beside
+    assert len(more.send(right)) == 2 + 4 + 6
     assert served.read_verification(few.imported(), "m").remarks == []
-    with pytest.raises(UserError, match="answers 'easy-.*' with another 'temperature': move it away"):
+    with pytest.raises(
+        UserError, match="answers 'easy-.*' with another 'temperature': move it away"
+    ):
         Served(tmp_path, 3, temperature=0.2).command("requests")
     few.respond("#### 8")
-    for read in (lambda: served.read_verification(few.imported(), "m")), (lambda: few.command("requests")):
-        with pytest.raises(UserError, match="answers '.*#verify' with another 'messages': move it away to ask again"):
+    for read in (
+        (lambda: served.read_verification(few.imported(), "m")),
+        (lambda: few.command("requests")),
+    ):
+        with pytest.raises(
+            UserError,
+            match="answers '.*#verify' with another 'messages': move it away to ask again",
+        ):
             read()
 
 
@@ -73,7 +93,8 @@ def test_answers_to_other_requests_are_not_mixed(tmp_path):
 
 
 def serve_with_llama_cpp(model, folder):
-    """llama.cpp's server of a demo model in float32, with a cache in float32, and without flash attention."""
+    """llama.cpp's server of a demo model in float32, with a cache in float32, and without flash
+    attention."""
     import xllamacpp
 
     told = xllamacpp.CommonParams()
@@ -91,7 +112,9 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
     """Asked by `requests` and `ask` alone; the weights read the same texts in one pass."""
     pytest.importorskip("xllamacpp")
     spec = params.load_model_config(name)
-    model = Served(tmp_path, 4, **spec.model_dump(include={"temperature", "top_p", "top_k", "thinking"}))
+    model = Served(
+        tmp_path, 4, **spec.model_dump(include={"temperature", "top_p", "top_k", "thinking"})
+    )
     server = serve_with_llama_cpp(name, tmp_path)
     for _ in "questions", "verification":
         model.command("requests")
@@ -101,15 +124,21 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
 
     imported = model.imported()
     told, found = served.read_verification(imported, name), imported.to_frame(name)
-    lm = models.load_language_model(name, spec.model_copy(update={"dtype": "float32", "system_prompt": False}))
+    lm = models.load_language_model(
+        name, spec.model_copy(update={"dtype": "float32", "system_prompt": False})
+    )
 
     def the_same(asked):
         some = [imported.responses[request.example.example_id] for request in asked]
-        texts = [Response(one.example_id, text=one.text, finish_reason=one.finish_reason) for one in some]
+        texts = [
+            Response(one.example_id, text=one.text, finish_reason=one.finish_reason) for one in some
+        ]
         return [response_token_ids(lm, one) for one in texts]
 
     settings = params.Generation(demonstration="none", max_new_tokens=256)
-    own = generation.generate_responses(lm, DATASET, model.asked, settings, SimpleNamespace(sample=the_same))
+    own = generation.generate_responses(
+        lm, DATASET, model.asked, settings, SimpleNamespace(sample=the_same)
+    )
     theirs = p_true.verify_responses(lm, own)
     assert own.prompt_tokens.tolist() == found.prompt_tokens.tolist()
     for a, b in zip(own.token_logprobs, found.token_logprobs, strict=True):
@@ -118,13 +147,19 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
         confidence_frame(interpret_responses(one), two).sort_values(KEYS, ignore_index=True)
         for one, two in ((own, theirs), (found, told.frame))
     )
-    assert a[[*KEYS, "correct"]].equals(b[[*KEYS, "correct"]]) and set(a.estimator) >= {"p_true", "p_true_insitu"}
+    assert a[[*KEYS, "correct"]].equals(b[[*KEYS, "correct"]]) and set(a.estimator) >= {
+        "p_true",
+        "p_true_insitu",
+    }
     tolerance = np.where(a.estimator.isin(["p_true", "p_true_insitu"]), 1e-3, 1e-4)
     assert (np.abs(a.confidence - b.confidence) < tolerance).all()
     for column in "in_situ_tokens", "standard_tokens":
         assert told.frame[column].tolist() == theirs[column].tolist()
     encoded = {form: counts["prompt"] - counts["cached"] for form, counts in told.tokens.items()}
-    assert told.remarks == [] and encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
+    assert (
+        told.remarks == []
+        and encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
+    )
 
 
 # ---- P(True) that a server can not give, or gives in part
@@ -153,73 +188,123 @@ def told(model, **verdicts):
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
     nothing = told(answered)
     assert nothing.remarks == ["its server was not asked, see docs/extending.md"]
-    assert store.read_frame(store.write_frame(nothing.frame, tmp_path / "verification" / "m__d.parquet")).empty
+    assert store.read_frame(
+        store.write_frame(nothing.frame, tmp_path / "verification" / "m__d.parquet")
+    ).empty
     without_b = [{"A": -0.01, "the": -6.0}, {"A": -0.3}, {"A": -0.01, "the": -4.7}, {"A": 0.0}]
-    others = [completion("A", tops) for tops in (*without_b, {"the": -0.1})] + [completion("<think>", BOTH)]
-    found = told(answered, verify=dict(zip(answered.names(), [*[completion("A", BOTH)] * 14, *others], strict=True)))
+    others = [completion("A", tops) for tops in (*without_b, {"the": -0.1})] + [
+        completion("<think>", BOTH)
+    ]
+    found = told(
+        answered,
+        verify=dict(zip(answered.names(), [*[completion("A", BOTH)] * 14, *others], strict=True)),
+    )
     assert found.remarks == [
         "verify: 2 of 20 list no option, or think",
         "verify: 4 of 20 do not list one of the options, which those listed bound",
         "in_situ: 20 of 20 were not answered",
     ]
-    odds, masses = option_log_odds(found.frame), (np.exp(-0.4) + np.exp(-3.0), np.exp(-1.5) + np.exp(-4.0))
-    # B is at most the least one listed; what they leave of 1; the same, though the least is there; a float32's rounding
+    odds, masses = (
+        option_log_odds(found.frame),
+        (np.exp(-0.4) + np.exp(-3.0), np.exp(-1.5) + np.exp(-4.0)),
+    )
+    # B is at most the least one listed; what they leave of 1; the same, though the least is there;
+    # a float32's rounding
     rests = np.log([1 - np.exp(-0.3), 1 - np.exp(-0.01) - np.exp(-4.7), 2**-23])
     bounds = np.array([-6.0, *rests])
     margins = [*[np.log(masses[0] / masses[1])] * 14, *([-0.01, -0.3, -0.01, 0.0] - bounds)]
-    assert odds.standard_margin.tolist() == pytest.approx(margins, abs=1e-6) and odds.in_situ_margin.isna().all()
+    assert (
+        odds.standard_margin.tolist() == pytest.approx(margins, abs=1e-6)
+        and odds.in_situ_margin.isna().all()
+    )
     assert odds.standard_mass[0] == pytest.approx(sum(masses), abs=1e-6)
     scores = confidence_frame(interpret_responses(answered.imported().to_frame("m")), found.frame)
-    assert scores.groupby("estimator").size()["p_true"] == 18 and "p_true_insitu" not in set(scores.estimator)
+    assert scores.groupby("estimator").size()["p_true"] == 18 and "p_true_insitu" not in set(
+        scores.estimator
+    )
 
 
 @pytest.mark.parametrize("sizes, kept", [
     ([72] * 20, 20), ([75] * 2 + [72] * 18, 18), ([75] * 3 + [72] * 17, 0), ([0] * 20, 0),
 ])  # fmt: skip
 def test_a_message_that_was_not_continued_is_seen_by_its_tokens(answered, tmp_path, sizes, kept):
-    """40 tokens of the question, 2 of the response, and 30 of the query; a server may cache, or count no tokens."""
-    in_situ = [completion("A", BOTH, size, prompt_tokens_details={"cached_tokens": 41}) for size in (50, 20, *sizes)]
+    """40 tokens of the question, 2 of the response, and 30 of the query; a server may cache, or
+    count no tokens."""
+    in_situ = [
+        completion("A", BOTH, size, prompt_tokens_details={"cached_tokens": 41})
+        for size in (50, 20, *sizes)
+    ]
     standard = dict.fromkeys(answered.names(), completion("A", BOTH, sizes[-1]))
     found = told(
-        answered, verify=standard, in_situ=dict(zip([*served.PROBES, *answered.names()], in_situ, strict=True))
+        answered,
+        verify=standard,
+        in_situ=dict(zip([*served.PROBES, *answered.names()], in_situ, strict=True)),
     )
     lost = [f"in_situ: {20 - kept} of 20 were not continued, by the tokens of their prompts"]
     assert found.remarks == lost * (kept < 20)
-    frame = store.read_frame(store.write_frame(found.frame, tmp_path / "verification" / "m__d.parquet"))
+    frame = store.read_frame(
+        store.write_frame(found.frame, tmp_path / "verification" / "m__d.parquet")
+    )
     assert frame.in_situ_tokens.fillna(0).tolist() == [0] * (20 - kept) + [30] * kept
     assert frame.standard_tokens.fillna(0).tolist() == [sizes[-1]] * 20
     assert found.tokens["in_situ"] == {"rows": kept, "prompt": 72 * kept, "cached": 41 * kept}
 
 
 def like_vllm(request):
-    """What vLLM answers for a model that thinks: its tokens are words, and its template joins the messages."""
+    """What vLLM answers for a model that thinks: its tokens are words, and its template joins the
+    messages."""
     body = request.body
     match request.path:
         case "/v1/chat/completions":
             return right(request, "Seven. </think> #### 7")
         case "/tokenize":
-            return {"tokens": [word for message in body["messages"] for word in message["content"].split()]}
+            return {
+                "tokens": [
+                    word for message in body["messages"] for word in message["content"].split()
+                ]
+            }
         case "/detokenize":
             return {"prompt": " ".join(body["tokens"]) + " "}
         case "/v1/completions":
-            arrays = {"tokens": ["A"], "token_logprobs": [-0.2], "top_logprobs": [TOPS], "text_offset": []}
+            arrays = {
+                "tokens": ["A"],
+                "token_logprobs": [-0.2],
+                "top_logprobs": [TOPS],
+                "text_offset": [],
+            }
             usage = {"prompt_tokens": len(body["prompt"].split())}
-            return {"choices": [{"text": "A", "logprobs": arrays, "finish_reason": "length"}], "usage": usage}
+            return {
+                "choices": [{"text": "A", "logprobs": arrays, "finish_reason": "length"}],
+                "usage": usage,
+            }
     return 404, {}, b"{}"
 
 
 def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_path):
-    """As vLLM renders it, and answers in arrays: question, response with its thinking, and query, nothing else."""
+    """As vLLM renders it, and answers in arrays: question, response with its thinking, and query,
+    nothing else."""
     model = Served(tmp_path, 2, thinking=True)
     for _ in "questions", "verification":
         model.command("requests")
         asked = model.send(like_vllm)
-    sent = [one.body["prompt"] for one in asked if one.path == "/v1/completions" and not one.body["add_special_tokens"]]
-    templates = [one.body.get("chat_template_kwargs") for one in asked if one.path == "/v1/chat/completions"]
-    assert templates.count({"enable_thinking": False}) == 4, "the standard prompt is answered at once"
+    sent = [
+        one.body["prompt"]
+        for one in asked
+        if one.path == "/v1/completions" and not one.body["add_special_tokens"]
+    ]
+    templates = [
+        one.body.get("chat_template_kwargs") for one in asked if one.path == "/v1/chat/completions"
+    ]
+    assert templates.count({"enable_thinking": False}) == 4, (
+        "the standard prompt is answered at once"
+    )
     written = "Seven. </think> #### 7" + prompts.QUERY
-    questions = [prompts.question_messages(one.question, False, "none")[0]["content"] for one in model.asked]
-    assert sorted(sent) == sorted(f"{' '.join(question.split())} {written}" for question in questions)
+    questions = [
+        prompts.question_messages(one.question, False, "none")[0]["content"] for one in model.asked
+    ]
+    assert sorted(sent) == sorted(
+        f"{' '.join(question.split())} {written}" for question in questions
+    )
     found = served.read_verification(model.imported(), "m")
     assert found.remarks == [] and found.tokens["in_situ"]["cached"] is None
     assert set(found.frame.in_situ_tokens) == {len(prompts.QUERY.split())}
@@ -231,27 +316,42 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
 
 
 def test_a_response_gets_the_number_that_the_file_says():
-    """By hand: the estimator on the tokens, and the line through the two nearest knots of the isotonic map."""
+    """By hand: the estimator on the tokens, and the line through the two nearest knots of the
+    isotonic map."""
     body = completion("That is #### 7")
-    for token, value in zip(body["choices"][0]["logprobs"]["content"], (-0.1, -0.3, -0.05, -0.2), strict=True):
+    for token, value in zip(
+        body["choices"][0]["logprobs"]["content"], (-0.1, -0.3, -0.05, -0.2), strict=True
+    ):
         token["logprob"] = value
-    for estimator, raw in ("seq_avg", np.exp([-0.1, -0.3, -0.05, -0.2]).mean()), ("ans_avg", np.exp(-0.2)):
+    for estimator, raw in (
+        ("seq_avg", np.exp([-0.1, -0.3, -0.05, -0.2]).mean()),
+        ("ans_avg", np.exp(-0.2)),
+    ):
         name = f"qwen2.5-coder-1.5b__gsm8k__{estimator}__isotonic"
         knots = json.loads((CALIBRATORS / f"{name}.json").read_text())["attributes"]
         for given in body, json.dumps(body), json.dumps(body).encode():
             found = score(given, name)
             assert found[:2] == pytest.approx((raw, np.interp(raw, knots["x_"], knots["y_"])))
-            assert found.fitted_on["n"] == 290 and found.fitted_on["ece_calibrated"] < found.fitted_on["ece"]
+            assert (
+                found.fitted_on["n"] == 290
+                and found.fitted_on["ece_calibrated"] < found.fitted_on["ece"]
+            )
             assert "on GSMHard" in found.fitted_on["elsewhere"]
     body["choices"][0]["logprobs"] = None
-    for calibrator, said in (name, "has no log-probabilities"), ("qwen", "there is no calibrator 'qwen'; "):
+    for calibrator, said in (
+        (name, "has no log-probabilities"),
+        ("qwen", "there is no calibrator 'qwen'; "),
+    ):
         with pytest.raises(UserError, match=said):
             score(body, calibrator)
 
 
 def test_log_probabilities_that_are_all_zero_get_no_number():
     """Ten of them, by speculative decoding. Fewer are certain, as far as one can tell."""
-    body, name = completion("a b c d e f g h #### 7"), "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic"
+    body, name = (
+        completion("a b c d e f g h #### 7"),
+        "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic",
+    )
     content = body["choices"][0]["logprobs"]["content"]
     for token in content:
         token["logprob"] = 0.0
@@ -270,5 +370,7 @@ def test_the_shipped_calibrators_are_those_of_the_shipped_signals(tmp_path, monk
     monkeypatch.setattr(calibrators, "CALIBRATORS", tmp_path)
     calibrators.main()
     folders = tmp_path, CALIBRATORS
-    made, shipped = ({path.name: path.read_bytes() for path in one.glob("*.json")} for one in folders)
+    made, shipped = (
+        {path.name: path.read_bytes() for path in one.glob("*.json")} for one in folders
+    )
     assert made == shipped and len(made) == 12 and sum(map(len, made.values())) < 20_000

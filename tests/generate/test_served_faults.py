@@ -1,4 +1,5 @@
-"""`ask` against a server that fails in each way: nothing is lost, nothing asked twice, and one line says why."""
+"""`ask` against a server that fails in each way: nothing is lost, nothing asked twice, and one line
+says why."""
 
 import gzip
 import json
@@ -38,24 +39,35 @@ PASSING = [(429, SOON, b"{}"), (500, SOON, b"overloaded"), (200, SOON | {"conten
 
 
 def test_every_question_is_asked_until_it_is_answered_and_not_again(model, monkeypatch):
-    """Passing faults cost nothing: a busy or broken server, a cut connection, and no answer at all."""
+    """Passing faults cost nothing: a busy or broken server, a cut connection, and no answer at
+    all."""
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     tried, places = Counter(), list(seeds(model).values())
 
     def at_second(request):
         tried[request.body["seed"]] += 1
-        return right(request) if tried[request.body["seed"]] > 1 else PASSING[places.index(request.body["seed"]) % 4]
+        return (
+            right(request)
+            if tried[request.body["seed"]] > 1
+            else PASSING[places.index(request.body["seed"]) % 4]
+        )
 
     model.send(at_second)
     assert tried == dict.fromkeys(places, 2)
-    assert model.kept().keys() == seeds(model).keys() and {one.text for one in model.kept().values()} == {"#### 7"}
+    assert model.kept().keys() == seeds(model).keys() and {
+        one.text for one in model.kept().values()
+    } == {"#### 7"}
 
     lines = model.answers().read_text().splitlines(keepends=True)
     again = [json.loads(line)["custom_id"] for line in lines[:3]]
     failed = batch_line(again[0], {}, status=500)
-    model.answers().write_text("".join([*lines[3:], failed, lines[1][:50]]))  # as a killed run leaves it
-    assert sorted(one.body["seed"] for one in model.send(right)) == sorted(seeds(model)[name] for name in again)
-    model.answers().write_text(model.answers().read_text().rstrip("\n"))  # as some providers end a file
+    # as a killed run leaves it
+    model.answers().write_text("".join([*lines[3:], failed, lines[1][:50]]))
+    assert sorted(one.body["seed"] for one in model.send(right)) == sorted(
+        seeds(model)[name] for name in again
+    )
+    # as some providers end a file
+    model.answers().write_text(model.answers().read_text().rstrip("\n"))
     assert not model.send(right) and len(model.kept()) == 20
 
 
@@ -63,7 +75,8 @@ def refuse(status, message):
     return lambda _: (status, SOON, json.dumps({"error": {"message": message}}).encode())
 
 
-BARE = {"message": {"content": "9"}}  # without log-probabilities, or below beside those of another text
+# without log-probabilities, or below beside those of another text
+BARE = {"message": {"content": "9"}}
 LASTING = {
     "401": (refuse(401, "not the key sk-secret"), r"Error code: 401.*\*\*\*.*: set OPENAI_API_KEY"),
     "404": (refuse(404, "no model m"), "404.*no model m.*--model-name"),
@@ -71,9 +84,15 @@ LASTING = {
     "429 for ever": (refuse(429, "busy"), "429.*: the same command goes on later"),
     "no JSON": (lambda _: (200, {}, b"<script>alert(1)</script>"), "not JSON"),
     "no object": (lambda _: [], "no JSON object"),
-    "an endless line": (lambda _: (200, {"content-length": "9000000000"}, b" " * 1_100_000), "longer than 1 MB"),
+    "an endless line": (
+        lambda _: (200, {"content-length": "9000000000"}, b" " * 1_100_000),
+        "longer than 1 MB",
+    ),
     "no log-probabilities": (lambda _: {"choices": [BARE]}, "has no log-probabilities"),
-    "another text": (lambda _: {"choices": [completion()["choices"][0] | BARE]}, "line 1: .* not make up its 'text'"),
+    "another text": (
+        lambda _: {"choices": [completion()["choices"][0] | BARE]},
+        "line 1: .* not make up its 'text'",
+    ),
 }
 
 
@@ -118,16 +137,21 @@ def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(model, monkeypatc
     with serving(right) as other:
         for status in 301, 302, 307, 308:
             with pytest.raises(UserError, match=f"{status}.*--url must be where it redirects to"):
-                model.send(lambda _: (status, {"location": f"{other.url}/v1/chat/completions"}, b""))  # noqa: B023
+                redirect = (status, {"location": f"{other.url}/v1/chat/completions"}, b"")
+                model.send(lambda _, answer=redirect: answer)
     assert not other.asked
 
 
 FOREIGN = {
     "gzip": gzip.compress,
     "UTF-16, of Windows": lambda text: text.decode().encode("utf-16"),
-    "an indented list": lambda text: json.dumps([json.loads(line) for line in text.splitlines()], indent=1).encode(),
+    "an indented list": lambda text: json.dumps(
+        [json.loads(line) for line in text.splitlines()], indent=1
+    ).encode(),
     "a remark at its end": lambda text: text + b"# collected on node 7, second shift",
-    "half a line of a provider": lambda text: text + b'{"id": "batch_req_1", "custom_id": "easy-0001", "resp',
+    "half a line of a provider": lambda text: (
+        text + b'{"id": "batch_req_1", "custom_id": "easy-0001", "resp'
+    ),
     "half a line of nobody's question": lambda text: text + line_of("nobody")[:70],
     "half a line of `ask` after a bad one": lambda text: b"{\n" + text[:-20],
     "no line break after a bad line": lambda text: b"{\n" + text.rstrip(b"\n"),
@@ -164,10 +188,14 @@ def test_blanks_around_a_key_are_none_of_it(model, monkeypatch, key):
     assert {request.key for request in model.send(right)} == {"Bearer sk-secret"}
 
 
-@pytest.mark.parametrize("key", ["sk-se\ncret", "sk-s\u00eecret", "\u201csk-secret\u201d", "sk-\x00secret"])
+@pytest.mark.parametrize(
+    "key", ["sk-se\ncret", "sk-s\u00eecret", "\u201csk-secret\u201d", "sk-\x00secret"]
+)
 def test_a_key_that_no_header_can_carry_is_one_line_without_it(model, monkeypatch, key):
     monkeypatch.setattr(ask, "KEY", key)
-    with pytest.raises(UserError, match="^OPENAI_API_KEY has a character that no header can carry") as refused:
+    with pytest.raises(
+        UserError, match="^OPENAI_API_KEY has a character that no header can carry"
+    ) as refused:
         model.send(right)
     assert "cret" not in str(refused.value) and not model.answers().read_bytes()
 
@@ -180,9 +208,17 @@ def test_two_at_once_are_refused(model):
 
 
 @pytest.mark.slow
+def count_lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def test_five_hundred_questions_and_two_kills(tmp_path):
-    """Each kill loses what was in flight, at most as many as are sent at once; nothing that was kept is asked again."""
-    folder, options = copy_of_project(tmp_path / "project"), ["demo", "--models", "served", "--datasets", "demo-easy"]
+    """Each kill loses what was in flight, at most as many as are sent at once; nothing that was
+    kept is asked again."""
+    folder, options = (
+        copy_of_project(tmp_path / "project"),
+        ["demo", "--models", "served", "--datasets", "demo-easy"],
+    )
     run(folder, "requests", *options)
     path = folder / "artifacts" / "served" / "demo-easy.responses.jsonl"
 
@@ -193,10 +229,13 @@ def test_five_hundred_questions_and_two_kills(tmp_path):
     with serving(slow) as server:
         for enough in 120, 300:
             process = start(folder, "ask", *options, "--url", server.url)
-            until(lambda: path.exists() and path.read_bytes().count(b"\n") >= enough, process=process)  # noqa: B023
+            until(lambda wanted=enough: count_lines(path) >= wanted, process=process)
             kill(process)
             assert process.wait() < 0
         run(folder, "ask", *options, "--url", server.url)
-    asked, found = Counter(one.body["seed"] for one in server.asked), read_response_file(path, "demo-easy")
+    asked, found = (
+        Counter(one.body["seed"] for one in server.asked),
+        read_response_file(path, "demo-easy"),
+    )
     assert len(found) == len(asked) == 500 and all(one.pieces for one in found.values())
     assert asked.total() <= 500 + 2 * 8

@@ -1,5 +1,5 @@
-"""Each claim on printed numbers, by hand: numbers for which it holds, and the change that turns it. Both are written in
-claims.yaml, and none is computed by the code under test."""
+"""Each claim on printed numbers, by hand: numbers for which it holds, and the change that turns it.
+Both are written in claims.yaml, and none is computed by the code under test."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +23,24 @@ BY_HAND.pop("shared")
 
 
 def frame_of(told):
-    columns = {"model": "llama", "dataset": "easy"} | ({"metric": "ece"} if "value" in told else {}) | told
+    columns = (
+        {"model": "llama", "dataset": "easy"}
+        | ({"metric": "ece"} if "value" in told else {})
+        | told
+    )
     rows = max((len(values) for values in columns.values() if isinstance(values, list)), default=1)
     return pd.DataFrame(columns, range(rows))
 
 
-@pytest.mark.parametrize("name, verdict, told", [(name, *case) for name, cases in BY_HAND.items() for case in cases])
+@pytest.mark.parametrize(
+    "name, verdict, told", [(name, *case) for name, cases in BY_HAND.items() for case in cases]
+)
 def test_a_claim_holds_for_these_numbers_and_not_for_others(name, verdict, told):
     """Accuracies tell which dataset is the hardest."""
     frames = {table: frame_of(columns) for table, columns in told.items()}
-    frames["result_estimation"] = pd.concat([frame_of(ACCURACY), frames.get("result_estimation")], ignore_index=True)
+    frames["result_estimation"] = pd.concat(
+        [frame_of(ACCURACY), frames.get("result_estimation")], ignore_index=True
+    )
     assert judge(NAMES[name], replace(NOTHING, frames=frames)).kind == verdict
 
 
@@ -78,11 +86,18 @@ def test_counts_in_words():
     outcomes = pd.Series(["agrees", "agrees", "open", "disagrees"])
     assert count_outcomes(outcomes, "pairs") == "2 pairs agree, 1 open, 1 disagrees"
     assert count_outcomes(outcomes[2:], "cells") == "1 cell open, 1 disagrees"
-    assert count_kinds(["holds", "open", "holds", "fails", "not judged"]) == "2 hold, 1 fails, 1 open, 1 not judged"
+    assert (
+        count_kinds(["holds", "open", "holds", "fails", "not judged"])
+        == "2 hold, 1 fails, 1 open, 1 not judged"
+    )
 
 
 @pytest.mark.parametrize("word, fewest, total", [
     ("all", 4, 4), ("often", 3, 5), ("generally", 3, 4), ("several", 1, 4),
     ("several", 2, 5), ("some", 1, 4), ("can", 1, 9), ("figure", 1, 1)])  # fmt: skip
 def test_words_for_how_many(word, fewest, total):
-    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [False, True, True]
+    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [
+        False,
+        True,
+        True,
+    ]

@@ -26,11 +26,13 @@ MISRANKS = np.where(RIGHT, 0.5, 0.7)  # AUROC 0
 RANKS_NOTHING = 0.5 + 0.01 * (np.arange(400) % 8)
 NOISY = 0.5 + 0.01 * ((np.arange(400) * 3) % 8)  # likewise, in another order
 
-# Of each claim: scores for which its case agrees, disagrees and is open. A number is a constant score.
+# Of each claim: scores for which its case agrees, disagrees and is open. A number is a constant
+# score.
 BY_ROWS = {
     "multi_pass_calibrated": (
         {"p_true": np.where(RIGHT, 0.599, 0.591), "c_bald": 0.9},
-        {"p_true": np.where(RIGHT, 0.9, 0.8), "c_bald": 0.99},  # it ranks, but lies far above the accuracy
+        # it ranks, but lies far above the accuracy
+        {"p_true": np.where(RIGHT, 0.9, 0.8), "c_bald": 0.99},
         {"p_true": 0.1 + RANKS_NOTHING, "c_bald": 0.99},  # near the accuracy, and ranks nothing
     ),
     "overconfidence_of_answers": (
@@ -125,7 +127,9 @@ def rows_of(values, keep=slice(None)):
 
 def results_of(scores, **more):
     columns = {Score(name): rows_of(values) for name, values in scores.items()}
-    return replace(NOTHING, scores=ResampledScores({PAIR: columns}, ResampleSettings(resamples=1000)), **more)
+    return replace(
+        NOTHING, scores=ResampledScores({PAIR: columns}, ResampleSettings(resamples=1000)), **more
+    )
 
 
 @pytest.mark.parametrize("place, outcome", [(0, "agrees"), (1, "disagrees"), (2, "open")])
@@ -136,7 +140,9 @@ def test_the_interval_of_these_rows_decides_the_case(name, place, outcome):
         verdict = judge(NAMES[name], results_of(scores))
         assert verdict.rows.outcome.tolist() == [outcome]
         assert verdict.kind == {"agrees": "holds", "disagrees": "fails", "open": "open"}[outcome]
-        assert (outcome == "open") == bool(verdict.open_cases), "an open case is shown with its interval"
+        assert (outcome == "open") == bool(verdict.open_cases), (
+            "an open case is shown with its interval"
+        )
 
 
 def test_an_open_case_is_named_with_its_interval():
@@ -154,7 +160,9 @@ def test_nineteen_unchanged_responses_are_no_case():
 
 def test_rates_differ_by_more_than_exchanged_ones_or_the_case_is_open():
     def verdict(ece_range):
-        rates = pd.DataFrame([{"model": "llama", "dataset": "easy", "ece_range": ece_range, "chance_high": 0.05}])
+        rates = pd.DataFrame(
+            [{"model": "llama", "dataset": "easy", "ece_range": ece_range, "chance_high": 0.05}]
+        )
         return judge(NAMES["rate_matters"], results_of({}, frames={"rates": rates})).kind
 
     assert [verdict(0.051), verdict(0.05)] == ["holds", "open"]
@@ -183,16 +191,24 @@ def test_the_position_is_chosen_on_calibration_rows():
     tokens = np.full((20, 5), 0.5)
     old, new = tokens.copy(), tokens.copy()
     old[:, 2], new[:, 1] = 0.5 + 0.3 * correct, 0.5 + 0.3 * correct
-    calibration, evaluation = responses_of(correct, old, "calibration"), responses_of(correct, new, "evaluation")
+    calibration, evaluation = (
+        responses_of(correct, old, "calibration"),
+        responses_of(correct, new, "evaluation"),
+    )
     scores = trajectory_scores(pd.concat([calibration, evaluation]), points=5)
     single = scores[scores.estimator == "single_position"]
-    assert choose_position(calibration, 5) == 2 and single.confidence.tolist() == pytest.approx([0.5] * 20)
-    one_class = trajectory_scores(pd.concat([calibration.assign(correct=True), evaluation]), points=5)
+    assert choose_position(calibration, 5) == 2 and single.confidence.tolist() == pytest.approx(
+        [0.5] * 20
+    )
+    one_class = trajectory_scores(
+        pd.concat([calibration.assign(correct=True), evaluation]), points=5
+    )
     assert "single_position" not in set(one_class.estimator)
 
 
 def test_no_position_beats_chance_if_labels_are_permuted():
-    """The chosen one has an AUROC of .5 on other rows, on average; the best of all on these rows does not."""
+    """The chosen one has an AUROC of .5 on other rows, on average; the best of all on these rows
+    does not."""
     rng = np.random.default_rng(0)
     chosen, best = [], []
     for _ in range(40):
@@ -211,6 +227,7 @@ def test_no_position_beats_chance_if_labels_are_permuted():
 
 
 def auroc_by_hand(scores, correct):
-    """The share of pairs of a right and a wrong row in which the right one is higher; ties count half."""
+    """The share of pairs of a right and a wrong row in which the right one is higher; ties count
+    half."""
     right, wrong = scores[correct][:, None], scores[~correct]
     return (right > wrong).mean() + (right == wrong).mean() / 2

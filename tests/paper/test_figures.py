@@ -1,4 +1,5 @@
-"""Figures: what is drawn of small frames (figures.yaml); same data, same bytes; fonts embedded; readable sizes."""
+"""Figures: what is drawn of small frames (figures.yaml); same data, same bytes; fonts embedded;
+readable sizes."""
 
 import re
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +25,9 @@ def made(told):
         return told
     if any(isinstance(values, list) for values in told.values()):
         return pd.DataFrame(told)
-    return {tuple(name.split()) if " " in name else name: made(value) for name, value in told.items()}
+    return {
+        tuple(name.split()) if " " in name else name: made(value) for name, value in told.items()
+    }
 
 
 def drawn(name):
@@ -38,21 +41,31 @@ def places(drawn):
         return [path.vertices for path in drawn.get_paths()]
     faces, points = drawn.get_facecolor(), drawn.get_offsets()
     hollow = faces[:, :3].min(axis=1) == 1 if len(faces) else True
-    return np.column_stack([points, *(np.broadcast_to(one, len(points)) for one in (drawn.get_sizes(), hollow))])
+    return np.column_stack(
+        [points, *(np.broadcast_to(one, len(points)) for one in (drawn.get_sizes(), hollow))]
+    )
 
 
 def seen(canvas):
     """A line for the size of a figure, for each of its panels, and for what is drawn there."""
     yield " x ".join(f"{inches:.3g}" for inches in canvas.get_size_inches())
     for ax in canvas.axes:
-        texts = [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels(), *ax.texts)]
-        words = " | ".join([ax.get_title("left"), ax.get_xlabel(), ax.get_ylabel(), *texts]).replace("\n", " ")
+        texts = [
+            text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels(), *ax.texts)
+        ]
+        words = " | ".join(
+            [ax.get_title("left"), ax.get_xlabel(), ax.get_ylabel(), *texts]
+        ).replace("\n", " ")
         parts = [(f"{words}:", [ax.get_xlim(), ax.get_ylim()])]
         parts += [(f"line {line.get_label()}", line.get_xydata()) for line in ax.lines]
-        parts += [(f"{type(one).__name__} {one.get_label()}", places(one)) for one in ax.collections]
+        parts += [
+            (f"{type(one).__name__} {one.get_label()}", places(one)) for one in ax.collections
+        ]
         parts += [("bar", bar.get_bbox().get_points()) for bar in ax.patches]
         for name, where in parts:
-            yield " ".join([re.sub(" _.*", "", name), *(f"{x:.3g}" for part in where for x in np.ravel(part))])
+            yield " ".join(
+                [re.sub(" _.*", "", name), *(f"{x:.3g}" for part in where for x in np.ravel(part))]
+            )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -71,8 +84,12 @@ def test_same_bytes_in_another_process_whatever_a_notebook_has_set_there(monkeyp
     pdf, png = saved({})
     monkeypatch.setenv("PYTHONHASHSEED", "123")
     with ProcessPoolExecutor(1, get_context("spawn")) as other:
-        assert other.submit(saved, {"font.size": 20, "savefig.dpi": 50, "pdf.fonttype": 3}).result() == (pdf, png)
+        assert other.submit(
+            saved, {"font.size": 20, "savefig.dpi": 50, "pdf.fonttype": 3}
+        ).result() == (pdf, png)
     assert b"CreationDate" not in pdf and b"matplotlib" not in png
     assert b"/FontFile2" in pdf and b"/Type3" not in pdf
-    texts = [text for text in drawn("main_analysis").canvas.findobj(Text) if text.get_text().strip()]
+    texts = [
+        text for text in drawn("main_analysis").canvas.findobj(Text) if text.get_text().strip()
+    ]
     assert texts and min(text.get_fontsize() for text in texts if text.get_visible()) >= 7

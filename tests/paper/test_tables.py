@@ -1,5 +1,6 @@
-"""Tables and records of the demo's shipped signals, held against what `./run_all.sh replay` made (blackbox/goldens);
-bold cells, missing ones and words of others in tables made here; and the paper's macros, where its LaTeX is at hand."""
+"""Tables and records of the demo's shipped signals, held against what `./run_all.sh replay` made
+(blackbox/goldens); bold cells, missing ones and words of others in tables made here; and the
+paper's macros, where its LaTeX is at hand."""
 
 import re
 from dataclasses import replace
@@ -17,7 +18,10 @@ from lib.paper import booktabs, numbers_of_paper, report_contents, response_view
 from lib.score import evaluation
 
 DEMO, REPLAY = params.load_profile("demo"), goldens.read("replay")
-TABLES = report_contents.TABLES | {"tab_costs": report_contents.costs, "tab_selective": report_contents.selective}
+TABLES = report_contents.TABLES | {
+    "tab_costs": report_contents.costs,
+    "tab_selective": report_contents.selective,
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -33,17 +37,24 @@ def test_every_record(demo, shipped):
     """Verdicts with their counts, numbers beside the paper's, notes."""
     scored = evaluation.add_base_rate(shipped.confidence, demo.frames["calibrated"])
     chance = evaluation.compare_with_chance(scored, DEMO.bins, DEMO.resamples, DEMO.seed)
-    here, published = replace(demo, frames=demo.frames | {"chance": chance}), numbers_of_paper.published()
+    here, published = (
+        replace(demo, frames=demo.frames | {"chance": chance}),
+        numbers_of_paper.published(),
+    )
     found = {
         "rep_overview": report_contents.list_overview(here),
         "rep_pooled": report_contents.list_pooled(here),
         "rep_splits": report_contents.list_splits(shipped, here),
-        "rep_findings": verdicts.list_claims(verdicts.judge_all(published), verdicts.judge_all(here)),
+        "rep_findings": verdicts.list_claims(
+            verdicts.judge_all(published), verdicts.judge_all(here)
+        ),
         "rep_numbers": report_contents.compare_with_paper(here, published),
         "rep_ablation": report_contents.list_ablation(here),
         "rep_notes": report_contents.list_notes("shipped", shipped, here),
     }
-    texts = {name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()}
+    texts = {
+        name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()
+    }
     goldens.check("replay", REPLAY | texts)
 
 
@@ -51,9 +62,13 @@ def test_every_record(demo, shipped):
 def test_the_prompts_of_a_run_with_texts_and_of_one_without(run, name):
     """Of the real models no text of others is part of the project."""
     profile = params.load_profile(name)
-    signals = load_signals(run, profile.models, profile.datasets, params.EvaluationChoices(), ["verification"])
+    signals = load_signals(
+        run, profile.models, profile.datasets, params.EvaluationChoices(), ["verification"]
+    )
     assert (signals.generations[["text", "question"]].isna() == (name == "small")).all(axis=None)
-    one = response_views.load_exchange(run, signals, profile.main_figure_model, profile.main_figure_dataset)
+    one = response_views.load_exchange(
+        run, signals, profile.main_figure_model, profile.main_figure_dataset
+    )
     example = response_views.prompt_example(one["prompt"], one["text"])
     both = response_views.prompt_comparison(one["standard_prompt"], one["in_situ_prompt"])
     assert example._repr_latex_() == goldens.read(run)["fig_prompt_example.tex"]
@@ -63,7 +78,9 @@ def test_the_prompts_of_a_run_with_texts_and_of_one_without(run, name):
 @paper
 def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", PAPER.read_text(encoding="utf-8"))
-    assert all(one[0].replace("provide", "new").removesuffix("%") in text for one in booktabs.DEFINITIONS)
+    assert all(
+        one[0].replace("provide", "new").removesuffix("%") in text for one in booktabs.DEFINITIONS
+    )
     assert len(booktabs.DEFINITIONS) == 9
 
 
@@ -73,12 +90,17 @@ def test_commands_and_macros_are_the_papers():
 def made(ece, models=("m",)):
     """A table of models with an ECE for each of the estimators."""
     rows = [(model, name, "ece", value) for model in models for name, value in ece.items()]
-    frame = pd.DataFrame(rows, columns=["model", "estimator", "metric", "value"]).assign(dataset="d", reason="")
-    return tables.result_estimation(results_of(result_estimation=frame.astype({"value": "Float64"})))
+    frame = pd.DataFrame(rows, columns=["model", "estimator", "metric", "value"]).assign(
+        dataset="d", reason=""
+    )
+    return tables.result_estimation(
+        results_of(result_estimation=frame.astype({"value": "Float64"}))
+    )
 
 
 @pytest.mark.parametrize("ece, shown", [
-    ({"seq_avg": 0.0530004, "seq_joint": 0.0530001}, r"-- & 0.053 & -- & \textbf{0.053} & --"),  # unrounded
+    # unrounded
+    ({"seq_avg": 0.0530004, "seq_joint": 0.0530001}, r"-- & 0.053 & -- & \textbf{0.053} & --"),
     ({"seq_avg": 0.05, "seq_joint": 0.05}, r"-- & \textbf{0.050} & -- & \textbf{0.050} & --"),
     ({"seq_avg": None, "seq_joint": 0.05}, r"-- & -- & -- & \textbf{0.050} & --"),
 ])  # fmt: skip
@@ -88,4 +110,7 @@ def test_the_lowest_error_is_bold_and_what_is_missing_a_dash(ece, shown):
 
 def test_names_of_others_stay_words_in_both_languages():
     table = made({"seq_avg": 0.5}, ["x", "a_b & <c>"])
-    assert "a_b &amp; &lt;c&gt;" in table._repr_html_() and r"a\_b \& \textless{}c\textgreater{}" in table.latex
+    assert (
+        "a_b &amp; &lt;c&gt;" in table._repr_html_()
+        and r"a\_b \& \textless{}c\textgreater{}" in table.latex
+    )

@@ -1,4 +1,5 @@
-"""The first edits that a reader makes to a notebook's parameters: each answers, or says in one line what to change."""
+"""The first edits that a reader makes to a notebook's parameters: each answers, or says in one line
+what to change."""
 
 import ast
 import json
@@ -10,7 +11,9 @@ from playing import play
 from lib.paths import ROOT, UserError
 
 # An empty column warns: no promise can be made, or a method is not for an estimator.
-pytestmark = pytest.mark.filterwarnings("error::FutureWarning", "error::pandas.errors.Pandas4Warning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::FutureWarning", "error::pandas.errors.Pandas4Warning"
+)
 
 
 @pytest.mark.parametrize("name, edits, said", [
@@ -27,14 +30,17 @@ def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
 
 
 def closing_edits() -> list[tuple[str, dict]]:
-    """Of every notebook but 08, which sets what the others made, the edits that its last paragraph proposes."""
+    """Of every notebook but 08, which sets what the others made, the edits that its last paragraph
+    proposes."""
     found = []
     for path in sorted((ROOT / "notebooks").glob("0[!8]*.ipynb")):
         last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)
         assert last.startswith("## Exercises\n") and lines, path.stem
         for line in lines:
-            assigned = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(line).body}
+            assigned = {
+                node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(line).body
+            }
             found.append((path.stem.split("_")[0], assigned))
     return found
 
@@ -51,7 +57,8 @@ def closing_edits() -> list[tuple[str, dict]]:
 ], ids=str)  # fmt: skip
 def test_edits_answer_in_seconds(name, edits, monkeypatch, tmp_path):
     monkeypatch.setattr("lib.store.run_folder", lambda run: tmp_path / run)
-    fewer = {"datasets": ["demo-hard"]} if name == "09" else {}  # which reads every frame again for each choice
+    # which reads every frame again for each choice
+    fewer = {"datasets": ["demo-hard"]} if name == "09" else {}
     space, shown = play(name, monkeypatch, tmp_path, **fewer | edits)
     assert len(shown) > 2
     if "limit" in edits:  # the followed row is among the few, so that notebooks agree

@@ -1,5 +1,5 @@
-"""Responses of which little or nothing is there, through every notebook: of a model that ends at once, that ends
-somewhere in the middle of some responses, or that never ends."""
+"""Responses of which little or nothing is there, through every notebook: of a model that ends at
+once, that ends somewhere in the middle of some responses, or that never ends."""
 
 import dataclasses
 
@@ -47,9 +47,17 @@ def test_every_table_and_figure_is_there(walk, ends, missing):
     spaces = walk(HEAVY + LIGHT, ends, missing=missing)
     frame, one = spaces["01"]["frame"], spaces["02"]["one"]
     lengths = frame.token_ids.map(len)
-    assert {"at once": max(lengths) == 1, "never": min(lengths) == 60, "at a seven": lengths.nunique() > 5}[ends]
+    assert {
+        "at once": max(lengths) == 1,
+        "never": min(lengths) == 60,
+        "at a seven": lengths.nunique() > 5,
+    }[ends]
     assert frame.answer.isna().any() and (ends == "at a seven" or not one.correct)
-    results = spaces["08"]["here"].frames["result_estimation"].query("metric == 'ece' and estimator != ''")
+    results = (
+        spaces["08"]["here"]
+        .frames["result_estimation"]
+        .query("metric == 'ece' and estimator != ''")
+    )
     assert len(results) > 5 and results.value.notna().all()
 
 
@@ -58,5 +66,7 @@ def test_a_model_that_says_nothing_is_asked_and_measured_and_to_leave_all_out_is
     frame = store.read_frame(store.find_frame(QUICK["run"], "generations", "tiny-llama__demo-easy"))
     assert (frame.token_ids.map(len) == 1).all() and frame.answer.isna().all() and len(frame) == 6
     for name in ("02", "09"):
-        with pytest.raises(UserError, match="`missing: drop` leaves out all others; choose last_number or zero"):
+        with pytest.raises(
+            UserError, match="`missing: drop` leaves out all others; choose last_number or zero"
+        ):
             walk([name], "at once", missing="drop")

@@ -1,4 +1,5 @@
-"""A small demo repeated and replayed; and what the replay of the whole demo leaves for its readers."""
+"""A small demo repeated and replayed; and what the replay of the whole demo leaves for its
+readers."""
 
 import os
 import re
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_copy_is_up_to_date_and_its_replay_gives_its_tables(alone, tmp_path):
-    """In another folder, with other times of files and a comment more; and byte for byte, from the signals alone."""
+    """In another folder, with other times of files and a comment more; and byte for byte, from the
+    signals alone."""
     project = shutil.copytree(alone[0], tmp_path / "a folder", symlinks=True)
     for path in project.rglob("*"):
         if path.is_file():
@@ -26,7 +28,9 @@ def test_a_copy_is_up_to_date_and_its_replay_gives_its_tables(alone, tmp_path):
     with (project / "lib" / "score" / "metrics.py").open("a") as file:
         file.write("# a comment changes nothing\n")
     assert counts(run(project)) == (0, JOBS)
-    assert str(alone[0]) not in "".join(p.read_text() for p in (project / "artifacts/demo").glob("*/*.json"))
+    assert str(alone[0]) not in "".join(
+        p.read_text() for p in (project / "artifacts/demo").glob("*/*.json")
+    )
     shipped = project / "artifacts" / "shipped" / "demo"
     (shipped / "SHA256SUMS").unlink()
     for kind in SIGNALS:
@@ -40,9 +44,13 @@ def test_a_copy_is_up_to_date_and_its_replay_gives_its_tables(alone, tmp_path):
 def test_results_are_one_document_with_its_fonts_and_the_same_bytes_again(replayed, tmp_path):
     copy = shutil.copytree(replayed / "figures" / "replay", tmp_path / "a copy")
     made = copy / "results.pdf"
-    fonts = subprocess.run(["pdffonts", made], capture_output=True, text=True).stdout.splitlines()[2:]
+    fonts = subprocess.run(["pdffonts", made], capture_output=True, text=True).stdout.splitlines()[
+        2:
+    ]
     embedded = r"\byes +(yes|no) +(yes|no) +\d+ +\d+$"
-    assert len(fonts) > 5 and all(re.search(embedded, line) and "Type 3" not in line for line in fonts)
+    assert len(fonts) > 5 and all(
+        re.search(embedded, line) and "Type 3" not in line for line in fonts
+    )
     before = made.read_bytes()
     made.unlink()
     assert typeset(copy) == "" and made.read_bytes() == before

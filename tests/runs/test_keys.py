@@ -1,4 +1,5 @@
-"""Every module that a job imports and every file of the project that it reads is in its key, or is named here."""
+"""Every module that a job imports and every file of the project that it reads is in its key, or is
+named here."""
 
 import json
 import re
@@ -10,12 +11,16 @@ from workflow.keys import SHOWING
 from workflow.rules import NOTEBOOKS
 
 HEAVY = {row.name for row in NOTEBOOKS if row.runs_model}
-SHOWN = ("artifacts/paper.yaml", "artifacts/reference.csv")  # beside the results of notebooks that run a model
+# beside the results of notebooks that run a model
+SHOWN = ("artifacts/paper.yaml", "artifacts/reference.csv")
 
 
 def places(key: list[str]) -> set[str]:
     """The files that the parts of a key stand for; a frame stands for its manifest, too."""
-    found = {re.sub(r"^(model|dataset) (.*)", r"\1 params/\1s/\2.yaml", part).partition(" ")[2] for part in key}
+    found = {
+        re.sub(r"^(model|dataset) (.*)", r"\1 params/\1s/\2.yaml", part).partition(" ")[2]
+        for part in key
+    }
     return found | {re.sub("parquet$", "json", path) for path in found}
 
 
@@ -31,8 +36,13 @@ def test_all_that_a_job_imports_and_reads_is_in_its_key(tmp_path, words):
     unknown = {}
     for name, job in jobs.items():
         assert "lib/paths.py" in job["read"] and "lib/store.py" in job["read"], "it was watched"
-        written = {path for path in job["read"] if path.endswith(".parquet")}  # frames are read by no Python
-        known = places(job["key"]) | written | {re.sub("parquet$", "json", path) for path in written}
+        # frames are read by no Python
+        written = {path for path in job["read"] if path.endswith(".parquet")}
+        known = (
+            places(job["key"]) | written | {re.sub("parquet$", "json", path) for path in written}
+        )
         left_out = SHOWING + SHOWN if name.split("__")[0] in HEAVY else ()
-        unknown[name] = {path for path in job["read"] if path not in known and not path.startswith(left_out)}
+        unknown[name] = {
+            path for path in job["read"] if path not in known and not path.startswith(left_out)
+        }
     assert set().union(*unknown.values()) <= {"tests/playing.py"}, unknown

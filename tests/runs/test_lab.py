@@ -1,4 +1,5 @@
-"""A reader's way into the notebooks: a real Jupyter server, whose kernels stand and import where notebooks expect it.
+"""A reader's way into the notebooks: a real Jupyter server, whose kernels stand and import where
+notebooks expect it.
 
 What the notebooks show by themselves is in test_edits and tests/blackbox.
 """
@@ -17,12 +18,20 @@ from slurm_cluster import free_ports
 
 @pytest.mark.slow
 def test_a_notebook_begins_in_jupyterlab_whose_links_lead_to_code():
-    """Where its kernel stands, and what it can import; the rest of a notebook hangs on no server. No news are asked
-    for."""
+    """Where its kernel stands, and what it can import; the rest of a notebook hangs on no server.
+    No news are asked for."""
     (port,) = free_ports(1)
-    options = ("--no-browser", f"--port={port}", "--IdentityProvider.token=t", "--allow-root", "--ip=127.0.0.1")
+    options = (
+        "--no-browser",
+        f"--port={port}",
+        "--IdentityProvider.token=t",
+        "--allow-root",
+        "--ip=127.0.0.1",
+    )
     process = start(ROOT, "lab", "--", *options)
-    server = httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": "token t"}, timeout=30)
+    server = httpx2.Client(
+        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": "token t"}, timeout=30
+    )
 
     def answers():
         with suppress(httpx2.HTTPError):

@@ -1,6 +1,8 @@
-"""Every path of the paper's run, walked with the real vocabularies, tokenizers and templates of its five models.
+"""Every path of the paper's run, walked with the real vocabularies, tokenizers and templates of its
+five models.
 
-The weights are random and two layers small, so the answers are nonsense; the point is that it is counted and shown.
+The weights are random and two layers small, so the answers are nonsense; the point is that it is
+counted and shown.
 """
 
 import re
@@ -29,7 +31,9 @@ def project(tmp_path_factory, shared):
     for number, (name, published) in enumerate(FOLDERS.items()):
         build(shared / "tokenizers" / published, folder / "weights" / name, seed=number)
         longer = {"max_new_tokens": 18} if params.load_model_config(name).thinking else {}
-        edit(folder / f"params/models/{name}.yaml", source=f"weights/{name}", revision=None, **longer)
+        edit(
+            folder / f"params/models/{name}.yaml", source=f"weights/{name}", revision=None, **longer
+        )
     source = {"all": "data/gsmhard/gsmhardv2.jsonl"}
     edit(folder / "params/datasets/gsmhard.yaml", source=source, revision=None, config=None)
     assert len(played(folder, "walk", "paper").split("01_generate__")) == 6
@@ -37,7 +41,12 @@ def project(tmp_path_factory, shared):
 
 
 def frames(project, kind):
-    return pd.concat([pd.read_parquet(path) for path in sorted((project / "artifacts/paper" / kind).glob("*.parquet"))])
+    return pd.concat(
+        [
+            pd.read_parquet(path)
+            for path in sorted((project / "artifacts/paper" / kind).glob("*.parquet"))
+        ]
+    )
 
 
 def test_prompts_are_each_models_own_and_spans_are_of_the_generated_ids(project):
@@ -48,7 +57,9 @@ def test_prompts_are_each_models_own_and_spans_are_of_the_generated_ids(project)
     for name, part in rows.groupby("model"):
         tokenizer = AutoTokenizer.from_pretrained(project / "weights" / name)
         for row in part.itertuples():
-            assert ("You are a helpful, respectful" in row.prompt) == params.load_model_config(name).system_prompt
+            assert ("You are a helpful, respectful" in row.prompt) == params.load_model_config(
+                name
+            ).system_prompt
             assert "Sarah has 10 marbles" in row.prompt and "'#### '" in row.prompt
             assert ("Today Date: 26 Jul 2024" in row.prompt) == name.startswith("llama")
             assert row.prompt.rstrip().endswith("<think>") == (name == "deepseek-r1-8b")
@@ -62,18 +73,30 @@ def test_prompts_are_each_models_own_and_spans_are_of_the_generated_ids(project)
 
 def test_options_and_query_are_of_the_vocabularies(project):
     verified = frames(project, "verification")
-    assert verified.spellings.map({"A", " A", "B", " B"}.issubset).all() and verified.model.nunique() == 5
+    assert (
+        verified.spellings.map({"A", " A", "B", " B"}.issubset).all()
+        and verified.model.nunique() == 5
+    )
     assert (verified.in_situ_tokens == 35).all()
 
 
 def test_nonsense_is_counted_and_shown_and_never_called_a_reproduction(project):
     """The labels are the paper's, the weights are not."""
     table = (project / "figures/paper/tab_result_estimation.tex").read_text()
-    assert all(name in table for name in ("Llama-3.1-8B", "DeepSeek-R1-8B", "Qwen3-8B-Thinking", "GSMHard"))
+    assert all(
+        name in table for name in ("Llama-3.1-8B", "DeepSeek-R1-8B", "Qwen3-8B-Thinking", "GSMHard")
+    )
     rows = frames(project, "generations")
     assert rows.answer.isna().mean() > 0.5 and (rows.finish_reason == "length").mean() > 0.5
-    unclosed = rows[rows.model.isin(["deepseek-r1-8b", "qwen3-8b-thinking"]) & ~rows.text.str.contains("</think>")]
-    assert len(unclosed) and unclosed.answer.isna().all(), "thinking that was never closed holds no answer"
+    unclosed = rows[
+        rows.model.isin(["deepseek-r1-8b", "qwen3-8b-thinking"])
+        & ~rows.text.str.contains("</think>")
+    ]
+    assert len(unclosed) and unclosed.answer.isna().all(), (
+        "thinking that was never closed holds no answer"
+    )
     report = (project / "figures/paper/report.html").read_text()
-    assert re.search(r"\d% without a parsable answer", report) and re.search(r"\d% cut by length", report)
+    assert re.search(r"\d% without a parsable answer", report) and re.search(
+        r"\d% cut by length", report
+    )
     assert "The models of this run are not" in report and "outside" not in report.split("<h2")[0]

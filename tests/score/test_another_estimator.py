@@ -1,4 +1,5 @@
-"""An estimator of one's own is a function and a row in the table of estimators: everything else follows."""
+"""An estimator of one's own is a function and a row in the table of estimators: everything else
+follows."""
 
 import numpy as np
 from scipy.special import expit
@@ -12,20 +13,61 @@ from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.evaluation import evaluate
 
 MINE = (
-    Estimator("seq_mean", "Seq Mean", "Seq Mean", "$y$", "single_pass", "response", lambda y: np.exp(y).mean()),
-    Estimator("ans_min", "Ans Min", "Ans Min", r"$\min y_j$", "single_pass", "answer", lambda y: np.exp(y).min()),
-    Estimator("p_half", "P Half", "P Half", "$m/2$", "multi_pass", "standard_margin", lambda m: expit(m / 2)),
-    Estimator("c_worst", "c Worst", "c Worst", r"$\max_j$", "multi_pass", "bald", lambda bald: max(0, 1 - bald.max())),
+    Estimator(
+        "seq_mean",
+        "Seq Mean",
+        "Seq Mean",
+        "$y$",
+        "single_pass",
+        "response",
+        lambda y: np.exp(y).mean(),
+    ),
+    Estimator(
+        "ans_min",
+        "Ans Min",
+        "Ans Min",
+        r"$\min y_j$",
+        "single_pass",
+        "answer",
+        lambda y: np.exp(y).min(),
+    ),
+    Estimator(
+        "p_half",
+        "P Half",
+        "P Half",
+        "$m/2$",
+        "multi_pass",
+        "standard_margin",
+        lambda m: expit(m / 2),
+    ),
+    Estimator(
+        "c_worst",
+        "c Worst",
+        "c Worst",
+        r"$\max_j$",
+        "multi_pass",
+        "bald",
+        lambda bald: max(0, 1 - bald.max()),
+    ),
 )
-BELOW = (("ans_min", "ans_joint"), ("c_worst", "c_bald"), ("seq_mean", "seq_avg"), ("seq_avg", "seq_mean"))
+BELOW = (
+    ("ans_min", "ans_joint"),
+    ("c_worst", "c_bald"),
+    ("seq_mean", "seq_avg"),
+    ("seq_avg", "seq_mean"),
+)
 
 
 def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
     for estimator in MINE:
         monkeypatch.setitem(ESTIMATORS, estimator.name, estimator)
     demo = params.load_profile("demo")
-    signals = run_results.load_signals("shipped", demo.models[:1], demo.datasets[:1], params.EvaluationChoices())
-    scores = signals.confidence.pivot(index="example_id", columns="estimator", values="confidence").dropna()
+    signals = run_results.load_signals(
+        "shipped", demo.models[:1], demo.datasets[:1], params.EvaluationChoices()
+    )
+    scores = signals.confidence.pivot(
+        index="example_id", columns="estimator", values="confidence"
+    ).dropna()
     assert len(scores) and all((scores[low] <= scores[high] + 1e-9).all() for low, high in BELOW)
     calibrated, learned, _ = fitting.calibrate(signals.confidence, signals.sets)
     methods = calibrated.groupby("estimator").method.unique().map(set)

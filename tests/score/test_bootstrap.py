@@ -1,4 +1,5 @@
-"""The bootstrap against scipy and by property; and what chance alone gives, by exact probabilities."""
+"""The bootstrap against scipy and by property; and what chance alone gives, by exact
+probabilities."""
 
 from functools import partial
 
@@ -20,27 +21,41 @@ def frame(*names, n=80):
     """Scores of the same rows by estimator and method."""
     c, y = scored(n)
     parts = [keyed(n, confidence=c**power, correct=y) for power in range(1, len(names) + 1)]
-    return pd.concat([part.assign(estimator=e, method=how) for part, (e, how) in zip(parts, names, strict=True)])
+    return pd.concat(
+        [part.assign(estimator=e, method=how) for part, (e, how) in zip(parts, names, strict=True)]
+    )
 
 
 def results_of(frame, **options):
-    return evaluate(frame, names=RESAMPLED, **options).set_index(["estimator", "method", "metric"]).sort_index()
+    return (
+        evaluate(frame, names=RESAMPLED, **options)
+        .set_index(["estimator", "method", "metric"])
+        .sort_index()
+    )
 
 
 @pytest.mark.parametrize("name", RESAMPLED)
 def test_intervals_are_scipys(name):
     c, y = scored(400)
     options = {"paired": True, "vectorized": False, "method": "percentile", "n_resamples": 2000}
-    theirs = scipy_bootstrap((c, y), partial(measure, name), rng=np.random.default_rng(1), **options)
+    theirs = scipy_bootstrap(
+        (c, y), partial(measure, name), rng=np.random.default_rng(1), **options
+    )
     ends = evaluation.percentile_interval(resample_metric(name, c, y))
     assert ends == pytest.approx(theirs.confidence_interval, abs=0.3 * theirs.standard_error)
 
 
 def test_draws_depend_on_the_seed_and_on_nothing_else():
-    """Not on the order of rows, here with calibrated scores before raw ones, nor on rows that calibrate."""
+    """Not on the order of rows, here with calibrated scores before raw ones, nor on rows that
+    calibrate."""
     rows = frame(SEQ, ANS, ("seq_avg", "isotonic"))
-    mixed = pd.concat([rows.assign(split="calibration", confidence=0.5), rows.sample(frac=1, random_state=0)])
-    one, same, other = (results_of(some, resamples=100, seed=seed) for some, seed in ((rows, 1), (mixed, 1), (rows, 2)))
+    mixed = pd.concat(
+        [rows.assign(split="calibration", confidence=0.5), rows.sample(frac=1, random_state=0)]
+    )
+    one, same, other = (
+        results_of(some, resamples=100, seed=seed)
+        for some, seed in ((rows, 1), (mixed, 1), (rows, 2))
+    )
     pd.testing.assert_frame_equal(one, same)
     assert (one.value == other.value).all() and (one.low != other.low).any()
 
@@ -59,7 +74,8 @@ def test_estimators_of_fewer_rows_are_drawn_from_their_own():
 
 
 def test_two_constants_by_the_binomial_distribution():
-    """Two bins, of independent numbers of right answers: the ECE is the sum of |right - n c| of each, over all rows."""
+    """Two bins, of independent numbers of right answers: the ECE is the sum of |right - n c| of
+    each, over all rows."""
     c, n = np.array([0.72, 0.35]), np.array([180, 120])
     gaps = [np.abs(np.arange(rows + 1) - rows * score) for score, rows in zip(c, n, strict=True)]
     p = [binom.pmf(np.arange(rows + 1), rows, score) for score, rows in zip(c, n, strict=True)]
@@ -83,4 +99,6 @@ def test_what_cannot_be_told_from_calibrated_is_marked():
     found = evaluation.compare_with_chance(rows, 10, 500, seed=2).set_index("estimator")
     assert found.calibrated.to_dict() == {"seq_avg": False, "ans_avg": True}
     drawn = draw_chance_errors(rows.confidence[rows.estimator == "seq_avg"], 10, 500, seed=2)
-    assert found.chance["seq_avg"] == drawn.mean() and found.chance_high["seq_avg"] == np.percentile(drawn, 95)
+    assert found.chance["seq_avg"] == drawn.mean() and found.chance_high[
+        "seq_avg"
+    ] == np.percentile(drawn, 95)

@@ -1,4 +1,5 @@
-"""Metrics, and scores beside a constant: against other libraries, and by property (numbers by hand: tests/analysis)."""
+"""Metrics, and scores beside a constant: against other libraries, and by property (numbers by hand:
+tests/analysis)."""
 
 import numpy as np
 import pandas as pd
@@ -27,9 +28,10 @@ def test_every_edge_is_on_its_side():
 
 @given(pairs)
 def test_measures_are_those_of_scikit_learn(rows):
-    """The area below the risk-coverage curve: from the surest score down, straight between equal ones, which are
-    answered in any order."""
-    c, y = columns([(round(c, 9), right) for c, right in rows])  # its isotonic regression takes nearer scores for equal
+    """The area below the risk-coverage curve: from the surest score down, straight between equal
+    ones, which are answered in any order."""
+    # its isotonic regression takes nearer scores for equal
+    c, y = columns([(round(c, 9), right) for c, right in rows])
     found = {name: measure(name, c, y) for name in METRICS} | metrics.decompose_brier(c, y)
     best, one_class = IsotonicRegression().fit(c, y).predict(c), len(set(y)) < 2
     mean, best = brier_score_loss(y, np.full(len(y), y.mean())), np.mean((best - y) ** 2)
@@ -54,11 +56,15 @@ def test_bins_are_those_of_scikit_learn_torchmetrics_and_mapie(bins):
     right, sure = calibration_curve(y, c, n_bins=bins)
     frame = metrics.reliability_diagram(c, y, bins)
     assert np.allclose(frame.accuracy, right) and np.allclose(frame.confidence, sure)
-    equal = calibration.expected_calibration_error(y.astype(int), c, num_bins=bins, split_strategy="array split")
+    equal = calibration.expected_calibration_error(
+        y.astype(int), c, num_bins=bins, split_strategy="array split"
+    )
     assert metrics.equal_mass_ece(c, y, bins) == pytest.approx(equal, abs=1e-9)
     assert np.abs(c * bins - np.rint(c * bins)).min() > 1e-6, "none is on an edge"
     for metric, norm in ((ece, "l1"), (mce, "max")):
-        theirs = functional.binary_calibration_error(torch.tensor(c), torch.tensor(y).long(), n_bins=bins, norm=norm)
+        theirs = functional.binary_calibration_error(
+            torch.tensor(c), torch.tensor(y).long(), n_bins=bins, norm=norm
+        )
         assert metric(c, y, bins) == pytest.approx(float(theirs), abs=1e-6)
 
 
@@ -68,14 +74,17 @@ def test_weights_are_resampled_rows_in_any_order(rows, bins, seed):
     drawn = np.stack([rng.permutation(len(c)), *rng.integers(0, len(c), (3, len(c)))])
     weights = np.stack([np.bincount(row, minlength=len(c)) for row in drawn])
     for name in METRICS:
-        some = slice(1 if name == "ece_mass" else None)  # whose bins are those of the rows without weights
+        # whose bins are those of the rows without weights
+        some = slice(1 if name == "ece_mass" else None)
         expected = [measure(name, c[row], y[row], bins) for row in drawn[some]]
         found = measure(name, c, y, bins, sample_weight=weights[some])
         assert found == pytest.approx(expected, abs=1e-9, nan_ok=True), name
 
 
 def test_one_class_is_said_and_never_a_nan():
-    right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(method="", estimator="seq_avg")
+    right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(
+        method="", estimator="seq_avg"
+    )
     scores = evaluation.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
     table = evaluation.compare_with_base_rate(scores, resamples=50)
     for found in (table, evaluation.evaluate(right)):

@@ -1,4 +1,5 @@
-"""When to answer: curves and thresholds by a loop, p-values by scipy and MAPIE, the promise in simulated draws."""
+"""When to answer: curves and thresholds by a loop, p-values by scipy and MAPIE, the promise in
+simulated draws."""
 
 import itertools
 
@@ -15,11 +16,14 @@ from lib.random_streams import first_rows
 from lib.score import selective
 from lib.store import KEYS
 
-pairs_of = st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40)
+pairs_of = st.lists(
+    st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40
+)
 
 
 def raw(n=300, seed=0, power=1.0):
-    """A raw frame of one pair, of which two thirds calibrate; the lower the power, the more answers are right."""
+    """A raw frame of one pair, of which two thirds calibrate; the lower the power, the more answers
+    are right."""
     c, y = scored(n, seed, power)
     frame = keyed(n, confidence=c, correct=y).assign(estimator="seq_avg", method="")
     return frame.assign(split=np.where(np.arange(n) < 2 * n // 3, "calibration", "evaluation"))
@@ -39,13 +43,16 @@ def test_a_p_value_is_mapies():
     """Where its rounding does not add an error: 1 - 1/4 is exact."""
     from mapie.risk_control import methods
 
-    theirs = methods.compute_hoeffding_bentkus_p_value(np.array([8 / 64]), np.array([64]), 0.25, binary=True)
+    theirs = methods.compute_hoeffding_bentkus_p_value(
+        np.array([8 / 64]), np.array([64]), 0.25, binary=True
+    )
     assert selective.binomial_p_values(8, 64, 0.75) == pytest.approx(theirs.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_threshold_by_a_loop_of_exact_tests(seed):
-    """From the one of the lowest p-value down, a threshold at a time. Of scores that are equal, too."""
+    """From the one of the lowest p-value down, a threshold at a time. Of scores that are equal,
+    too."""
     c, y = scored(300, seed, power=[0.3, 1][seed % 2])
     c = np.round(c, 1 if seed > 3 else 9)
     sides, scores = ((c[:100], y[:100]), (c[100:], y[100:])), np.sort(c[:100])
@@ -101,13 +108,20 @@ def test_a_table_of_thresholds():
     found = selective.selective_thresholds(frame, [0.8, 0.999]).set_index("target")
     evaluation = frame[frame.split == "evaluation"]
     answered = evaluation.confidence >= found.threshold[0.8]
-    assert found.answered[0.8] == answered.mean() and found.precision[0.8] == evaluation.correct[answered].mean()
+    assert (
+        found.answered[0.8] == answered.mean()
+        and found.precision[0.8] == evaluation.correct[answered].mean()
+    )
     assert found.held[0.8] and (found.n == 300).all() and (found.tested == 400).all()
     assert pd.isna(found.threshold[0.999]) and found.reason[0.999] == selective.TOO_FEW_ROWS
     hopeless = selective.selective_thresholds(raw(900, power=40), [0.8])
     assert hopeless.reason.tolist() == [selective.NO_GUARANTEE] and hopeless.answered.isna().all()
     frame.loc[frame.split == "evaluation", "correct"] = False
-    assert selective.selective_thresholds(frame, [0.8]).held.tolist() == [False], "a broken promise is said"
+    assert selective.selective_thresholds(frame, [0.8]).held.tolist() == [False], (
+        "a broken promise is said"
+    )
     for rows, tested in ((0, 0), (1, 0), (2, 1), (5, 4)):
-        few = selective.selective_thresholds(pd.concat([raw()[:rows], raw().tail(100)], ignore_index=True), [0.9])
+        few = selective.selective_thresholds(
+            pd.concat([raw()[:rows], raw().tail(100)], ignore_index=True), [0.9]
+        )
         assert few.reason.tolist() == [selective.TOO_FEW_ROWS] and few.tested.tolist() == [tested]

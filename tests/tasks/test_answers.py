@@ -1,4 +1,5 @@
-"""Finding, grading and locating answers: by tokens, by hand, by property (the cases by hand of texts: tests/field)."""
+"""Finding, grading and locating answers: by tokens, by hand, by property (the cases by hand of
+texts: tests/field)."""
 
 import re
 import time
@@ -36,20 +37,26 @@ FAMILIES = {  # of tokenizers: how they decode, and some of their tokens
         decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()]),
         [*BYTES, "\u2581####", "\u25811", "8", ",", "-", "7", "\n", "\u2581sells", "<unk>"],
     ),
-    "wordpiece": (decoders.WordPiece(), [*"#123478,.-$'tn", "##8", "##34", "do", "sells", "eggs", "##gs", "[UNK]"]),
+    "wordpiece": (
+        decoders.WordPiece(),
+        [*"#123478,.-$'tn", "##8", "##34", "do", "sells", "eggs", "##gs", "[UNK]"],
+    ),
 }
 
 
 def of_family(name):
     """A tokenizer that decodes as one of that family does."""
     decoder, tokens = FAMILIES[name]
-    tokenizer = Tokenizer(models.BPE(vocab={token: place for place, token in enumerate(tokens)}, merges=[]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={token: place for place, token in enumerate(tokens)}, merges=[])
+    )
     tokenizer.decoder = decoder
     tokenizer.add_special_tokens(["<end>"])
     return tokenizer
 
 
-# --- tokens -----------------------------------------------------------------------------------------------
+# --- tokens
+# -----------------------------------------------------------------------------------------------
 
 BEFORE = "We get it.\n"
 
@@ -67,11 +74,20 @@ def test_the_tokens_of_an_answer(name):
     for value, text, span in read_answers():
         texts, found = located(tokenizer, tokenizer.encode(BEFORE + text, add_special_tokens=False))
         start, end = found["answer_start"], found["answer_end"]
-        assert found["text"] == BEFORE + text and found["answer"] == value and (start == -1) == (value is None)
+        assert (
+            found["text"] == BEFORE + text
+            and found["answer"] == value
+            and (start == -1) == (value is None)
+        )
         if span:
             shown = text[slice(*span)]
-            held = [text for text in texts[start:end] if text]  # a first byte of a character adds none
-            assert shown in "".join(held) and shown not in "".join(held[1:]) and shown not in "".join(held[:-1])
+            # a first byte of a character adds none
+            held = [text for text in texts[start:end] if text]
+            assert (
+                shown in "".join(held)
+                and shown not in "".join(held[1:])
+                and shown not in "".join(held[:-1])
+            )
 
 
 TOKENIZER_OF_RUN = {"demo": None, "small": "Qwen3-8B"}  # Qwen 2.5 and 3 number tokens alike
@@ -94,7 +110,8 @@ def test_shipped_answers_are_those_of_the_shipped_tokens(run):
     assert count == {"demo": 3000, "small": 3600}[run]
 
 
-# --- arbitrary input --------------------------------------------------------------------------------------
+# --- arbitrary input
+# --------------------------------------------------------------------------------------
 
 
 def spelled(number):
@@ -107,16 +124,36 @@ def spelled(number):
     sign = st.sampled_from(["", "+"])
     return st.one_of(
         whole.map(lambda text: (text, Fraction(number))),
-        st.builds(lambda text, part: (f"{text}.{part}", Fraction(f"{number}.{part}")), whole, digits),
-        st.builds(lambda text, form, n: (form.format(text, n), Fraction(number, n)), whole, slash, below),
-        st.builds(lambda text, plus, n: (f"{text}e{plus}{n}", Fraction(number * 10**n)), whole, sign, power),
+        st.builds(
+            lambda text, part: (f"{text}.{part}", Fraction(f"{number}.{part}")), whole, digits
+        ),
+        st.builds(
+            lambda text, form, n: (form.format(text, n), Fraction(number, n)), whole, slash, below
+        ),
+        st.builds(
+            lambda text, plus, n: (f"{text}e{plus}{n}", Fraction(number * 10**n)),
+            whole,
+            sign,
+            power,
+        ),
     )
 
 
 SPELLED = st.integers(0, 10**9).flatmap(spelled)
 SIGNS = st.sampled_from([("", 1), ("+", 1), ("-", -1), ("- ", -1), ("\u2212", -1), ("-$", -1)])
 BEFORE_IT = st.sampled_from(
-    ["", "Answer: ", "$", "**", "x = ", "3 * 6 = ", "\\boxed{", "**Total:** \u20ac", "So it is: ", "<answer>"]
+    [
+        "",
+        "Answer: ",
+        "$",
+        "**",
+        "x = ",
+        "3 * 6 = ",
+        "\\boxed{",
+        "**Total:** \u20ac",
+        "So it is: ",
+        "<answer>",
+    ]
 )
 AFTER_IT = st.sampled_from(
     ["", " apples", "%", ".", " km/h", "**", "$", "}", " people in all.", "</answer>", "\nSo 5."]
@@ -132,9 +169,14 @@ CHANGED = [
 
 
 def value_of(text):
-    """The value of the answer in a text, as a fraction with a denominator of 10^20 at most; None without one."""
+    """The value of the answer in a text, as a fraction with a denominator of 10^20 at most; None
+    without one."""
     span = answers.find_answer(text)
-    return None if span is None else f"{Fraction(answers.parse_number(text[slice(*span)])).limit_denominator(10**20)}"
+    return (
+        None
+        if span is None
+        else f"{Fraction(answers.parse_number(text[slice(*span)])).limit_denominator(10**20)}"
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -177,9 +219,13 @@ def test_no_digit_is_left_out(digits, soup):
         assert not re.search(r"[0-9\u00b2\u00bd]", text[: span[0]] + text[span[1] :]), text
 
 
-LATEX = st.sampled_from(["####", "\\frac{", "\\tfrac{1}{2}", "\\boxed{", "}{", " 1/2", "$$\n", "\\[\n", "=", "-"])
+LATEX = st.sampled_from(
+    ["####", "\\frac{", "\\tfrac{1}{2}", "\\boxed{", "}{", " 1/2", "$$\n", "\\[\n", "=", "-"]
+)
 FORMULA = st.lists(LATEX | st.text("0123456789,.-}/ ", max_size=4), max_size=14).map("".join)
-TEXT = FORMULA | st.text(st.sampled_from("0123456789#,.-+$%=(){}/\\e \n\u2212x*\ufffd") | st.characters(), max_size=60)
+TEXT = FORMULA | st.text(
+    st.sampled_from("0123456789#,.-+$%=(){}/\\e \n\u2212x*\ufffd") | st.characters(), max_size=60
+)
 
 
 @settings(max_examples=400, deadline=None)
@@ -199,15 +245,20 @@ def test_any_text(text, start):
 def test_any_ids(kind):
     tokenizer = of_family(kind) if kind in FAMILIES else real(kind)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    last = backend.get_vocab_size() - 1  # a special token; a model's vocabulary is padded: ids beyond it can come
+    # a special token; a model's vocabulary is padded: ids beyond it can come
+    last = backend.get_vocab_size() - 1
 
     @settings(max_examples=150, deadline=None)
-    @given(st.lists(st.integers(0, last + 6) | st.sampled_from([last, 2**31]), max_size=30), st.booleans())
+    @given(
+        st.lists(st.integers(0, last + 6) | st.sampled_from([last, 2**31]), max_size=30),
+        st.booleans(),
+    )
     def check(ids, thinking):
         texts, found = located(tokenizer, ids, thinking)
         assert len(texts) == len(ids) and found["text"] == "".join(texts)
         whole = backend.decode(ids, skip_special_tokens=False)
-        # WordPiece drops blanks it has written, byte fallback a whole run of bytes when its last is invalid
+        # WordPiece drops blanks it has written, byte fallback a whole run of bytes when its last is
+        # invalid
         if kind != "wordpiece" and not (kind == "sentencepiece" and "\ufffd" in whole):
             assert found["text"] == whole
         never = thinking and "</think>" not in found["text"] != ""
@@ -236,7 +287,9 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pieces", [PIECES[::7], pytest.param(PIECES, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "pieces", [PIECES[::7], pytest.param(PIECES, marks=pytest.mark.slow)], ids=["some", "all"]
+)
 def test_degenerate_loops_take_linear_time(pieces):
     for piece in pieces:
         text = "#### " + piece * 20000 + "x"

@@ -1,4 +1,5 @@
-"""Loading questions: the published files and their oddities, a pretended hub, mistakes in one line."""
+"""Loading questions: the published files and their oddities, a pretended hub, mistakes in one
+line."""
 
 import hashlib
 import json
@@ -16,7 +17,9 @@ SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
 
 def dataset(source, calibration=1, evaluation=1, **more):
-    source = source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
+    source = (
+        source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
+    )
     sizes = {"calibration": calibration, "evaluation": evaluation}
     return parameter_schemas.Dataset(label="Mine", source=source, **sizes, **more)
 
@@ -36,7 +39,8 @@ def refusal(mine):
     return str(caught.value)
 
 
-# --- the published files ----------------------------------------------------------------------------------
+# --- the published files
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -46,14 +50,17 @@ def test_published_files(name, shared, monkeypatch):
     published = params.load_dataset_config(name)
     examples = datasets.load_examples(published)
     splits = [example.split for example in examples]
-    assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name] and splits == sorted(splits)
+    assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[
+        name
+    ] and splits == sorted(splits)
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
         assert answers.format_number(answers.parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published))
 
 
-# --- the hub ----------------------------------------------------------------------------------------------
+# --- the hub
+# ----------------------------------------------------------------------------------------------
 
 
 def test_hub_out_of_reach():
@@ -62,31 +69,48 @@ def test_hub_out_of_reach():
 
 
 def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
-    """From the project's root, or from the home folder. What is in it, and where there is none: tests/field."""
+    """From the project's root, or from the home folder. What is in it, and where there is none:
+    tests/field."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
     (folder := tmp_path / "mine").mkdir()
     monkeypatch.chdir(folder)
-    paths = [lines(folder / f"{part}.jsonl", {"question": f"{part}?", "answer": 5}) for part in ("test", "train")]
-    (folder / ".cache/huggingface").mkdir(parents=True)  # of a download; nor is what macOS puts beside a file read
+    paths = [
+        lines(folder / f"{part}.jsonl", {"question": f"{part}?", "answer": 5})
+        for part in ("test", "train")
+    ]
+    # of a download; nor is what macOS puts beside a file read
+    (folder / ".cache/huggingface").mkdir(parents=True)
     for hidden in (".cache/huggingface/train.jsonl", ".train.jsonl"):
         lines(folder / hidden, {"question": "hidden?", "answer": 5})
     for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source)
         assert [example.question for example in datasets.load_examples(mine)] == ["train?", "test?"]
-        assert datasets.describe_source(mine) == {f"mine/{path.name}": sha256_of(path) for path in paths}
+        assert datasets.describe_source(mine) == {
+            f"mine/{path.name}": sha256_of(path) for path in paths
+        }
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
-    """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is refused."""
-    rows, ids = [{"question": f"{n}?", "answer": n, "id": n} for n in range(3)], {"train": [2, 0], "test": [1]}
-    paths = {"all": lines(tmp_path / "all.json", rows), "split_ids": lines(tmp_path / "ids.json", ids)}
+    """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is
+    refused."""
+    rows, ids = (
+        [{"question": f"{n}?", "answer": n, "id": n} for n in range(3)],
+        {"train": [2, 0], "test": [1]},
+    )
+    paths = {
+        "all": lines(tmp_path / "all.json", rows),
+        "split_ids": lines(tmp_path / "ids.json", ids),
+    }
     files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in paths.items()}
     mine = dataset("me/mine", 2, files=files, config="main", revision="cd")
 
     def load_dataset(path, name, *, revision):
         assert (path, name, revision) == ("me/mine", "main", "cd")
-        return {"train": Dataset.from_list([rows[2], rows[0]]), "test": Dataset.from_list([rows[1]])}
+        return {
+            "train": Dataset.from_list([rows[2], rows[0]]),
+            "test": Dataset.from_list([rows[1]]),
+        }
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     from_hub = datasets.load_examples(mine)
@@ -96,36 +120,53 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.delattr("datasets.load_dataset")
     assert datasets.load_examples(mine) == from_hub
-    assert datasets.describe_source(mine) == {file["path"]: file["sha256"] for file in files.values()}
+    assert datasets.describe_source(mine) == {
+        file["path"]: file["sha256"] for file in files.values()
+    }
     lines(paths["split_ids"], {})
     said = f"{paths['split_ids']} is not that of dataset 'Mine': sha256 {sha256_of(paths['split_ids'])}, expected "
     assert refusal(mine) == said + files["split_ids"]["sha256"]
 
 
-# --- local files (each case of a file: tests/field/questions.jsonl) ------------------------------------------
+# --- local files (each case of a file: tests/field/questions.jsonl)
+# ------------------------------------------
 
 
 def test_a_shuffle_is_that_of_hashes_whatever_the_library(tmp_path):
-    path = lines(tmp_path / "h.jsonl", *({"question": f"{n}?", "answer": n - 1.0} for n in range(4)))
+    path = lines(
+        tmp_path / "h.jsonl", *({"question": f"{n}?", "answer": n - 1.0} for n in range(4))
+    )
     order = sorted(range(4), key=lambda n: hashlib.sha256(f"3|{n}".encode()).hexdigest())
     mine = dataset({"all": path}, 3, seed=3)
     assert (found := datasets.load_examples(mine)) == [
-        (f"row-{n}", "evaluation" if n == order[3] else "calibration", f"{n}?", str(n - 1)) for n in order
+        (f"row-{n}", "evaluation" if n == order[3] else "calibration", f"{n}?", str(n - 1))
+        for n in order
     ]
-    assert [datasets.find_example(found, name) for name in ("row-2", "other")] == [found[order.index(2)], found[0]]
+    assert [datasets.find_example(found, name) for name in ("row-2", "other")] == [
+        found[order.index(2)],
+        found[0],
+    ]
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
 def test_a_large_table_is_read_whole(tmp_path):
     """Also where a block that Arrow reads at once ends within quotes."""
     asked = ["How\nmany,\n" * 25 + f"{n}?" for n in range(10_000)]
-    (tmp_path / "q.csv").write_text("answer,question\n" + "".join(f'1,"{question}"\n' for question in asked))
-    assert [row["question"] for row in question_files.read_records(str(tmp_path / "q.csv"))[1]] == asked
+    (tmp_path / "q.csv").write_text(
+        "answer,question\n" + "".join(f'1,"{question}"\n' for question in asked)
+    )
+    assert [
+        row["question"] for row in question_files.read_records(str(tmp_path / "q.csv"))[1]
+    ] == asked
 
 
 def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
-    """.1 of float32 is .10000000149011612 as a number of 64 bits, and `grader: exact` would want that."""
-    rows = {"question": ["A?", "B?", "C?"], "answer": pa.array([0.1, 16777216.0, 1e-7], pa.float32())}
+    """.1 of float32 is .10000000149011612 as a number of 64 bits, and `grader: exact` would want
+    that."""
+    rows = {
+        "question": ["A?", "B?", "C?"],
+        "answer": pa.array([0.1, 16777216.0, 1e-7], pa.float32()),
+    }
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
     pq.write_table(pa.table({"question": ["D?"], "answer": [0.1]}), tmp_path / "test.parquet")
     found = datasets.load_examples(dataset(str(tmp_path), calibration=3))

@@ -1,4 +1,5 @@
-"""How models think: a template of each family, in our words, is told what it knows, and its marks end the thinking."""
+"""How models think: a template of each family, in our words, is told what it knows, and its marks
+end the thinking."""
 
 import re
 from types import SimpleNamespace
@@ -17,8 +18,13 @@ TAG = "{# </think> #}<think>"
 HARMONY = "<|start|>assistant{# <|channel|>final<|message|> #}"
 BUDGET = "{% if thinking_budget == 0 %}<seed:think></seed:think>{% endif %}"
 CHANNEL = "{% if not enable_thinking %}<|channel>thought\n<channel|>{% endif %}"
-TEMPLATES = [  # with the ends of the prompt that asks a question, and of the one that asks for A or B at once
-    ("{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}", "<|im_end|>", "<think>\n\n</think>\n\n"),
+# with the ends of the prompt that asks a question, and of the one that asks for A or B at once
+TEMPLATES = [
+    (
+        "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}",
+        "<|im_end|>",
+        "<think>\n\n</think>\n\n",
+    ),
     ("{{ '<think>' if thinking else '</think>' }}", "<|im_end|><think>", "<|im_end|></think>"),
     (TAG + "{{ '\n' }}", "<|im_end|><think>\n", "<|im_end|><think>\n\n</think>\n\n"),
     (TAG + "\nWell, ", "<think>\nWell, ", "<think>\nWell,\n\n</think>\n\n"),
@@ -39,7 +45,9 @@ def with_template(text, on):
     """An outline of tiny-llama with this template."""
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     tokenizer.chat_template = EVERY + text
-    spec = params.load_model_config("tiny-llama").model_copy(update={"thinking": on, "system_prompt": False})
+    spec = params.load_model_config("tiny-llama").model_copy(
+        update={"thinking": on, "system_prompt": False}
+    )
     return preflight.LanguageModel("mine", spec, SimpleNamespace(), tokenizer, [816], {})
 
 
@@ -65,28 +73,43 @@ def test_a_template_is_told_what_it_knows(template, asks, at_once):
 @pytest.mark.parametrize("template", NONE)
 def test_one_that_knows_nothing_of_it_is_refused(template):
     (found,) = looked_at(with_template(template, True))
-    assert found.startswith("its template has no switch and no mark of thinking") and "`thinking: false`" in found
+    assert (
+        found.startswith("its template has no switch and no mark of thinking")
+        and "`thinking: false`" in found
+    )
     assert looked_at(with_template(template, False)) == []
 
 
-@pytest.mark.parametrize("template", [TAG, TAG + "\nWell, ", "[THINK]", HARMONY, "<seed:think>", "<|channel>thought\n"])
+@pytest.mark.parametrize(
+    "template", [TAG, TAG + "\nWell, ", "[THINK]", HARMONY, "<seed:think>", "<|channel>thought\n"]
+)
 def test_a_block_that_is_opened_though_nothing_says_so(template):
-    assert looked_at(with_template(template, False)) == ["its template opens a thinking block: write `thinking: true`"]
+    assert looked_at(with_template(template, False)) == [
+        "its template opens a thinking block: write `thinking: true`"
+    ]
 
 
 @pytest.mark.parametrize("mark", [mark for family in thinking.FAMILIES for mark in family.closes])
 def test_the_answer_is_after_the_first_mark(mark):
     texts = ["So", " #### 3", *re.findall("<[^<>]*>|[^<>]+", mark), "#### ", "7", " is all"]
     found, first = answers.locate_answer(texts, True), len(texts) - 3
-    assert (found["answer"], found["answer_start"], found["thinking_end"]) == ("7", first + 1, first)
+    assert (found["answer"], found["answer_start"], found["thinking_end"]) == (
+        "7",
+        first + 1,
+        first,
+    )
     never = answers.locate_answer(texts[:2], True)
     assert (never["answer"], never["thinking_end"]) == (None, 3)
     assert answers.locate_answer(texts[:2], False)["answer"] == "3"
 
 
-@pytest.mark.parametrize("token", ["<think>", "[THINK]", "<|channel|>", "<|channel>", "<seed:think>", " <think>\n"])
+@pytest.mark.parametrize(
+    "token", ["<think>", "[THINK]", "<|channel|>", "<|channel>", "<seed:think>", " <think>\n"]
+)
 def test_a_first_token_that_begins_to_think(token):
-    assert thinking.is_opening(token) and not any(map(thinking.is_opening, ("A", " B", "", "the", "</think>")))
+    assert thinking.is_opening(token) and not any(
+        map(thinking.is_opening, ("A", " B", "", "the", "</think>"))
+    )
 
 
 def test_the_page_shows_the_table():
@@ -95,4 +118,6 @@ def test_the_page_shows_the_table():
     for family in thinking.FAMILIES:
         on, off = (str(value).lower() for value in family.values or ("", ""))
         switch = f"`{family.switch}: {on}` or `{off}`" if family.switch else "none"
-        assert f"| {family.models} | `{family.opens[-1]}` | `{family.closes[-1]}` | {switch} |" in page
+        assert (
+            f"| {family.models} | `{family.opens[-1]}` | `{family.closes[-1]}` | {switch} |" in page
+        )

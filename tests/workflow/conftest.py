@@ -12,7 +12,9 @@ from lib import paths as places
 from lib.files import read_yaml
 from workflow import check, rules
 
-MODULES = [import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)]
+MODULES = [
+    import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)
+]
 
 
 @pytest.fixture
@@ -29,7 +31,9 @@ def inside(project, monkeypatch) -> Project:
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(parameter_schemas, "MODELS", project.root / "artifacts" / ".models")
     rows = read_yaml(project.root / "workflow/notebooks.yaml")
-    monkeypatch.setattr(rules, "NOTEBOOKS", tuple(rules.Notebook(name, **row) for name, row in rows.items()))
+    monkeypatch.setattr(
+        rules, "NOTEBOOKS", tuple(rules.Notebook(name, **row) for name, row in rows.items())
+    )
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)
     monkeypatch.setattr(check, "with_small", lambda run, names: run)
@@ -38,13 +42,21 @@ def inside(project, monkeypatch) -> Project:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Project:
-    """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter brings in the way: a
-    kernel of the same name, by another interpreter."""
+    """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter
+    brings in the way: a kernel of the same name, by another interpreter."""
     project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
     elsewhere = project.root.parent
-    kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python"}
+    kernel = {
+        "argv": ["/bin/false", "-f", "{connection_file}"],
+        "display_name": "x",
+        "language": "python",
+    }
     write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
-    own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
+    own = {
+        "MPLBACKEND": "agg",
+        "PYTHONPATH": "/nowhere",
+        "JUPYTER_PATH": str(elsewhere / "jupyter"),
+    }
     own |= {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}  # which a job sets otherwise
     (elsewhere / "my questions").mkdir()
     code, project.text = project.run("--data-dir", "my questions", shell=True, cwd=elsewhere, **own)

@@ -1,4 +1,5 @@
-"""A small project with the real plumbing and trivial notebooks: a whole run takes seconds, and no torch."""
+"""A small project with the real plumbing and trivial notebooks: a whole run takes seconds, and no
+torch."""
 
 import contextlib
 import json
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small")  # files in place of the project's own, or beside them
 PAIR = "tiny__easy"
 ADDED = {  # to the project's own modules
-    "notebook.py": 'IMPORTS_WITH_MODEL = []  # its notebooks import no torch',
+    "notebook.py": "IMPORTS_WITH_MODEL = []  # its notebooks import no torch",
     "check.py": "from lib.tasks import datasets\n\n"
     "def refuse_unusable(run, names):  # its models are none\n"
     "    for name in run.values['datasets'] if names else []:\n"
@@ -32,7 +33,8 @@ def write(path: Path, text: str) -> None:
 
 
 def build(root: Path) -> Path:
-    """The small project: the real runner, `lib.params` and files around them, three trivial notebooks and modules."""
+    """The small project: the real runner, `lib.params` and files around them, three trivial
+    notebooks and modules."""
     for name in ("lib", "workflow"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "run_all.sh", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
@@ -49,13 +51,27 @@ class Project:
     def __init__(self, root: Path):
         self.root = root
 
-    def start(self, *words: str, shell: bool = False, cwd: Path | None = None, **extra: str) -> subprocess.Popen:
+    def start(
+        self, *words: str, shell: bool = False, cwd: Path | None = None, **extra: str
+    ) -> subprocess.Popen:
         """`python -m workflow.run`, or `./run_all.sh`, in the environment of the tests."""
-        command = [str(self.root / "run_all.sh")] if shell else [sys.executable, "-m", "workflow.run"]
-        env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "CONDA_PREFIX")}
-        own = {"VIRTUAL_ENV": sys.prefix} if shell else {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(self.root)}
+        command = (
+            [str(self.root / "run_all.sh")] if shell else [sys.executable, "-m", "workflow.run"]
+        )
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in ("PYTHONPATH", "CONDA_PREFIX")
+        }
+        own = (
+            {"VIRTUAL_ENV": sys.prefix}
+            if shell
+            else {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(self.root)}
+        )
         spoken = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen([*command, *words], cwd=cwd or self.root, env=env | own | extra, **spoken)
+        return subprocess.Popen(
+            [*command, *words], cwd=cwd or self.root, env=env | own | extra, **spoken
+        )
 
     def run(self, *words: str, **more: Any) -> tuple[int, str]:
         """The exit code of a command, and what it said."""
@@ -82,6 +98,9 @@ class Project:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.cwd().startswith(str(self.root)) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.cwd().startswith(str(self.root))
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
         return found

@@ -1,4 +1,5 @@
-"""What needs PyTorch once before the first job runs in a process that ends: the run's own never imports it."""
+"""What needs PyTorch once before the first job runs in a process that ends: the run's own never
+imports it."""
 
 import os
 import subprocess
@@ -12,7 +13,9 @@ from clone import until
 from lib.paths import ROOT
 from workflow import apart
 
-START = "import os, signal, sys, time\nfrom workflow import apart\nfrom lib.paths import UserError\n"
+START = (
+    "import os, signal, sys, time\nfrom workflow import apart\nfrom lib.paths import UserError\n"
+)
 pytestmark = pytest.mark.skipif(not apart.CAN_FORK, reason="a child is forked on Linux alone")
 
 
@@ -54,7 +57,12 @@ except UserError as killed:
     print(killed)
 """
     killed = "the models could not be looked at: killed, most likely out of memory"
-    assert said(program) == ["True", "no such model", "[Errno 13] Permission denied: 'weights'", killed]
+    assert said(program) == [
+        "True",
+        "no such model",
+        "[Errno 13] Permission denied: 'weights'",
+        killed,
+    ]
 
 
 def test_a_process_that_has_pytorch_calls_it_itself():

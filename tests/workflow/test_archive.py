@@ -1,5 +1,5 @@
-"""The archive: the last commit as one file, the same bytes every time. What was unpacked from it is replayed by the
-tests that ask for `replayed` (tests/conftest.py)."""
+"""The archive: the last commit as one file, the same bytes every time. What was unpacked from it is
+replayed by the tests that ask for `replayed` (tests/conftest.py)."""
 
 import hashlib
 import os
@@ -13,7 +13,9 @@ FILES = ("run_all.sh", "workflow/cli.py", "lib/__init__.py", "lib/paths.py", "li
          ".gitignore", "requirements.lock", "pyproject.toml")  # fmt: skip
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="an archive is made by git, which is not installed")
+@pytest.mark.skipif(
+    not shutil.which("git"), reason="an archive is made by git, which is not installed"
+)
 def test_one_command_makes_one_file_and_from_the_same_commit_the_same_bytes(tmp_path):
     root = tmp_path / "a project"
     for name in FILES:
@@ -25,7 +27,10 @@ def test_one_command_makes_one_file_and_from_the_same_commit_the_same_bytes(tmp_
     said = clone.run(root, "archive")
     (made,) = (root / "artifacts").iterdir()
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
-    assert said.startswith(f"artifacts/calibrated-confidence-1.1.0.tar.gz: sha256 {digest};") and said.count("\n") == 1
+    assert (
+        said.startswith(f"artifacts/calibrated-confidence-1.1.0.tar.gz: sha256 {digest};")
+        and said.count("\n") == 1
+    )
     subprocess.run(["git", "config", "tar.umask", "0077"], cwd=root, check=True)
     os.chmod(root / "pyproject.toml", 0o600)
     assert clone.run(root, "archive") == said

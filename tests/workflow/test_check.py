@@ -1,4 +1,5 @@
-"""`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
+"""`check`: what it says of machines and models, each guard seen to fire; it runs and keeps
+nothing."""
 
 import json
 import shutil
@@ -26,10 +27,13 @@ def test_a_gpu_that_torch_does_not_see(monkeypatch):
 
 
 def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch):
-    """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
+    """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after
+    all."""
     check.refuse_unusable(run_of(), ["tiny-llama"])
     monkeypatch.setattr(check, "LARGE", 100_000)
-    with pytest.raises(UserError, match="billion parameters, and PyTorch.* sees no GPU here: add --cpu "):
+    with pytest.raises(
+        UserError, match="billion parameters, and PyTorch.* sees no GPU here: add --cpu "
+    ):
         check.refuse_unusable(run_of(), ["tiny-llama"])
     check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -44,7 +48,10 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
 
     monkeypatch.setattr(check, "about_dataset", about)
     assert run.main(["check"]) == 2
-    assert "wrong  dataset easy: can't be looked at (ZeroDivisionError: nothing to)" in capsys.readouterr().out
+    assert (
+        "wrong  dataset easy: can't be looked at (ZeroDivisionError: nothing to)"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("name, classes", [
@@ -53,7 +60,9 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
 ])  # fmt: skip
 def test_the_code_beside_a_model_does_not_run(tmp_path, name, classes):
     folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
-    (folder / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Theirs: ...\n")
+    (folder / "theirs.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Theirs: ...\n"
+    )
     told = json.loads((folder / name).read_text()) | {"auto_map": classes}
     (folder / name).write_text(json.dumps(told))
     models.load_language_model("tiny", params.Model(label="Tiny", source=str(folder)))

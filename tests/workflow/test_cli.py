@@ -1,4 +1,5 @@
-"""A wrong word: one line that names the nearest right one, exit code 2, nothing run, nothing installed."""
+"""A wrong word: one line that names the nearest right one, exit code 2, nothing run, nothing
+installed."""
 
 import ast
 import subprocess

@@ -1,4 +1,5 @@
-"""The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
+"""The environment: one source of pins, a lock that installs everywhere, no packages put where they
+are not wanted."""
 
 import ast
 import fcntl
@@ -38,7 +39,8 @@ def test_every_package_that_is_imported_is_pinned():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             imported |= {name.split(".")[0] for name in names}
-    others = imported - sys.stdlib_module_names - {"lib", "workflow", "vllm"}  # vllm has an environment of its own
+    # vllm has an environment of its own
+    others = imported - sys.stdlib_module_names - {"lib", "workflow", "vllm"}
     made_by = importlib.metadata.packages_distributions()
     packages = {canonicalize_name(made_by[name][0]) for name in others}
     assert packages <= {canonicalize_name(name) for name in environment.read_pins(ROOT, False)}
@@ -57,10 +59,16 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_what_torch_needs_but_neit
     assert not [name for name in versions if re.match(r"torch$|nvidia|cuda|triton", name)]
     assert not re.search(r"https?://|file:|--index|--find-links|--extra", "".join(entries))
     assert not [entry for entry in entries if "--hash=sha256:" not in entry]
-    for python, machines in product(("3.11.7", "3.12.1", "3.13.0", "3.14.2"), ("linux x86_64", "darwin arm64")):
+    for python, machines in product(
+        ("3.11.7", "3.12.1", "3.13.0", "3.14.2"), ("linux x86_64", "darwin arm64")
+    ):
         here = dict(zip(("sys_platform", "platform_machine"), machines.split(), strict=True))
         here |= {"python_full_version": python, "python_version": python[:4]}
-        names = [canonicalize_name(one.name) for one in locked if not one.marker or one.marker.evaluate(here)]
+        names = [
+            canonicalize_name(one.name)
+            for one in locked
+            if not one.marker or one.marker.evaluate(here)
+        ]
         assert len(names) == len(set(names)) > 150, "each package once per machine"
     for needed in map(Requirement, importlib.metadata.requires("torch")):
         cuda = re.match(r"nvidia|cuda|triton", needed.name)  # is fetched when all else is there
@@ -83,15 +91,22 @@ def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, f
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
-    """Files and variables, in pip's order; what is set for uv already stays; no module of the user's folder is run."""
+    """Files and variables, in pip's order; what is set for uv already stays; no module of the
+    user's folder is run."""
     write(tmp_path / "types.py", "raise SystemExit")
     monkeypatch.chdir(tmp_path)
     told = "[global]\nindex-url = https://mirror/simple\nextra-index-url = https://one/simple\n    https://two\n"
     told += "find-links = /wheels /more\nproxy = http://proxy:1\n[install]\nindex-url = https://inner/simple\n"
     (tmp_path / "pip.conf").write_text(told)
-    for name in [name for name in os.environ if name.lower().startswith(("pip_", "uv_", "http", "ssl_"))]:
+    for name in [
+        name for name in os.environ if name.lower().startswith(("pip_", "uv_", "http", "ssl_"))
+    ]:
         monkeypatch.delenv(name)
-    own = {"PIP_CONFIG_FILE": f"{tmp_path}/pip.conf", "PIP_TRUSTED_HOST": "one two", "UV_INDEX": "https://mine/simple"}
+    own = {
+        "PIP_CONFIG_FILE": f"{tmp_path}/pip.conf",
+        "PIP_TRUSTED_HOST": "one two",
+        "UV_INDEX": "https://mine/simple",
+    }
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     found = environment.uv_environment(environment.read_pip_settings(sys.executable))
@@ -106,14 +121,16 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """A folder with the project's pins and locks of these alone, and the commands that installed something there: by a
-    pretended pip or uv, which fails at a package `fails`."""
+    """A folder with the project's pins and locks of these alone, and the commands that installed
+    something there: by a pretended pip or uv, which fails at a package `fails`."""
     made = Namespace(root=tmp_path / "a project", commands=[])
     made.root.mkdir()
     shutil.copy(ROOT / "pyproject.toml", made.root)
     for lock in environment.LOCKS:
         pins = environment.read_pins(ROOT, lock == environment.LOCKS[1])
-        write(made.root / lock, "".join(f"{name}=={pins[name]}\n" for name in pins.keys() - {"torch"}))
+        write(
+            made.root / lock, "".join(f"{name}=={pins[name]}\n" for name in pins.keys() - {"torch"})
+        )
     really = environment.run
 
     def run(command, quiet=False):
@@ -122,7 +139,10 @@ def world(tmp_path, monkeypatch):
         made.commands.append(command)
         (python,) = [Path(word) for word in command if word.endswith("bin/python")]
         locks = [Path(word).read_text() for word in command if word.endswith(".lock")]
-        pretend(python.parents[1], *re.findall(r"^([\w.-]+)==([\w.]+)", "\n".join([*command, *locks]), flags=re.M))
+        pretend(
+            python.parents[1],
+            *re.findall(r"^([\w.-]+)==([\w.]+)", "\n".join([*command, *locks]), flags=re.M),
+        )
         return "fails" not in f"{command[0]} {locks}"
 
     monkeypatch.setattr(environment, "run", run)
@@ -134,30 +154,46 @@ def pretend(venv, *packages):
     """These packages, which seem to be installed."""
     (site,) = venv.glob("lib/python3*/site-packages")
     for name, version in packages:
-        write(site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {version}\n")
+        write(
+            site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA",
+            f"Name: {name}\nVersion: {version}\n",
+        )
 
 
 @pytest.mark.parametrize("uv, test, no_index", [
     (["uv"], False, ["--no-index"]), (["uv"], True, []), ([], True, []), (["fails"], True, []),
 ])  # fmt: skip
-def test_all_comes_from_the_lock_but_torch_which_comes_from_its_index(world, monkeypatch, uv, test, no_index):
+def test_all_comes_from_the_lock_but_torch_which_comes_from_its_index(
+    world, monkeypatch, uv, test, no_index
+):
     """By uv none where pip asks none; and pip installs where uv fails."""
-    monkeypatch.setattr(environment, "read_pip_settings", lambda python: {"no-index": str(len(no_index))})
+    monkeypatch.setattr(
+        environment, "read_pip_settings", lambda python: {"no-index": str(len(no_index))}
+    )
     monkeypatch.setattr(environment, "fetch_uv", lambda root, python: uv)
     python = environment.choose(world.root, {}, test)
     locked, torch = world.commands[-2:]
     assert {locked[0], torch[0]} == {"uv" if uv == ["uv"] else python}
-    assert all([word for word in command if word == "--no-index"] == no_index for command in (locked, torch))
-    assert {"--no-deps", "--require-hashes", f"{world.root}/requirements.lock"} <= {*locked} - {*torch}
+    assert all(
+        [word for word in command if word == "--no-index"] == no_index
+        for command in (locked, torch)
+    )
+    assert {"--no-deps", "--require-hashes", f"{world.root}/requirements.lock"} <= {*locked} - {
+        *torch
+    }
     assert (f"{world.root}/requirements-test.lock" in locked) == test
     option = "--default-index" if uv == ["uv"] else "--index-url"
     assert torch[-3:] == [option, "https://one.index", f"torch=={PINS['torch']}"]
 
 
-def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothing_can_be_written(world, monkeypatch):
+def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothing_can_be_written(
+    world, monkeypatch
+):
     """The start that waited finds what the other has finished."""
     run, python = environment.run, f"{world.root}/.venv/bin/python"
-    monkeypatch.setattr(environment, "run", lambda *words, **more: time.sleep(0.05) or run(*words, **more))
+    monkeypatch.setattr(
+        environment, "run", lambda *words, **more: time.sleep(0.05) or run(*words, **more)
+    )
     with ThreadPoolExecutor(2) as pool:
         starts = [pool.submit(environment.choose, world.root, {}, False) for _ in range(2)]
     assert [start.result() for start in starts] == [python] * 2 and len(world.commands) == 2
@@ -165,7 +201,9 @@ def test_two_first_starts_install_once_and_what_is_finished_is_used_where_nothin
     assert environment.choose(world.root, {}, False) == python
 
 
-def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(world, monkeypatch):
+def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_need(
+    world, monkeypatch
+):
     """A file system without locks will do."""
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError))
     root = world.root
@@ -196,11 +234,18 @@ def test_what_cannot_be_made_again_or_is_of_others_is_kept(world, monkeypatch, t
     """And a link to the environment of another project is replaced."""
     root, other = world.root, tmp_path / "other"
     write(root / ".venv/precious", "2 GB")
-    with pytest.raises(environment.SetupError, match="^.venv was not created by run_all.sh .*torch .* missing here"):
+    with pytest.raises(
+        environment.SetupError, match="^.venv was not created by run_all.sh .*torch .* missing here"
+    ):
         environment.choose(root, {}, False)
     (root / ".venv" / environment.MADE_BY_US).touch()
     for module, name, answer, line in (
-        (environment.platform, "machine", "riscv64", "no build for .* riscv64, only for Linux x86_64, .* WSL"),
+        (
+            environment.platform,
+            "machine",
+            "riscv64",
+            "no build for .* riscv64, only for Linux x86_64, .* WSL",
+        ),
         (environment.shutil, "which", None, "^no Python 3.11"),
     ):
         with monkeypatch.context() as patch, pytest.raises(environment.SetupError, match=line):
@@ -208,7 +253,10 @@ def test_what_cannot_be_made_again_or_is_of_others_is_kept(world, monkeypatch, t
             environment.choose(root, {}, False)
     (root / ".venv").rename(other)
     (root / ".venv").symlink_to(other)
-    assert environment.choose(root, {}, False) == f"{root}/.venv/bin/python" and len(world.commands) == 2
+    assert (
+        environment.choose(root, {}, False) == f"{root}/.venv/bin/python"
+        and len(world.commands) == 2
+    )
     assert (other / "precious").exists() and not (root / ".venv").is_symlink()
 
 
@@ -221,24 +269,35 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(world, t
     pretend(conda, *(PINS | {"torch": "1.0"}).items())
     before = sorted(conda.rglob("*"))
     assert not world.commands
-    assert environment.choose(root, {"CONDA_PREFIX": str(conda)}, True) == f"{root}/.venv-test/bin/python"
+    assert (
+        environment.choose(root, {"CONDA_PREFIX": str(conda)}, True)
+        == f"{root}/.venv-test/bin/python"
+    )
     assert sorted(conda.rglob("*")) == before
-    assert f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capfd.readouterr().err
+    assert (
+        f"{conda} is not used: torch 2.13.0 is needed and is 1.0 here\n" in capfd.readouterr().err
+    )
 
 
 def test_the_image_makes_its_environment_by_a_line_that_the_code_understands(monkeypatch):
     dockerfile, made = (ROOT / "Dockerfile").read_text(), []
     (code,) = re.findall(r'python3 -c "(.*?)"', dockerfile, flags=re.S)
-    monkeypatch.setattr(environment, "create", lambda root, venv, locks, torch: made.append((str(venv), locks)))
+    monkeypatch.setattr(
+        environment, "create", lambda root, venv, locks, torch: made.append((str(venv), locks))
+    )
     monkeypatch.chdir(ROOT)
     exec(code)
-    assert made == [(re.search(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)[1], environment.LOCKS)]
+    assert made == [
+        (re.search(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)[1], environment.LOCKS)
+    ]
 
 
 # ---- vLLM, beside it
 
 
-def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_compiler_are_there(world, monkeypatch):
+def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_compiler_are_there(
+    world, monkeypatch
+):
     def install(number="01", gpus=1):
         run = Run("demo", params.load_profile("demo").model_dump() | {"engine": "vllm"}, 2, gpus)
         machine.install_vllm(run, [Namespace(notebook=Namespace(number=number))])
@@ -248,7 +307,10 @@ def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_c
     install(gpus=0)
     monkeypatch.delenv("VLLM_PYTHON")
     (world.root / "requirements-vllm.lock").write_text("six==1.17.0 --hash=x\nvllm==1.0 --hash=y\n")
-    with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P"):
+    with pytest.raises(
+        UserError,
+        match="needs a GPU with CUDA.*`engine: transformers` in the profile, or set VLLM_P",
+    ):
         install(gpus=0)
     with monkeypatch.context() as patch, pytest.raises(UserError, match="install a C compiler"):
         patch.setattr(machine.shutil, "which", lambda name: None)
@@ -259,10 +321,15 @@ def test_vllm_is_installed_once_for_a_lock_where_a_job_samples_and_a_gpu_and_a_c
     for number in ("01", "04b"):
         install(number)
     ((*_, lock),) = world.commands
-    assert lock == f"{world.root}/requirements-vllm.lock" and (world.root / ".venv-vllm/bin/python").exists()
+    assert (
+        lock == f"{world.root}/requirements-vllm.lock"
+        and (world.root / ".venv-vllm/bin/python").exists()
+    )
     with open(lock, "a") as file:
         file.write("fails==1")
     for _ in range(2):  # what failed is not taken for whole
-        with pytest.raises(UserError, match="the installation failed for the reason above; .* or write `engine: t"):
+        with pytest.raises(
+            UserError, match="the installation failed for the reason above; .* or write `engine: t"
+        ):
             install()
     assert len(world.commands) == 5, "by uv and by pip, twice"

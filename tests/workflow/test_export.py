@@ -1,4 +1,5 @@
-"""Export: exactly one file for each declared target, whatever else a notebook holds; and one document of them all."""
+"""Export: exactly one file for each declared target, whatever else a notebook holds; and one
+document of them all."""
 
 import re
 import shutil
@@ -10,7 +11,13 @@ from lib.paths import ROOT, UserError
 from workflow.export import SECTIONS, TARGETS, exported_files
 from workflow.run import typeset
 
-DATA = {"text/html": "<p>", "text/latex": "x", "application/pdf": "UERG", "image/png": "UE5H", "application/json": []}
+DATA = {
+    "text/html": "<p>",
+    "text/latex": "x",
+    "application/pdf": "UERG",
+    "image/png": "UE5H",
+    "application/json": [],
+}
 
 
 @pytest.mark.parametrize("targets, kinds, line", [
@@ -21,10 +28,18 @@ DATA = {"text/html": "<p>", "text/latex": "x", "application/pdf": "UERG", "image
     (["fig_main_analysis"], ["image/png"], "'fig_main_analysis' has no application/pdf"),
 ])  # fmt: skip
 def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, kinds, line):
-    nb = nbformat.v4.new_notebook(metadata={"papermill": {"parameters": {"run": "demo", "title": "100% <mine>"}}})
+    nb = nbformat.v4.new_notebook(
+        metadata={"papermill": {"parameters": {"run": "demo", "title": "100% <mine>"}}}
+    )
     for metadata in [{}, *({"paper": target} for target in targets)]:
-        output = nbformat.v4.new_output("display_data", data={kind: DATA[kind] for kind in kinds}, metadata=metadata)
-        nb.cells.append(nbformat.v4.new_code_cell("", outputs=[nbformat.v4.new_output("stream", text="x"), output]))
+        output = nbformat.v4.new_output(
+            "display_data", data={kind: DATA[kind] for kind in kinds}, metadata=metadata
+        )
+        nb.cells.append(
+            nbformat.v4.new_code_cell(
+                "", outputs=[nbformat.v4.new_output("stream", text="x"), output]
+            )
+        )
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         exported_files(nb)
     assert line in str(caught.value)
@@ -38,14 +53,21 @@ def test_each_section_of_the_report_is_made_by_the_notebook_that_it_names():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_typeset(tmp_path, monkeypatch):
-    """Where it cannot be set, the run says so in a line and goes on; it is tried again once the tables have changed."""
+    """Where it cannot be set, the run says so in a line and goes on; it is tried again once the
+    tables have changed."""
     document = r"\documentclass{article}\begin{document}%s\end{document}"
     (tmp_path / "results.tex").write_text(document % r"x \undefined")
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         assert "pdflatex is missing" in typeset(tmp_path)
-    assert "pdflatex failed" in typeset(tmp_path) and "undefined" in (tmp_path / "results.log").read_text()
+    assert (
+        "pdflatex failed" in typeset(tmp_path)
+        and "undefined" in (tmp_path / "results.log").read_text()
+    )
     assert typeset(tmp_path) == ""
     (tmp_path / "results.log").unlink()
     (tmp_path / "results.tex").write_text(document % "x")
-    assert typeset(tmp_path) == "" and {p.name for p in tmp_path.iterdir()} == {"results.tex", "results.pdf"}
+    assert typeset(tmp_path) == "" and {p.name for p in tmp_path.iterdir()} == {
+        "results.tex",
+        "results.pdf",
+    }

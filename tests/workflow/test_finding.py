@@ -10,8 +10,13 @@ def test_a_finding_from_shipped_signals(capsys):
     assert run.main(["finding", "3", "replay"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("replay: 0 of 0 jobs ran, ")
-    assert "   paper  holds: 11 pairs agree, 4 disagree" in lines and "   here   open: 3 pairs agree, 3 open" in lines
-    (case,) = [line for line in lines if line.split()[:4] == ["tiny-llama", "demo-easy", "0.246", "0.177"]]
+    assert (
+        "   paper  holds: 11 pairs agree, 4 disagree" in lines
+        and "   here   open: 3 pairs agree, 3 open" in lines
+    )
+    (case,) = [
+        line for line in lines if line.split()[:4] == ["tiny-llama", "demo-easy", "0.246", "0.177"]
+    ]
     assert case.split()[-1] == "open" and len(case.split()) == 8, "with its margin and interval"
     assert "Finding 3 on the paper's numbers: of 4 claims 3 hold, 1 not judged" in lines
     assert lines[-1] == "see: notebooks/03_ptrue_insitu.ipynb"
@@ -19,8 +24,13 @@ def test_a_finding_from_shipped_signals(capsys):
 
 def test_the_line_that_ends_a_job_tells_what_the_tables_will(demo, monkeypatch):
     """Of shipped rows; where they are gone or damaged it says nothing, and fails nothing."""
-    monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: store.SHIPPED / kind / f"{pair}.parquet")
-    pair, of_demo = ["tiny-llama", "demo-easy"], Run("demo", params.load_profile("demo").model_dump())
+    monkeypatch.setattr(
+        store, "frame_path", lambda run, kind, pair: store.SHIPPED / kind / f"{pair}.parquet"
+    )
+    pair, of_demo = (
+        ["tiny-llama", "demo-easy"],
+        Run("demo", params.load_profile("demo").model_dump()),
+    )
     shown = demo.frames["result_estimation"].query("model == @pair[0] and dataset == @pair[1]")
     value = shown.set_index(["estimator", "metric"]).value
     for job in (job for job in of_demo.jobs if [job.model, job.dataset] == pair):

@@ -1,5 +1,5 @@
-"""Freshness by content: nothing is remade for a touch, a copy or a comment, exactly what hangs on a change is, and no
-finished result is lost, whatever happens."""
+"""Freshness by content: nothing is remade for a touch, a copy or a comment, exactly what hangs on a
+change is, and no finished result is lost, whatever happens."""
 
 import json
 import os
@@ -46,7 +46,9 @@ def make(verdicts: list[fresh.Verdict]) -> Iterator[Job]:
         found = keys.key_parts(job)
         for path in files_of(job):
             fingerprint.write_json(fresh.ROOT / path, content_of(job))
-        keys.write_record(job, found, [path for path in files_of(job) if not path.endswith(".ipynb")])
+        keys.write_record(
+            job, found, [path for path in files_of(job) if not path.endswith(".ipynb")]
+        )
         yield job
 
 
@@ -96,10 +98,18 @@ def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
 
 def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, monkeypatch):
     """Whether they come from the hub, which may name a revision, or from a folder."""
-    questions, weights, one, other = "params/datasets/easy.yaml", "params/models/tiny.yaml", "a" * 64, "b" * 64
+    questions, weights, one, other = (
+        "params/datasets/easy.yaml",
+        "params/models/tiny.yaml",
+        "a" * 64,
+        "b" * 64,
+    )
     published = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {one}}}}}"
     inside.replace(questions, "source: {all: questions.jsonl}", published)
-    write(inside.root / weights, f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {one}\n")
+    write(
+        inside.root / weights,
+        f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {one}\n",
+    )
     complete(run_of())
     params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
     assert params.load_dataset_config("easy").revision == "abc" and numbers(run_of()) == ""
@@ -107,7 +117,11 @@ def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, mon
     monkeypatch.setenv("DATA_FOLDER", "/somewhere")
     inside.replace(weights, "source: someone/t\nrevision: abc", "source: weights/tiny")
     assert numbers(run_of()) == ""
-    changed = (questions, one, other), (questions, "files:", "revision: x\nfiles:"), (weights, one, other)
+    changed = (
+        (questions, one, other),
+        (questions, "files:", "revision: x\nfiles:"),
+        (weights, one, other),
+    )
     for path, old, new in changed:
         inside.replace(path, old, new)
         assert numbers(run_of()) == "01 02 08 report"
@@ -123,7 +137,8 @@ class Killed(BaseException):
 
 @contextmanager
 def killed(monkeypatch, at: int):
-    """The step on the disk of this number and all that follow are not done; what is being written is half there."""
+    """The step on the disk of this number and all that follow are not done; what is being written
+    is half there."""
     done, plain = 0, Path.write_text
 
     def step(real):
@@ -139,7 +154,8 @@ def killed(monkeypatch, at: int):
         return do
 
     with suppress(Killed), monkeypatch.context() as patch:
-        for name in ("link", "replace", "rename", "unlink", "rmdir"):  # what mkdir does, the next start does not see
+        # what mkdir does, the next start does not see
+        for name in ("link", "replace", "rename", "unlink", "rmdir"):
             patch.setattr(os, name, step(getattr(os, name)))
         patch.setattr(Path, "write_text", step(plain))
         yield
@@ -149,7 +165,9 @@ JOBS, NEVER = 4, 10**9
 DAMAGED = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
     "another run's": lambda path: path.write_text(path.read_text().replace("demo", "mine")),
-    "another job's": lambda path: path.write_text((fresh.ROOT / run_of().jobs[1].record).read_text()),
+    "another job's": lambda path: path.write_text(
+        (fresh.ROOT / run_of().jobs[1].record).read_text()
+    ),
     "deleted": lambda path: path.unlink(),
     "endless": lambda path: path.write_text("[" * 5000),
     "of no parts": lambda path: path.write_text('{"key": 1, "parts": [], "outputs": null}'),
@@ -163,8 +181,9 @@ EVENTS = st.one_of(
 
 
 class Life:
-    """A run that is started again and again, beside what must lie together somewhere: the files of each result that was
-    finished and has not been damaged since, by their text; and those that were damaged, as they were then."""
+    """A run that is started again and again, beside what must lie together somewhere: the files of
+    each result that was finished and has not been damaged since, by their text; and those that were
+    damaged, as they were then."""
 
     def __init__(self, root: Path, monkeypatch):
         self.root, self.monkeypatch = root, monkeypatch
@@ -177,7 +196,8 @@ class Life:
         return {path: place.read_text() for path, place in there.items() if place.exists()}
 
     def start(self, seed: int, jobs: int = JOBS, at: int = NEVER, remake: str = "") -> list[Job]:
-        """A start that makes so many jobs, or is killed at a step: of what was there it makes nothing again."""
+        """A start that makes so many jobs, or is killed at a step: of what was there it makes
+        nothing again."""
         ran, verdicts = [], []
         with killed(self.monkeypatch, at):
             verdicts = walk(run_of(seed=seed), remake.split())
@@ -186,7 +206,11 @@ class Life:
         assert self.whole.keys().isdisjoint(map(content_of, ran)), "made twice"
         if jobs == JOBS and at == NEVER:
             ran = [verdict.job for verdict in verdicts]
-            assert all(self.look(path) == {path: f'"{content_of(job)}"\n'} for job in ran for path in files_of(job))
+            assert all(
+                self.look(path) == {path: f'"{content_of(job)}"\n'}
+                for job in ran
+                for path in files_of(job)
+            )
         self.whole |= {content_of(job): self.look(job.record, *files_of(job)) for job in ran}
         folders = ["", *self.root.glob("artifacts/demo/stale/*")]
         for files in [*self.whole.values(), *self.damaged]:
@@ -194,7 +218,8 @@ class Life:
         return ran
 
     def damage(self, kind: str, seed: int, number: int) -> None:
-        """After a finished run one of its files; an executed notebook may be saved by its reader, but not be gone."""
+        """After a finished run one of its files; an executed notebook may be saved by its reader,
+        but not be gone."""
         files = [(job, path) for job in self.start(seed) for path in (job.record, *files_of(job))]
         job, path = files[number % len(files)]
         if kind == "deleted" or not path.endswith(".ipynb"):
@@ -208,10 +233,15 @@ class Life:
 @given(events=st.lists(EVENTS, min_size=3, max_size=9))
 @example(events=[(0,), (1,), (1, 0, NEVER, "01")])
 @example(events=[(0,), (1,), (0, JOBS, 9), (0, JOBS, 9), (1, JOBS, 30)])
-@example(events=[("truncated", 0, 1), ("endless", 0, 1), ("of no parts", 0, 0), ("another job's", 0, 0)])
-def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(inside, monkeypatch, events):
-    """Runs that are stopped or killed at any step on the disk, other parameters and back again, forced and damaged
-    results: nothing is lost, those that are whole come back, and in the end each file is what its parameters say."""
+@example(
+    events=[("truncated", 0, 1), ("endless", 0, 1), ("of no parts", 0, 0), ("another job's", 0, 0)]
+)
+def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(
+    inside, monkeypatch, events
+):
+    """Runs that are stopped or killed at any step on the disk, other parameters and back again,
+    forced and damaged results: nothing is lost, those that are whole come back, and in the end each
+    file is what its parameters say."""
     for name in ("artifacts/demo", "figures/demo"):
         shutil.rmtree(inside.root / name, ignore_errors=True)
     life = Life(inside.root, monkeypatch)
@@ -222,7 +252,9 @@ def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(inside
 
 def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
     """What it records would be made again, which may take days."""
-    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied", "x.json")))
+    monkeypatch.setattr(
+        Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied", "x.json"))
+    )
     with pytest.raises(PermissionError):
         keys.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
 
@@ -237,7 +269,8 @@ def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
 
 
 def test_what_was_edited_where_it_lay_does_not_come_back(made):
-    """Nor a notebook that its reader saved: moved aside, that is no longer what the run executed."""
+    """Nor a notebook that its reader saved: moved aside, that is no longer what the run
+    executed."""
     record = json.loads(made.read(run_of().jobs[0].record))
     stale = made.root / f"artifacts/demo/stale/{record['key']}"
     (made.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
@@ -245,7 +278,9 @@ def test_what_was_edited_where_it_lay_does_not_come_back(made):
     complete(run_of(seed=1))
     assert states(run_of()) == {"01": "restored", "02": "changed", "08": "waits", "report": "waits"}
     assert not stale.exists(), "nothing is left where it lay"
-    (saved,) = made.root.glob("artifacts/demo/stale/*/artifacts/demo/notebooks/02_single_pass.ipynb")
+    (saved,) = made.root.glob(
+        "artifacts/demo/stale/*/artifacts/demo/notebooks/02_single_pass.ipynb"
+    )
     assert saved.read_text() == "{}"
     fresh.decide_at_start(run_of(seed=1).jobs[0])
     (stale / f"artifacts/demo/generations/{PAIR}.parquet").write_text("damaged")
@@ -264,12 +299,17 @@ def test_seconds_and_memory_say_nothing_that_matters(inside):
 
 
 def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_stopped(made):
-    """By a plain start as by the same command: what it has made is kept, and so are the rows of what it has not."""
+    """By a plain start as by the same command: what it has made is kept, and so are the rows of
+    what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
     complete(run)
     before = rows(run.jobs[1])
     first, second, *others = walk(run, remake)
-    assert [first.state, second.state, *{one.state for one in others}] == ["forced", "forced", "waits"]
+    assert [first.state, second.state, *{one.state for one in others}] == [
+        "forced",
+        "forced",
+        "waits",
+    ]
     assert rows(second.job) != before
     list(make([first]))
     fresh.decide_at_start(second.job)
@@ -278,7 +318,9 @@ def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_sto
         assert [one.state, again.state, *{one.state for one in others}] == ["fresh", "new", "waits"]
         assert rows(again.job) == rows(second.job)
     complete(run)
-    assert numbers(run) == "" and states(run, remake)["01"] == "forced", "and now it is asked for once more"
+    assert numbers(run) == "" and states(run, remake)["01"] == "forced", (
+        "and now it is asked for once more"
+    )
 
 
 def test_code_changes_keep(made):
@@ -294,7 +336,10 @@ def test_code_changes_keep(made):
 
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
-    shipped, run = inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet", run_of("replay")
+    shipped, run = (
+        inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet",
+        run_of("replay"),
+    )
     for text in ("signals", "others"):
         write(shipped, text)
         assert numbers(run) == "02 08 report"
@@ -324,6 +369,15 @@ def test_big_files_are_hashed_once(inside, monkeypatch):
 
 
 def test_imports_are_followed_in_functions_and_by_relative_names(inside):
-    assert import_closure(["%matplotlib inline\nimport json, library\nfrom lib import nothing"]) == {"lib/__init__.py"}
-    (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
-    assert import_closure(["import lib.alpha"]) >= {"lib/alpha.py", "lib/beta.py", "lib/gamma.py", "lib/delta.py"}
+    assert import_closure(
+        ["%matplotlib inline\nimport json, library\nfrom lib import nothing"]
+    ) == {"lib/__init__.py"}
+    (inside.root / "lib/alpha.py").write_text(
+        "def f():\n    from .gamma import count\n    from . import beta\n"
+    )
+    assert import_closure(["import lib.alpha"]) >= {
+        "lib/alpha.py",
+        "lib/beta.py",
+        "lib/gamma.py",
+        "lib/delta.py",
+    }

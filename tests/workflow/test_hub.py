@@ -1,5 +1,5 @@
-"""The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk;
-GGUF files on their way to the jobs."""
+"""The hub, pretended: what it may answer and what the user is told; revisions that are left open;
+room on the disk; GGUF files on their way to the jobs."""
 
 import hashlib
 import os
@@ -30,14 +30,21 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 GGUF = {"gguf": "small.gguf", "sha256": hashlib.sha256(b"weights").hexdigest()}
 HERE = GGUF | {"source": "./there"}
 FILES = ("config.json", "model-1.safetensors", "model-2.safetensors")
-UNWANTED = ("consolidated.safetensors", "modeling_tiny.py", "pytorch_model.bin", "training_args.pt", "small.gguf")
+UNWANTED = (
+    "consolidated.safetensors",
+    "modeling_tiny.py",
+    "pytorch_model.bin",
+    "training_args.pt",
+    "small.gguf",
+)
 UNREACHABLE = "the hub can't be reached: connect, or name a folder as its `source`"
-REFUSE_UNUSABLE = check.refuse_unusable  # which the small project, whose models are none, leaves out
+# which the small project, whose models are none, leaves out
+REFUSE_UNUSABLE = check.refuse_unusable
 
 
 class Hub:
-    """A pretended hub with one repository, the folder `there`; what was fetched of it is linked in another, its cache.
-    `error`: what it answers instead."""
+    """A pretended hub with one repository, the folder `there`; what was fetched of it is linked in
+    another, its cache. `error`: what it answers instead."""
 
     def __init__(self, root, monkeypatch):
         self.folder, self.cache = root / "there", root / "cache"
@@ -48,17 +55,25 @@ class Hub:
         monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
         monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
 
-    def repo_info(self, source, repo_type, revision, timeout):  # without one it might be waited for, for ever
+    # without one it might be waited for, for ever
+    def repo_info(self, source, repo_type, revision, timeout):
         self.asked.append(source)
         if self.error:
             raise self.error
         return SimpleNamespace(sha=revision or self.newest)
 
-    def snapshot_download(self, source, revision, local_files_only=False, dry_run=False, **patterns):
-        files = [self.folder / name for name in filter_repo_objects(os.listdir(self.folder), **patterns)]
+    def snapshot_download(
+        self, source, revision, local_files_only=False, dry_run=False, **patterns
+    ):
+        files = [
+            self.folder / name for name in filter_repo_objects(os.listdir(self.folder), **patterns)
+        ]
         missing = [path for path in files if not (self.cache / path.name).exists()]
         if dry_run:
-            return [SimpleNamespace(file_size=one.stat().st_size, will_download=one in missing) for one in files]
+            return [
+                SimpleNamespace(file_size=one.stat().st_size, will_download=one in missing)
+                for one in files
+            ]
         if local_files_only and (missing or not files):
             raise errors.LocalEntryNotFoundError("not cached")
         for path in missing:
@@ -80,7 +95,10 @@ def there(inside, monkeypatch) -> Hub:
 
 def describe(**lines):
     """The model of the small project by these lines of its file."""
-    write(params.PARAMS / "models/tiny.yaml", yaml.safe_dump({"label": "Tiny", "source": "someone/tiny"} | lines))
+    write(
+        params.PARAMS / "models/tiny.yaml",
+        yaml.safe_dump({"label": "Tiny", "source": "someone/tiny"} | lines),
+    )
     return params.load_model_config("tiny")
 
 
@@ -104,7 +122,9 @@ def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, p
     for error in (None, httpx2.ConnectError("no network")):
         there.error = error
         hub.fetch(["tiny"])
-    assert sorted(there.fetched) == [("someone/tiny", lines.get("revision"), name) for name in fetched]
+    assert sorted(there.fetched) == [
+        ("someone/tiny", lines.get("revision"), name) for name in fetched
+    ]
     assert not place or (spec.place / "small.gguf").samefile(inside.root / place / "small.gguf")
 
 
@@ -122,7 +142,9 @@ def test_what_cannot_be_had_is_one_helpful_line(there, lines, error, said):
     spec, there.error = describe(**lines), error
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         hub.fetch(["tiny"])
-    assert said in str(caught.value) and not there.fetched and not (spec.gguf and spec.place.exists())
+    assert (
+        said in str(caught.value) and not there.fetched and not (spec.gguf and spec.place.exists())
+    )
 
 
 def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys):
@@ -131,24 +153,37 @@ def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys)
         os.truncate(there.folder / name, size)
     (there.cache / FILES[-1]).touch()
     for free, line in ((1e9, "needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"), (4e9, "")):
-        monkeypatch.setattr(hub.shutil, "disk_usage", lambda place, free=free: SimpleNamespace(free=free))
+        monkeypatch.setattr(
+            hub.shutil, "disk_usage", lambda place, free=free: SimpleNamespace(free=free)
+        )
         with pytest.raises(UserError, match=line) if line else nullcontext():
             hub.fetch(["tiny"])
         assert bool(there.fetched) != bool(line)
-    assert capsys.readouterr().out == "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
+    assert (
+        capsys.readouterr().out
+        == "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
+    )
 
 
 @pytest.mark.parametrize("told, line", [
     ({"chat_template": None}, "its tokenizer has no chat template"),
     ({"eos_token_id": 9999}, "its end token 9999 is none of"), ({"eos_token_id": None}, "the file names no end token"),
 ])  # fmt: skip
-def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(there, monkeypatch, told, line):
+def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
+    there, monkeypatch, told, line
+):
     """Its tokenizer, template and end tokens, before a tensor is read."""
     monkeypatch.setattr(check, "refuse_unusable", REFUSE_UNUSABLE)
-    monkeypatch.setattr(models, "load_network", lambda *words, **more: pytest.fail("tensors are read"))
+    monkeypatch.setattr(
+        models, "load_network", lambda *words, **more: pytest.fail("tensors are read")
+    )
     file = tiny_gguf.write(there.folder / "small.gguf", **told)
-    describe(gguf=file.name, sha256=hashlib.sha256(file.read_bytes()).hexdigest(), system_prompt=False)
-    run = Run("demo", params.Profile(models=["tiny"], datasets=["easy"]).model_dump() | {"datasets": []})
+    describe(
+        gguf=file.name, sha256=hashlib.sha256(file.read_bytes()).hexdigest(), system_prompt=False
+    )
+    run = Run(
+        "demo", params.Profile(models=["tiny"], datasets=["easy"]).model_dump() | {"datasets": []}
+    )
     ((level, text),) = check.about_model(run, "tiny", {})
     assert level == "note" and "it is looked at once it is fetched, before the first job" in text
     with pytest.raises(UserError, match=f"^model 'tiny': [^\n]*{line}"):
@@ -160,7 +195,9 @@ def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(there,
     ("weights/tiny", True), ("~/weights/tiny", True), ("weights/tinny", False), ("a/b/c", False), ("~/x", False),
     ("/mine/x", False), ("weights/loop", False),
 ])  # fmt: skip
-def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, there, monkeypatch, source, found):
+def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(
+    inside, there, monkeypatch, source, found
+):
     monkeypatch.setenv("HOME", str(inside.root))
     (inside.root / "weights/loop").symlink_to("loop")
     spec = describe(source=source)
@@ -168,7 +205,11 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, there
     hub.pin_revisions(run_of())
     hub.fetch(["tiny"])
     assert not there.asked and not params.REVISIONS
-    with nullcontext() if found else pytest.raises(UserError, match="^model folder '.*' does not exist"):
+    with (
+        nullcontext()
+        if found
+        else pytest.raises(UserError, match="^model folder '.*' does not exist")
+    ):
         assert hub.find_config(spec) == (str(inside.root / "weights/tiny"), {})
 
 
@@ -199,9 +240,13 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there,
 
 @pytest.mark.parametrize("source", ["squad", "someone/squad"])
 def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, there, source):
-    """Also one whose name is a single word: the manifest states the commit, not that it was the newest."""
+    """Also one whose name is a single word: the manifest states the commit, not that it was the
+    newest."""
     describe(source="weights/tiny")
-    write(params.PARAMS / "datasets/easy.yaml", f"label: Easy\nsource: {source}\ncalibration: 1\nevaluation: 1\n")
+    write(
+        params.PARAMS / "datasets/easy.yaml",
+        f"label: Easy\nsource: {source}\ncalibration: 1\nevaluation: 1\n",
+    )
     hub.pin_revisions(run_of())
     assert there.asked == [source] and {source: SHA} == params.REVISIONS
     described = datasets.describe_source(params.load_dataset_config("easy"))
@@ -212,14 +257,19 @@ def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, there, source):
     (["check"], "revision: null"), ([], f"revision: {SHA}"), ([], f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
 ])  # fmt: skip
 def test_a_silent_hub_is_one_line_within_seconds(project, words, more):
-    """One that accepts every connection and never answers: before any job, and of a GGUF file, too."""
+    """One that accepts every connection and never answers: before any job, and of a GGUF file,
+    too."""
     write(project.root / "params/models/tiny.yaml", f"label: Tiny\nsource: someone/tiny\n{more}\n")
     began, cache = time.monotonic(), str(project.root / "cache")
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
         code, text = project.run(*words, HF_ENDPOINT=endpoint, HF_HOME=cache, HF_HUB_OFFLINE="")
     assert code == 2 and time.monotonic() - began < 60, text
-    (line,) = [line for line in text.splitlines() if f"'someone/tiny' is not on this machine and {UNREACHABLE}" in line]
+    (line,) = [
+        line
+        for line in text.splitlines()
+        if f"'someone/tiny' is not on this machine and {UNREACHABLE}" in line
+    ]
     told = "note   hub: it does not answer; models and datasets must be in the local cache"
     assert text.startswith(told) if words else text.splitlines()[-1] == line
     assert not list(project.root.glob("artifacts/demo/*.json"))

@@ -1,5 +1,5 @@
-"""Where models run, and whether they fit there: small ones on the processor everywhere, others on one GPU or, if their
-file says so, on all."""
+"""Where models run, and whether they fit there: small ones on the processor everywhere, others on
+one GPU or, if their file says so, on all."""
 
 import re
 from argparse import Namespace
@@ -26,21 +26,33 @@ def outline(**changed):
     return preflight.load_outline("tiny-llama", spec, str(spec.place), whole=True)
 
 
-def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alone(run, monkeypatch):
+def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alone(
+    run, monkeypatch
+):
     def places(run):
         return {(job.model, job.gpus, job.threads) for job in run.jobs if job.model}
 
-    assert places(check.with_small(run, run.values["models"])) == {("tiny-llama", 0, 1), ("tiny-qwen", 0, 1)}
+    assert places(check.with_small(run, run.values["models"])) == {
+        ("tiny-llama", 0, 1),
+        ("tiny-qwen", 0, 1),
+    }
     monkeypatch.setattr(models, "SMALL", 900_000)  # between the two
-    assert places(check.with_small(run, run.values["models"])) == {("tiny-llama", 1, 4), ("tiny-qwen", 0, 1)}
-    monkeypatch.setitem(run.specs, "tiny-llama", run.specs["tiny-llama"].model_copy(update={"gpus": "all"}))
+    assert places(check.with_small(run, run.values["models"])) == {
+        ("tiny-llama", 1, 4),
+        ("tiny-qwen", 0, 1),
+    }
+    monkeypatch.setitem(
+        run.specs, "tiny-llama", run.specs["tiny-llama"].model_copy(update={"gpus": "all"})
+    )
     assert places(run) == {("tiny-llama", 2, 4), ("tiny-qwen", 1, 4)}
-    assert places(replace(run, gpus=4)) == {("tiny-llama", 1, 2), ("tiny-qwen", 1, 2)}, "cores are shared"
+    assert places(replace(run, gpus=4)) == {("tiny-llama", 1, 2), ("tiny-qwen", 1, 2)}, (
+        "cores are shared"
+    )
 
 
 def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
-    """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says so. Only what does not
-    fit a GPU is refused by a run, which is not `thorough`."""
+    """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says
+    so. Only what does not fit a GPU is refused by a run, which is not `thorough`."""
 
     def said(large=False, free=8e9, thorough=True, **changed):
         second = free if "gpus" in changed else free / 2
@@ -66,7 +78,9 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
     assert said(large=True, free=weights / 0.85, gpus="all", thorough=False) == ""
     middle = 1.1 * weights + 8e6
     assert said(free=middle).startswith("wrong")
-    run.values["max_batch_tokens"] = int(re.search(r"max_batch_tokens (\d+) would fit", said(free=middle))[1])
+    run.values["max_batch_tokens"] = int(
+        re.search(r"max_batch_tokens (\d+) would fit", said(free=middle))[1]
+    )
     assert said(free=middle).startswith("ok"), "what it proposes does fit"
 
 

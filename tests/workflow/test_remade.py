@@ -1,4 +1,5 @@
-"""What is made again when something changes, of the project's own notebooks: no model runs, keys are compared."""
+"""What is made again when something changes, of the project's own notebooks: no model runs, keys
+are compared."""
 
 import ast
 import re
@@ -18,7 +19,10 @@ from workflow.rules import NOTEBOOKS
 REMADE = read_yaml(Path(__file__).with_name("remade.yaml"))
 HEAVY = [row for row in NOTEBOOKS if row.runs_model]
 
-VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
+VALUES = params.load_profile("demo").model_dump() | {
+    "models": ["tiny-llama"],
+    "datasets": ["demo-easy"],
+}
 
 
 def contents(**changed):
@@ -38,7 +42,9 @@ def before():
 
 def test_what_a_parameter_remakes(before):
     for name in params.Profile.model_fields:
-        (remade,) = [numbers for names, numbers in REMADE["parameters"].items() if name in names.split()]
+        (remade,) = [
+            numbers for names, numbers in REMADE["parameters"].items() if name in names.split()
+        ]
         other = {"model": "tiny-qwen", "dataset": "svamp"}.get(params.kind_of(name), "another")
         value = [other] if isinstance(VALUES[name], list) else other
         assert changed_by(before, contents(**{name: value})) == remade, name
@@ -62,17 +68,23 @@ def names(*nodes: ast.AST, stored=False) -> set[str]:
 
 
 def misused(cells: list[str], decided_by: tuple[str, ...] = ()) -> list[str]:
-    """Statements that make rows or write frames with what was imported from the rooms that show, or computed by that,
-    and that is not among what decides."""
+    """Statements that make rows or write frames with what was imported from the rooms that show, or
+    computed by that, and that is not among what decides."""
     deciding = {path.partition(":")[0].removesuffix(".py").replace("/", ".") for path in decided_by}
     touched, lines = {"Out", "_", "__", "___"}, []  # what a cell showed
     for statement in (statement for cell in cells for statement in ast.parse(cell).body):
-        if isinstance(statement, ast.ImportFrom) and f"{statement.module}/".replace(".", "/").startswith(SHOWING):
-            found = [one for one in statement.names if f"{statement.module}.{one.name}" not in deciding]
+        if isinstance(statement, ast.ImportFrom) and f"{statement.module}/".replace(
+            ".", "/"
+        ).startswith(SHOWING):
+            found = [
+                one for one in statement.names if f"{statement.module}.{one.name}" not in deciding
+            ]
             touched |= {one.asname or one.name for one in found}
         elif names(statement) & touched:
             touched |= names(statement, stored=True) | names(*getattr(statement, "targets", ()))
-            making = re.search(r"\b(map|RowCache|write_frame|write_passes)\(", ast.unparse(statement))
+            making = re.search(
+                r"\b(map|RowCache|write_frame|write_passes)\(", ast.unparse(statement)
+            )
             lines += [ast.unparse(statement)] if making else []
     return lines
 
@@ -88,4 +100,6 @@ def test_nothing_that_shows_decides_what_a_heavy_notebook_writes_but_what_its_ro
 def test_no_module_reads_docstrings_or_source():
     """They do not count, so nothing may depend on them."""
     for path in (ROOT / "lib").rglob("*.py"):
-        assert not re.search(r"__doc__|\bget(doc|source|comments)", path.read_text(encoding="utf-8")), path
+        assert not re.search(
+            r"__doc__|\bget(doc|source|comments)", path.read_text(encoding="utf-8")
+        ), path

@@ -1,5 +1,5 @@
-"""The report from outputs made by hand: links, counts, what a run lacks; and that hostile words stay words, in the page
-and in LaTeX."""
+"""The report from outputs made by hand: links, counts, what a run lacks; and that hostile words
+stay words, in the page and in LaTeX."""
 
 import base64
 import hashlib
@@ -19,14 +19,29 @@ from workflow.report import report_page
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [["<m>", 0.12345], ["m", None]]}
-    claim = dict(name="One", group="Finding 1", counted="the ECE is low", quote="as it says", quantifier="all")
-    told = dict(place="tab_result_estimation", paper="holds", paper_said="1 pair agrees", paper_rows=rows)
+    claim = dict(
+        name="One",
+        group="Finding 1",
+        counted="the ECE is low",
+        quote="as it says",
+        quantifier="all",
+    )
+    told = dict(
+        place="tab_result_estimation", paper="holds", paper_said="1 pair agrees", paper_rows=rows
+    )
     told["paper_open"] = ""
     return claim | told | changed
 
 
 def row(key="m/d/seq_avg/ece", **changed):
-    cell = dict(table="tab_result_estimation", key=key, model="m", dataset="d", estimator="Seq Avg", metric="ece")
+    cell = dict(
+        table="tab_result_estimation",
+        key=key,
+        model="m",
+        dataset="d",
+        estimator="Seq Avg",
+        metric="ece",
+    )
     absent = dict.fromkeys(("low", "high", "value_paper", "low_paper", "high_paper", "difference"))
     return cell | absent | dict(variant="", value=0.13246, verdict="inside") | changed
 
@@ -36,7 +51,9 @@ def made(parameters=None, **outputs):
     numbers = '<span data-key="m/d/seq_avg/ece">0.132 [.1, .2]</span>, <span data-key="of no row">0.5</span>'
     outputs = {"tab_result_estimation": numbers} | outputs
     kinds = {str: "text/html", list: "application/json"}
-    return report_page(parameters or {}, {name: {kinds[type(data)]: data} for name, data in outputs.items()})
+    return report_page(
+        parameters or {}, {name: {kinds[type(data)]: data} for name, data in outputs.items()}
+    )
 
 
 def test_no_headline_counts_what_cannot_be_compared():
@@ -44,8 +61,14 @@ def test_no_headline_counts_what_cannot_be_compared():
     both = made(rep_findings=[finding()], rep_numbers=[*foreign, row(calibrated=True)])
     assert '_seq_avg_ece">0.132° [.1, .2]</a>, 0.5' in both, "a link to its row, marked"
     assert "<b>1 of 1</b>" in both and "not comparable" not in both[: both.index('id="findings"')]
-    assert "<th>verdict</th>" in both and "8 numbers, compared with the paper" in both and both.count(">0.132<") == 8
-    other = made(rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")])
+    assert (
+        "<th>verdict</th>" in both
+        and "8 numbers, compared with the paper" in both
+        and both.count(">0.132<") == 8
+    )
+    other = made(
+        rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")]
+    )
     assert "This run is not the paper's (other questions)" in other
     assert "run_all.sh" not in other, "no command makes a run by hand"
 
@@ -69,20 +92,32 @@ def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_decla
         {"run": "mine", "title": " ".join(STRINGS)},
         tab_inference_settings=settings()._repr_html_(),
         tab_estimators=tables.estimators()._repr_html_(),
-        rep_findings=[finding(counted=text, name=f"f{i}", paper_said=text) for i, text in enumerate(STRINGS)],
-        rep_numbers=[row(f"{text}/d/x/ece", model=text, dataset=text, table=SETTINGS) for text in STRINGS],
+        rep_findings=[
+            finding(counted=text, name=f"f{i}", paper_said=text) for i, text in enumerate(STRINGS)
+        ],
+        rep_numbers=[
+            row(f"{text}/d/x/ece", model=text, dataset=text, table=SETTINGS) for text in STRINGS
+        ],
         rep_notes=[{"note": text} for text in STRINGS],
-        rep_sensitivity=[turn | dict(choice=text, flips=bool(i % 2)) for i, text in enumerate(STRINGS)],
+        rep_sensitivity=[
+            turn | dict(choice=text, flips=bool(i % 2)) for i, text in enumerate(STRINGS)
+        ],
     )
     soup = BeautifulSoup(text, "html.parser")
     shown = [" ".join(cell.get_text().split()) for cell in soup.find_all(["td", "th"])]
     # in the table's head, and as model and dataset of a number
     assert [text for text in STRINGS if shown.count(show_hidden(" ".join(text.split()))) < 3] == []
-    assert len(soup.find_all("script")) == 1 and not soup.find_all(["svg", "object", "iframe", "img"])
+    assert len(soup.find_all("script")) == 1 and not soup.find_all(
+        ["svg", "object", "iframe", "img"]
+    )
     own = base64.b64encode(hashlib.sha256(soup.script.string.encode()).digest()).decode()
-    assert f"; script-src 'sha256-{own}'\">" in text, "the template states the checksum of its script"
+    assert f"; script-src 'sha256-{own}'\">" in text, (
+        "the template states the checksum of its script"
+    )
     before, _, settings_and_more = text.partition(f'<article id="{SETTINGS}"')
-    assert before.count("<math ") == 8 and settings_and_more.count("<math ") == 3, "definitions; Top-p and the like"
+    assert before.count("<math ") == 8 and settings_and_more.count("<math ") == 3, (
+        "definitions; Top-p and the like"
+    )
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")

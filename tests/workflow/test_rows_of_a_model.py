@@ -1,5 +1,5 @@
-"""Rows that a model made stay with the files that it was: another file in place, or another folder of the same last
-name, is another model; two data files of one name are two."""
+"""Rows that a model made stay with the files that it was: another file in place, or another folder
+of the same last name, is another model; two data files of one name are two."""
 
 import shutil
 
@@ -27,7 +27,8 @@ VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "titl
 
 @pytest.fixture(params=["remake", "keep"])
 def asked(inside, request, monkeypatch):
-    """The key of the job, and the rows that its notebook makes and does not find in its shards, as 01 asks for them."""
+    """The key of the job, and the rows that its notebook makes and does not find in its shards, as
+    01 asks for them."""
     monkeypatch.setattr(store, "ARTIFACTS", inside.root / "artifacts")
 
     def ask() -> tuple[dict, list[str]]:
@@ -35,14 +36,21 @@ def asked(inside, request, monkeypatch):
         parts = keys.key_parts(job)
         monkeypatch.setattr(RowCache, "code", keys.key_of_rows(job, parts))
         spec, data = params.load_model_config("tiny"), params.load_dataset_config("easy")
-        facts = {"model": spec.model_dump(), "data": datasets.describe_source(data), "loaded": {"device": "cpu"}}
+        facts = {
+            "model": spec.model_dump(),
+            "data": datasets.describe_source(data),
+            "loaded": {"device": "cpu"},
+        }
         made = []
 
         def work(items):
             made.extend(items)
             return pd.DataFrame({"x": items})
 
-        assert RowCache("mine", "generations", PAIR, facts).map(work, ["a", "b"]).x.tolist() == ["a", "b"]
+        assert RowCache("mine", "generations", PAIR, facts).map(work, ["a", "b"]).x.tolist() == [
+            "a",
+            "b",
+        ]
         return parts, made
 
     return ask
@@ -60,7 +68,8 @@ def final(inside, tmp_path):
 
 @pytest.mark.parametrize("name", READ)
 def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(asked, final, name):
-    """Also by a profile that keeps its rows under other code; and the rows of before are there when the file is."""
+    """Also by a profile that keeps its rows under other code; and the rows of before are there when
+    the file is."""
     parts, made = asked()
     assert made == ["a", "b"] and asked() == (parts, [])
     for change in (lambda: (final / name).write_text("other"), (final / name).unlink):
@@ -72,7 +81,9 @@ def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(as
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_a_file_that_no_model_reads_remakes_nothing_and_is_not_hashed(asked, final, monkeypatch, name):
+def test_a_file_that_no_model_reads_remakes_nothing_and_is_not_hashed(
+    asked, final, monkeypatch, name
+):
     hashed, checksum = [], local_files.checksum
     monkeypatch.setattr(local_files, "checksum", lambda path: hashed.append(path) or checksum(path))
     before, _ = asked()
@@ -80,11 +91,14 @@ def test_a_file_that_no_model_reads_remakes_nothing_and_is_not_hashed(asked, fin
     assert asked() == (before, [])
     (final / name).unlink()
     assert asked() == (before, [])
-    assert str(final / READ[0]) in hashed and not {str(final / name) for name in UNREAD} & set(hashed)
+    assert str(final / READ[0]) in hashed and not {str(final / name) for name in UNREAD} & set(
+        hashed
+    )
 
 
 def test_two_models_of_one_last_name_are_two(asked, final, inside):
-    """~/runs/A/final and ~/runs/B/final, where one file differs; no name of a folder above stands in the key."""
+    """~/runs/A/final and ~/runs/B/final, where one file differs; no name of a folder above stands
+    in the key."""
     other = shutil.copytree(final, final.parents[1] / "B/final")
     (other / "model.safetensors").write_text("of B")
     before, _ = asked()
@@ -97,14 +111,17 @@ def test_two_models_of_one_last_name_are_two(asked, final, inside):
 
 
 def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
-    """An edit of either, or the one for the other, is noticed by the job, its rows and its manifest."""
+    """An edit of either, or the one for the other, is noticed by the job, its rows and its
+    manifest."""
     first, second = tmp_path / "one/q.jsonl", tmp_path / "two/q.jsonl"
     write(first, '{"id": "a"}')
     write(second, '{"id": "b"}')
     source = f"{{calibration: {first}, evaluation: {second}}}"
     inside.replace("params/datasets/easy.yaml", "{all: questions.jsonl}", source)
     before, _ = asked()
-    assert {"file .../q.jsonl", "file .../q.jsonl (2)"} <= before.keys() and str(tmp_path) not in str(before)
+    assert {"file .../q.jsonl", "file .../q.jsonl (2)"} <= before.keys() and str(
+        tmp_path
+    ) not in str(before)
     described = datasets.describe_source(params.load_dataset_config("easy"))
     assert list(described) == [".../q.jsonl", ".../q.jsonl (2)"] and len({*described.values()}) == 2
     for path in (first, second):
@@ -113,7 +130,9 @@ def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
         after, made = asked()
         assert made == ["a", "b"] and digest(after) != digest(before)
         path.write_text(text)
-    inside.replace("params/datasets/easy.yaml", source, f"{{calibration: {second}, evaluation: {first}}}")
+    inside.replace(
+        "params/datasets/easy.yaml", source, f"{{calibration: {second}, evaluation: {first}}}"
+    )
     assert asked()[1] == ["a", "b"]
 
 

@@ -1,4 +1,5 @@
-"""Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
+"""Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a
+killed run."""
 
 import json
 import os
@@ -30,7 +31,9 @@ while not os.path.exists('go'):
 
 def files(project: Project) -> dict:
     """What a run has left, but for the lock, which holds the number of the last process."""
-    paths = [path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")]
+    paths = [
+        path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")
+    ]
     return {path: path.read_bytes() for path in paths if path.is_file() and path.name != ".lock"}
 
 
@@ -40,7 +43,10 @@ def test_what_the_user_and_the_kernel_see(finished):
     notebooks = [line.split()[1] for line in lines if line.startswith("[")]
     assert notebooks == ["01_generate", "02_single_pass", "08_tables", "report"]
     assert any("shard 1/1: done" in line for line in lines)
-    assert ran.startswith("demo: 4 of 4 jobs ran, 0 up to date") and "figures/demo/report.html" in report
+    assert (
+        ran.startswith("demo: 4 of 4 jobs ran, 0 up to date")
+        and "figures/demo/report.html" in report
+    )
     assert "figures/demo/" in places and "artifacts/demo/notebooks/" in places
     assert not list((finished.root / "artifacts/demo/logs").glob("*")), "no warning of the jobs"
 
@@ -49,19 +55,28 @@ def test_what_the_user_and_the_kernel_see(finished):
     assert facts["cwd"] == str(finished.root / "notebooks")
     assert "inline" in env.get("MPLBACKEND", "inline") and "JUPYTER_PATH" not in env
     assert env["DATA_FOLDER"] == str(finished.root.parent / "my questions")
-    names = ["PYTHONHASHSEED", "SOURCE_DATE_EPOCH", "OMP_NUM_THREADS", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"]
-    assert [env[name] for name in names] == ["0", "0", "1", "1", "1"] and env["PYTHONPATH"] == str(finished.root)
+    names = [
+        "PYTHONHASHSEED",
+        "SOURCE_DATE_EPOCH",
+        "OMP_NUM_THREADS",
+        "HF_HUB_OFFLINE",
+        "HF_HUB_DISABLE_TELEMETRY",
+    ]
+    assert [env[name] for name in names] == ["0", "0", "1", "1", "1"] and env["PYTHONPATH"] == str(
+        finished.root
+    )
     assert len(facts["code"]) == 16, "of the code that makes rows"
     assert facts["forked"], "from a process that has imported what takes long"
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
 
 
 def test_a_changed_line_remakes_what_hangs_on_it_and_notebooks_may_be_opened_and_saved(copy):
-    """What follows is left as it is where the result is the same; and the report is still what the run showed, though
-    nothing is left in the notebooks that were executed."""
+    """What follows is left as it is where the result is the same; and the report is still what the
+    run showed, though nothing is left in the notebooks that were executed."""
     copy.replace("lib/gamma.py", "len(text)", "len(text) + 1 - 1")
     for path in (copy.root / "artifacts/demo/jobs").iterdir():
-        os.utime(path, (time.time() + 5000, time.time() + 5000))  # as from a machine whose clock is ahead
+        # as from a machine whose clock is ahead
+        os.utime(path, (time.time() + 5000, time.time() + 5000))
     report = copy.root / "figures/demo/report.html"
     before = report.read_bytes()
     report.unlink()
@@ -73,7 +88,7 @@ def test_a_changed_line_remakes_what_hangs_on_it_and_notebooks_may_be_opened_and
     assert "demo: 2 of 4 jobs ran, 2 up to date" in text and report.read_bytes() == before
 
 
-# ---- mistakes and failures -------------------------------------------------------------------------------
+# ---- mistakes and failures
 
 
 KILL = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
@@ -89,7 +104,9 @@ def test_a_failing_cell(project, source, code, line):
     found, text = project.run(HOME="/proc/nowhere")  # no home that can be written to is needed
     lines = text.strip().splitlines()
     assert found == code and line in lines[-1] and "Traceback" not in text
-    (at_once,) = [said for said in lines[:-1] if "01_generate tiny easy" in said and "failed" in said]
+    (at_once,) = [
+        said for said in lines[:-1] if "01_generate tiny easy" in said and "failed" in said
+    ]
     assert at_once.endswith(f"  failed: {lines[-1].removeprefix('run_all.sh: ')}")
     cells = json.loads(project.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))["cells"]
     assert source.splitlines()[-1] in "".join("".join(cell["source"]) for cell in cells)
@@ -98,12 +115,15 @@ def test_a_failing_cell(project, source, code, line):
 
 
 def test_a_report_of_before_does_not_stay_beside_tables_that_could_not_be_made(copy):
-    """Without a mark nobody would see that it is old. Once the tables are as before, it comes back."""
+    """Without a mark nobody would see that it is old. Once the tables are as before, it comes
+    back."""
     report, tables = "figures/demo/report.html", copy.root / "notebooks/08_tables.ipynb"
     before, notebook = copy.read(report), tables.read_text()
     copy.add_cells("08_tables", "1 / 0")
     code, text = copy.run()
-    assert code == 1 and text.strip().splitlines()[-1].endswith("ZeroDivisionError: division by zero")
+    assert code == 1 and text.strip().splitlines()[-1].endswith(
+        "ZeroDivisionError: division by zero"
+    )
     assert f"{report} had earlier results: it was moved to artifacts/demo/stale/\n" in text
     (moved,) = copy.root.glob(f"artifacts/demo/stale/*/{report}")
     assert moved.read_text() == before and not (copy.root / report).exists()
@@ -139,7 +159,8 @@ def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys):
 
 
 def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(copy):
-    """Its frame, written before, serves the notebooks that read it; once it has ended it is up to date."""
+    """Its frame, written before, serves the notebooks that read it; once it has ended it is up to
+    date."""
     missing = "from lib.paths import UserError\nclass MissingSignal(UserError): ...\nraise MissingSignal('it has none')"
     copy.add_cells("01_generate", missing, "never = 1 / 0", place=9)
     code, text = copy.run()
@@ -150,18 +171,23 @@ def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(cop
 
 
 def test_a_refused_command_changes_no_file(copy):
-    """Whether results are to be made anew, or a model is added to a run: those that are there stay where they are."""
+    """Whether results are to be made anew, or a model is added to a run: those that are there stay
+    where they are."""
     write(copy.root / "mine/easy/all.jsonl", "{ }")
-    published = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {'a' * 64}}}}}"
+    published = (
+        f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {'a' * 64}}}}}"
+    )
     copy.replace("params/datasets/easy.yaml", "source: {all: questions.jsonl}", published)
     before = files(copy)
     for words in (["--force", "01"], ["--add-models", "other"]):
         code, text = copy.run("--data-dir", str(copy.root / "mine"), *words)
         assert files(copy) == before
-        assert code == 2 and " is not that of dataset 'Easy': " in text and text.count("\n") == 1, text
+        assert code == 2 and " is not that of dataset 'Easy': " in text and text.count("\n") == 1, (
+            text
+        )
 
 
-# ---- two runs, and killed ones ---------------------------------------------------------------------------
+# ---- two runs, and killed ones
 
 
 def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypatch, tmp_path):
@@ -183,20 +209,28 @@ def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypa
     schedule.run_jobs()
     order = list(started)
     first = order[0].notebook.number, order[0].model
-    assert len(order) == len(demo.jobs) and first == ("01", "tiny-qwen"), "its chains are longer: it thinks"
+    assert len(order) == len(demo.jobs) and first == ("01", "tiny-qwen"), (
+        "its chains are longer: it thinks"
+    )
     assert all(order.index(above) < order.index(job) for job in order for above in job.upstream)
-    assert {sum(job.threads for job in some) for some in together} == {1, 2}, "a core each, two at once"
+    assert {sum(job.threads for job in some) for some in together} == {1, 2}, (
+        "a core each, two at once"
+    )
     for some in together:
         gpus = [gpu for job in some for gpu in started[job]]
         assert len(set(gpus)) == len(gpus) == sum(job.gpus for job in some)
 
 
 def test_a_run_has_its_lock_and_its_scratch_folder_to_itself(inside, capsys, monkeypatch, tmp_path):
-    """One that somebody else has made is not used, not even by a link, which would have what is in it removed."""
+    """One that somebody else has made is not used, not even by a link, which would have what is in
+    it removed."""
     monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
     with machine.run_lock(Run("demo", {})) as scratch:
         assert run.main([]) == 2 and scratch.stat().st_mode & 0o777 == 0o700
-    assert capsys.readouterr().err == "run_all.sh: run 'demo' is running already: wait for its end, or stop it\n"
+    assert (
+        capsys.readouterr().err
+        == "run_all.sh: run 'demo' is running already: wait for its end, or stop it\n"
+    )
     assert not scratch.exists()
     write(tmp_path / "theirs/precious", "")
     scratch.symlink_to(tmp_path / "theirs")
@@ -216,15 +250,18 @@ PRESSED = {"Ctrl-C": 1, "Ctrl-C again and again": 9}  # while its processes end
     *(pytest.param(keys, 130, STOPPED, marks=pytest.mark.slow) for keys in PRESSED),
 ])  # fmt: skip
 def test_nothing_outlives_kill_9_or_ctrl_c(project, victim, code, said):
-    """Neither processes nor, once the same command has gone on, files in the temporary folder, whose path is short.
-    Without the server that has forked a job the job goes on, and those that follow are forked by another."""
+    """Neither processes nor, once the same command has gone on, files in the temporary folder,
+    whose path is short. Without the server that has forked a job the job goes on, and those that
+    follow are forked by another."""
     starts, go = project.root / "notebooks/starts", project.root / "notebooks/go"
     project.add_cells("01_generate", WAITING)
     with tempfile.TemporaryDirectory() as temporary:
         process = project.start(TMPDIR=temporary)
         until(starts.exists, 150)
         children = psutil.Process(process.pid).children()
-        (server,) = [one for one in children if "multiprocessing.forkserver" in " ".join(one.cmdline())]
+        (server,) = [
+            one for one in children if "multiprocessing.forkserver" in " ".join(one.cmdline())
+        ]
         (job,) = server.children()
         if victim in PRESSED:
             for _ in range(PRESSED[victim]):
@@ -239,4 +276,6 @@ def test_nothing_outlives_kill_9_or_ctrl_c(project, victim, code, said):
         assert process.returncode == code and said in text and "Traceback" not in text, text
         go.touch()
         assert project.run(TMPDIR=temporary)[0] == 0
-        assert starts.read_text() == ("." if victim == "server" else "..") and not os.listdir(temporary)
+        assert starts.read_text() == ("." if victim == "server" else "..") and not os.listdir(
+            temporary
+        )

@@ -1,4 +1,5 @@
-"""Shipped signals against the list of their checksums: a difference is one line, before anything is read."""
+"""Shipped signals against the list of their checksums: a difference is one line, before anything is
+read."""
 
 import pytest
 from small_project import write
@@ -21,4 +22,6 @@ def test_a_difference_is_named_with_its_cure_before_any_run(inside, capsys, name
     for words in (["replay"], ["demo"], ["check", "demo"]):
         assert run.main(words) == 2
         (line,) = "".join(capsys.readouterr()).splitlines()
-        assert line.startswith(f"run_all.sh: {DEMO}/") and f"`git checkout -- {DEMO}` restores" in line
+        assert (
+            line.startswith(f"run_all.sh: {DEMO}/") and f"`git checkout -- {DEMO}` restores" in line
+        )

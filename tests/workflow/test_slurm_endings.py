@@ -1,4 +1,5 @@
-"""How runs on a real SLURM end, with a notebook that only waits: stopped, canceled, killed, out of time."""
+"""How runs on a real SLURM end, with a notebook that only waits: stopped, canceled, killed, out of
+time."""
 
 import signal
 
@@ -30,7 +31,9 @@ def go(project):
 
 
 def start(project, slurm, minutes=30):
-    return project.start("demo", "--slurm", slurm_cluster.options(project.root, minutes), **slurm.environment)
+    return project.start(
+        "demo", "--slurm", slurm_cluster.options(project.root, minutes), **slurm.environment
+    )
 
 
 def begin(project, slurm):
@@ -65,7 +68,9 @@ def test_a_run_that_is_stopped_or_canceled_says_so_and_the_same_command_goes_on(
     assert "demo: 4 of 4 jobs ran, 0 up to date" in ended(start(project, slurm))
 
 
-def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_wanted(project, go, slurm):
+def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_wanted(
+    project, go, slurm
+):
     for before, after, state in (("", "", "COMPLETED"), (" + 1", " + 2", "CANCELLED")):
         project.replace("lib/alpha.py", "str(seed)", f"str(seed{before})")
         process, job = begin(project, slurm)
@@ -92,8 +97,11 @@ def test_a_job_whose_node_fails_runs_on_another(project, go, slurm):
         slurm.says("scontrol", "update", node, "State=RESUME")
 
 
-def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(project, go, tmp_path, slurm):
-    """SLURM may signal thirty seconds early: of two minutes one is left to get on, however loaded the machine is."""
+def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(
+    project, go, tmp_path, slurm
+):
+    """SLURM may signal thirty seconds early: of two minutes one is left to get on, however loaded
+    the machine is."""
     idle, processes = Project(build(tmp_path / "another")), []
     idle.add_cells("01_generate", "import time\ntime.sleep(600)")
     for one, minutes in ((project, 2), (idle, 1)):
@@ -101,5 +109,8 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(proje
         processes.append(start(one, slurm, minutes))
     assert any("back into the queue" in line for line in iter(processes[0].stdout.readline, ""))
     go.touch()
-    assert "01_generate tiny easy: ended by the cluster: TIMEOUT" in ended(processes[1], 1).splitlines()[-1]
+    assert (
+        "01_generate tiny easy: ended by the cluster: TIMEOUT"
+        in ended(processes[1], 1).splitlines()[-1]
+    )
     assert "4 of 4 jobs ran" in ended(processes[0])

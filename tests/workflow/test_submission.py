@@ -13,20 +13,32 @@ from workflow import jobs, keys, slurm
 from workflow.rules import NOTEBOOKS
 
 
-def test_a_notebook_asks_for_its_own_before_what_all_ask_for_and_for_a_gpu_if_it_runs_a_model(tmp_path):
+def test_a_notebook_asks_for_its_own_before_what_all_ask_for_and_for_a_gpu_if_it_runs_a_model(
+    tmp_path,
+):
     def read(text):
         write(tmp_path / "mine.yaml", text)
         return slurm.read_options(tmp_path / "mine.yaml")
 
     found = read("all: {time: 10, exclusive: true}\n01_generate: {time: 20, gres: gpu:a100:1}")
-    assert slurm.sbatch_words(found["01_generate"]) == ["--time=20", "--exclusive", "--gres=gpu:a100:1"]
+    assert slurm.sbatch_words(found["01_generate"]) == [
+        "--time=20",
+        "--exclusive",
+        "--gres=gpu:a100:1",
+    ]
     assert slurm.sbatch_words(found["02_single_pass"]) == ["--time=10", "--exclusive"]
-    assert slurm.requests_gpu(found["01_generate"]) and not slurm.requests_gpu(found["02_single_pass"])
+    assert slurm.requests_gpu(found["01_generate"]) and not slurm.requests_gpu(
+        found["02_single_pass"]
+    )
     for text in ("01_generat: {gpus: 1}", "01_generate: 3"):
-        with pytest.raises(UserError, match="^mine.yaml.*(did you mean '01_generate'|must name options of sbatch)"):
+        with pytest.raises(
+            UserError, match="^mine.yaml.*(did you mean '01_generate'|must name options of sbatch)"
+        ):
             read(text)
     shipped = slurm.read_options(ROOT / "clusters/slurm.yaml")
-    assert [slurm.requests_gpu(shipped[row.name]) for row in NOTEBOOKS] == [row.runs_model for row in NOTEBOOKS]
+    assert [slurm.requests_gpu(shipped[row.name]) for row in NOTEBOOKS] == [
+        row.runs_model for row in NOTEBOOKS
+    ]
 
 
 def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
@@ -42,8 +54,15 @@ def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
 @pytest.fixture
 def answers(monkeypatch):
     """What the programs of a SLURM say, by their names."""
-    found = Namespace(said={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, ""), "scontrol": (0, "")}, asked=[])
-    monkeypatch.setattr(slurm, "run_program", lambda *words, **env: found.asked.append(words) or found.said[words[0]])
+    found = Namespace(
+        said={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, ""), "scontrol": (0, "")},
+        asked=[],
+    )
+    monkeypatch.setattr(
+        slurm,
+        "run_program",
+        lambda *words, **env: found.asked.append(words) or found.said[words[0]],
+    )
     monkeypatch.setattr(slurm, "CANCEL_SECONDS", 0)
     return found
 
@@ -63,7 +82,10 @@ BANNER = """-----------------------------------------------------------------
 No reservation for this job
 --> Verifying valid submit host (login4)...OK
 """
-TIMED_OUT = (1, "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+TIMED_OUT = (
+    1,
+    "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+)
 BUSY = [
     TIMED_OUT,
     (1, "sbatch: error: Unable to contact slurm controller (connect failure)"),
@@ -73,7 +95,8 @@ BUSY = [
 
 @pytest.fixture
 def submit(inside, answers, monkeypatch):
-    """What a job's number is, given what sbatch and squeue say one after the other, and how often sbatch was asked."""
+    """What a job's number is, given what sbatch and squeue say one after the other, and how often
+    sbatch was asked."""
     monkeypatch.setattr(slurm, "RETRY_SECONDS", (0, 0, 0))
     run = replace(run_of(), slurm={row.name: {} for row in NOTEBOOKS})
     job = run.jobs[0]
@@ -100,36 +123,50 @@ def test_a_job_s_number_is_known_by_its_form(submit, said):
 
 def test_a_job_without_a_number_is_looked_up_or_refused(submit):
     assert submit([(0, BANNER)], [(0, submit.queued)]) == ("4712", 1)
-    with pytest.raises(UserError, match="^sbatch printed no number of a job for 01_generate tiny easy, but: ---"):
+    with pytest.raises(
+        UserError, match="^sbatch printed no number of a job for 01_generate tiny easy, but: ---"
+    ):
         submit([(0, BANNER)])
 
 
 def test_a_busy_controller_is_asked_again_three_times_at_most(submit):
     assert submit([*BUSY, (0, "4711")]) == ("4711", 4)
-    with pytest.raises(UserError, match="^SLURM refuses 01_generate tiny easy: Batch job.*: Socket timed out"):
+    with pytest.raises(
+        UserError, match="^SLURM refuses 01_generate tiny easy: Batch job.*: Socket timed out"
+    ):
         submit([*BUSY, TIMED_OUT, (0, "4711")])
 
 
 def test_a_job_that_was_submitted_though_sbatch_timed_out_is_not_submitted_again(submit):
-    """Nor one of which squeue can't tell; another's, or what remains of an earlier one, is not taken for it."""
+    """Nor one of which squeue can't tell; another's, or what remains of an earlier one, is not
+    taken for it."""
     assert submit([TIMED_OUT, (0, "4711")], [(0, submit.queued)]) == ("4712", 1)
     assert submit([TIMED_OUT, (0, "4711")], [(1, "down"), (0, submit.queued)]) == ("4712", 1)
     assert submit([TIMED_OUT] * 4, [(0, "")] * 3 + [(0, submit.queued)]) == ("4712", 4)
-    for other in (submit.queued.replace("01_", "02_"), submit.queued.replace("PENDING", "COMPLETING")):
+    for other in (
+        submit.queued.replace("01_", "02_"),
+        submit.queued.replace("PENDING", "COMPLETING"),
+    ):
         assert submit([TIMED_OUT, (0, "4711")], [(0, other)]) == ("4711", 2)
 
 
 @pytest.mark.parametrize("reason", ["Invalid account", "Requested node configuration is not available",
                                     "QOSMaxSubmitJobPerUserLimit"])  # fmt: skip
 def test_any_other_refusal_is_final(submit, reason):
-    refused = (1, f"sbatch: no partition specified\nsbatch: error: Batch job submission failed: {reason}")
+    refused = (
+        1,
+        f"sbatch: no partition specified\nsbatch: error: Batch job submission failed: {reason}",
+    )
     with pytest.raises(
-        UserError, match=f"^SLURM refuses 01_generate tiny easy: Batch job submission failed: {reason}$"
+        UserError,
+        match=f"^SLURM refuses 01_generate tiny easy: Batch job submission failed: {reason}$",
     ):
         submit([refused, (0, "4711")])
 
 
-def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cancelled(inside, answers):
+def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cancelled(
+    inside, answers
+):
     """Though what one tells ends in half a line."""
     run = run_of(models=["tiny", "other"])
     first, second, third, *_ = run.jobs
@@ -139,14 +176,20 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
         file.write('{"event": "pro')
     slurm.append_event(second, "start", key="of other code")
     name = slurm.name_prefix(run)
-    queue = [f"7 RUNNING {name}{first.name}", f"8 RUNNING {name}{second.name}", f"9 PENDING {name}{third.name}"]
+    queue = [
+        f"7 RUNNING {name}{first.name}",
+        f"8 RUNNING {name}{second.name}",
+        f"9 PENDING {name}{third.name}",
+    ]
     queue += ["11 RUNNING another", f"12 RUNNING {name[:-1]}2_{first.name}"]
     answers.said["squeue"] = (0, "\n".join(queue))
     assert slurm.take_on(run, list(run.jobs)) == {first.name: "7"}
     assert ("scancel", "8", "9") in answers.asked
 
 
-def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(inside, answers, monkeypatch):
+def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(
+    inside, answers, monkeypatch
+):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(jobs.machine, "run_program", slurm.run_program)
     job, *_ = run_of().jobs

@@ -24,7 +24,8 @@ def complaint(told: tuple[int, str]) -> str:
 
 @pytest.mark.parametrize("name", ["artifacts/demo/.lock", "figures/demo"])
 def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name):
-    """A folder in the place of a file, or a file in that of a folder; and the tables are to be made again."""
+    """A folder in the place of a file, or a file in that of a folder; and the tables are to be made
+    again."""
     copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")
     path, before = copy.root / name, copy.read(f"artifacts/demo/generations/{PAIR}.parquet")
     folder = path.is_dir()
@@ -40,13 +41,19 @@ def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name):
     ("| true", 0, ""),  # a listener who has left, as `| head -1` does
 ])  # fmt: skip
 def test_a_stdout_that_takes_no_more(copy, where, code, said):
-    command, env = f"'{sys.executable}' -m workflow.run {where}", os.environ | {"PYTHONPATH": str(copy.root)}
-    done = subprocess.run(command, shell=True, cwd=copy.root, env=env, capture_output=True, text=True)
+    command, env = (
+        f"'{sys.executable}' -m workflow.run {where}",
+        os.environ | {"PYTHONPATH": str(copy.root)},
+    )
+    done = subprocess.run(
+        command, shell=True, cwd=copy.root, env=env, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
 
 
 def test_a_disk_that_may_only_be_read(copy):
-    """A finished run is up to date, with checksums of big files yet to be remembered; what is to be done is refused."""
+    """A finished run is up to date, with checksums of big files yet to be remembered; what is to be
+    done is refused."""
     copy.replace("workflow/fingerprint.py", "BIG = 64e6", "BIG = 10")
 
     def run_read_only() -> tuple[int, str]:
@@ -69,11 +76,16 @@ def test_a_disk_that_may_only_be_read(copy):
 def test_a_full_disk(project):
     """A file system of 1 MB for what the run writes."""
     disk = project.root / "artifacts"
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
+    if (
+        os.getuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode
+    ):
         pytest.skip("no file system can be mounted here")
     try:
         shutil.copytree(SMALL / "artifacts", disk, dirs_exist_ok=True)
-        project.add_cells("02_single_pass", "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)")
+        project.add_cells(
+            "02_single_pass", "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)"
+        )
         line = complaint(project.run())
         assert "No space left on device" in line and "02_single_pass" in line
         (disk / "filling").unlink()

@@ -15,7 +15,11 @@ from workflow import judge
 from workflow.pipeline import Run
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
-OTHER_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+OTHER_KERNELS = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_CBWR": "COMPATIBLE",
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,42 +29,80 @@ def theirs():
 
 @pytest.fixture
 def verify(theirs, monkeypatch, capsys, tmp_path):
-    """Verifies the shipped signals with other columns in their generations: the exit code, the last line, those before
-    it, and all numbers. `forged`: saved results of 05."""
-    own = {"models": [MODEL], "transfer_models": [MODEL], "datasets": [DATASET], "transfer_datasets": [DATASET]}
-    run, results_of = Run("lab", params.load_profile("demo").model_dump(mode="json") | own), judge.results_of
+    """Verifies the shipped signals with other columns in their generations: the exit code, the last
+    line, those before it, and all numbers. `forged`: saved results of 05."""
+    own = {
+        "models": [MODEL],
+        "transfer_models": [MODEL],
+        "datasets": [DATASET],
+        "transfer_datasets": [DATASET],
+    }
+    run, results_of = (
+        Run("lab", params.load_profile("demo").model_dump(mode="json") | own),
+        judge.results_of,
+    )
     (tmp_path / run.figures).mkdir(parents=True)
     monkeypatch.setattr(judge, "ROOT", tmp_path)
 
     def verify(forged=None, **columns):
         ours = replace(theirs, generations=theirs.generations.assign(**columns))
-        here, saved = results_of(run, ours), recompute_frames(ours, run.values["n_bins_ablation"]) | (forged or {})
-        monkeypatch.setattr(judge, "load_signals", lambda name, *words: ours if name == "lab" else theirs)
-        monkeypatch.setattr(judge, "results_of", lambda *words: replace(here, frames={**here.frames, **saved}))
+        here, saved = (
+            results_of(run, ours),
+            recompute_frames(ours, run.values["n_bins_ablation"]) | (forged or {}),
+        )
+        monkeypatch.setattr(
+            judge, "load_signals", lambda name, *words: ours if name == "lab" else theirs
+        )
+        monkeypatch.setattr(
+            judge, "results_of", lambda *words: replace(here, frames={**here.frames, **saved})
+        )
         code = judge.verify(run)
         *lines, last = capsys.readouterr().out.splitlines()
-        return code, last.removeprefix("verify lab: "), lines, pd.read_csv(tmp_path / run.figures / "verify.csv")
+        return (
+            code,
+            last.removeprefix("verify lab: "),
+            lines,
+            pd.read_csv(tmp_path / run.figures / "verify.csv"),
+        )
 
     return verify
 
 
 def test_what_two_processors_round_otherwise_is_the_same(verify, theirs):
     rng = np.random.default_rng(5)
-    noisy = [np.minimum(row + 3e-7 * rng.standard_normal(len(row)), 0) for row in theirs.generations.token_logprobs]
+    noisy = [
+        np.minimum(row + 3e-7 * rng.standard_normal(len(row)), 0)
+        for row in theirs.generations.token_logprobs
+    ]
     code, last, _, table = verify(token_logprobs=noisy)
-    assert (code, last) == (0, f"the same: {len(table)} numbers within 0.002; 500 of 500 responses alike")
+    assert (code, last) == (
+        0,
+        f"the same: {len(table)} numbers within 0.002; 500 of 500 responses alike",
+    )
     assert 0 < table.difference.max() < 0.002
 
 
 def test_a_number_that_differs_by_more_is_named(verify, theirs):
-    """Five evaluation rows whose probabilities were altered by hand: exactly what hangs on them differs."""
+    """Five evaluation rows whose probabilities were altered by hand: exactly what hangs on them
+    differs."""
     rows = np.flatnonzero(theirs.generations.split == "evaluation")[:5]
-    column = [row / 2 - 1 if place in rows else row for place, row in enumerate(theirs.generations.token_logprobs)]
+    column = [
+        row / 2 - 1 if place in rows else row
+        for place, row in enumerate(theirs.generations.token_logprobs)
+    ]
     code, last, lines, table = verify(token_logprobs=column)
     beyond = table[~table.within]
-    assert (code, last) == (1, f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more than 0.002")
+    assert (code, last) == (
+        1,
+        f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more than 0.002",
+    )
     estimators = set(beyond.key.str.split("/").str[2])
-    assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
+    assert {
+        "seq_avg",
+        "seq_joint",
+        "ans_avg",
+        "ans_joint",
+    } <= estimators and "p_true" not in estimators
     assert "MORE than 0.002" in lines[0]
 
 
@@ -69,8 +111,14 @@ def test_a_response_written_otherwise_is_left_out_and_counted(verify, theirs):
     one = [np.append(row, 7) if place == 3 else row for place, row in enumerate(ids)]
     far = [row - 1 if place == 3 else row for place, row in enumerate(logprobs)]
     code, last, _, table = verify(token_ids=one, token_logprobs=far)
-    assert code == 0 and last.endswith("; 499 of 500 responses alike") and (table.difference == 0).all()
-    with pytest.raises(UserError, match="no response in common with what is shipped: these are other models"):
+    assert (
+        code == 0
+        and last.endswith("; 499 of 500 responses alike")
+        and (table.difference == 0).all()
+    )
+    with pytest.raises(
+        UserError, match="no response in common with what is shipped: these are other models"
+    ):
         verify(token_ids=[np.append(row, 7) for row in ids])
 
 
@@ -86,29 +134,43 @@ def test_responses_that_one_side_lacks_are_not_the_same(theirs, fewer, said):
 
 
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
-    keys = ["m/d/seq_avg/ece", "m/d/ans_avg/ece", "m/d/seq_avg/ece/isotonic", "m/d/p_true/ece/isotonic"]
+    keys = [
+        "m/d/seq_avg/ece",
+        "m/d/ans_avg/ece",
+        "m/d/seq_avg/ece/isotonic",
+        "m/d/p_true/ece/isotonic",
+    ]
     shipped = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5})
     ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan])
     table = compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
-    held, line = judge.judge_reproduction(table[table.within].reset_index(), match_rows(theirs, theirs))
-    assert held and line.startswith("the same: 2 numbers within 0.002, but for 1 after isotonic regression; ")
+    held, line = judge.judge_reproduction(
+        table[table.within].reset_index(), match_rows(theirs, theirs)
+    )
+    assert held and line.startswith(
+        "the same: 2 numbers within 0.002, but for 1 after isotonic regression; "
+    )
 
 
 def test_a_forged_result_of_05_is_noticed(verify, theirs):
     results = recompute_frames(theirs, [10])["result_isotonic"]
     one = (results["method"] == "isotonic") & (results.metric == "ece")
-    code, last, lines, _ = verify({"result_isotonic": results.assign(value=results.value.where(~one, 0.001))})
+    code, last, lines, _ = verify(
+        {"result_isotonic": results.assign(value=results.value.where(~one, 0.001))}
+    )
     assert (code, last) == (1, "NOT the same: 1 of the run's tables are not what its signals give")
     assert lines[-1].startswith("tab_result_isotonic: ")
 
 
 @pytest.mark.slow
 def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
-    """Twenty questions of each split, on another path through the processor, against those rows of the shipped run; the
-    others are shipped alone."""
+    """Twenty questions of each split, on another path through the processor, against those rows of
+    the shipped run; the others are shipped alone."""
     folder = copy_of_project(tmp_path / "a folder")
-    edit(folder / "params" / "demo.yaml", **SMALL | {"datasets": [DATASET], "limit": 20, "dropout_passes": 10})
+    edit(
+        folder / "params" / "demo.yaml",
+        **SMALL | {"datasets": [DATASET], "limit": 20, "dropout_passes": 10},
+    )
     process = start(folder, "verify", **OTHER_KERNELS)
     said = process.communicate()[0].splitlines()
     assert process.returncode == 1
