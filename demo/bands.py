@@ -14,7 +14,8 @@ import torch
 
 from lib import params, store
 from lib.analysis import run_results
-from lib.generate import generation, mc_dropout, models
+from lib.generate import generation, mc_dropout
+from lib.models import loading
 from lib.score import confidence, estimators, metrics
 
 ROWS = 120  # evaluation rows whose passes are drawn twice
@@ -52,7 +53,7 @@ def of_scores(
 
 
 def of_passes(
-    lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float
+    lm: loading.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float
 ) -> dict[str, float]:
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
     settings, work = (
@@ -80,7 +81,7 @@ def main(run: str) -> None:
     signals = run_results.load_signals(run, DEMO.models, DEMO.datasets, CHOICES)
     columns = {}
     for name in DEMO.models:
-        lm = models.load_language_model(name, params.load_model_config(name))
+        lm = loading.load_language_model(name, params.load_model_config(name))
         for dataset in DEMO.datasets:
             parts = [
                 frame[

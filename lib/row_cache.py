@@ -157,7 +157,7 @@ def measured_facts(*caches: RowCache) -> dict[str, Any]:
         "peak_memory_mb": round(memory / 1e6),
         "peak_gpu_memory_mb": torch and round(torch.cuda.max_memory_allocated() / 1e6),
         "halved_for_memory": list(
-            getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ())
+            getattr(sys.modules.get("lib.models.batching"), "oom_splits", ())
         ),
         "code": RowCache.code,
     }

@@ -10,8 +10,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
 from lib import params
-from lib.generate import generation, models
-from lib.generate.models import LanguageModel
+from lib.generate import generation
+from lib.models import loading
+from lib.models.loading import LanguageModel
 from lib.paths import ROOT
 from lib.tasks import datasets
 
@@ -119,7 +120,7 @@ def load(name: str, **changed: object) -> LanguageModel:
     """A model by name; a demo model with some of its file changed."""
     if not name.startswith("tiny"):
         return random(name)
-    return models.load_language_model(
+    return loading.load_language_model(
         name, params.load_model_config(name).model_copy(update=changed)
     )
 

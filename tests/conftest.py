@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from lib import params
-from lib.generate import models
+from lib.models import loading
 from lib.paths import ROOT
 
 LONGEST_FIRST = ("test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
@@ -40,7 +40,7 @@ def lm(request):
     import torch
 
     torch.set_num_threads(1)
-    return models.load_language_model(request.param, params.load_model_config(request.param))
+    return loading.load_language_model(request.param, params.load_model_config(request.param))
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,8 @@ def play_cells(path, values):
 
 def play(name, monkeypatch, tmp_path, **edits):
     """A notebook by hand, its parameters edited; frames are written below `tmp_path`."""
-    from workflow.fingerprint import declared_parameters
-    from workflow.rules import NOTEBOOKS
+    from workflow.engine.fingerprint import declared_parameters
+    from workflow.engine.notebook_table import NOTEBOOKS
 
     monkeypatch.setattr(
         "lib.store.frame_path", lambda run, kind, part: tmp_path / kind / f"{part}.parquet"
@@ -64,12 +64,12 @@ def walk(profile):
     """The same cells with the same parameters as by `./run_all.sh`, without a kernel for each and
     with each model loaded once: four seconds less for each of the paper's sixty jobs. 08 runs in a
     kernel, for its outputs are what is exported."""
-    from lib.generate import models
-    from workflow.report import write_report
+    from lib.models import loading
+    from workflow.output.report import write_report
 
     plan = planned([profile])
-    load = models.load_language_model
-    models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
+    load = loading.load_language_model
+    loading.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     jobs = [job for job in plan.jobs if not job.notebook.module]
     for job in sorted(jobs, key=lambda job: (not job.notebook.per_pair, job.model, job.dataset)):
         play_to_export(job) if job.notebook.exports else drawn(
@@ -88,7 +88,7 @@ def planned(words):
 def play_to_export(job):
     from papermill import execute_notebook
 
-    from workflow.export import export, export_for_report
+    from workflow.output.paper_files import export, export_for_report
 
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
     nb = execute_notebook(
@@ -141,7 +141,7 @@ def watch(*words):
         import_module(name)
     read = {name: apart(watched, path, values) for name, path, values in apart(jobs_of, words)}
 
-    from workflow.keys import key_parts
+    from workflow.engine.job_key import key_parts
 
     keys = {job.name: sorted(key_parts(job)) for job in planned(words).jobs if job.name in read}
     print(json.dumps({name: {"read": read[name], "key": keys[name]} for name in read}))

@@ -8,13 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 from lib import params
-from lib.generate.imported_responses import ImportedResponses
-from lib.generate.response_files import read_response_file
-from lib.generate.served import exchange_files
 from lib.parameter_schemas import Model
-from workflow import ask
+from lib.responses.formats import read_response_file
+from lib.responses.imported import ImportedResponses
+from lib.responses.served import exchange_files
+from workflow import serve_requests
 from workflow.check import select_examples
-from workflow.pipeline import Run
+from workflow.engine.jobs_of_run import Run
 
 DATASET = "demo-easy"
 TOPS = {"A": -0.2, "B": -1.8}
@@ -38,7 +38,7 @@ class Served:
     def command(self, verb, **options):
         """`./run_all.sh requests` or `ask` for this model alone."""
         args = SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options})
-        assert ask.main(self.run, args) == 0
+        assert serve_requests.main(self.run, args) == 0
 
     def send(self, answer, concurrent=4):
         """`ask` a server that answers in this way; return what it was asked."""

@@ -21,8 +21,8 @@ from lib import params
 from lib.parameter_schemas import is_on_hub
 from lib.paths import UserError, first_line
 from workflow import hub, machine
-from workflow.pipeline import Run
-from workflow.progress import say
+from workflow.engine.jobs_of_run import Run
+from workflow.engine.progress import say
 
 Line = tuple[str, str]  # level (ok, note or wrong) and text
 GPU_SHARE = 0.9  # of a GPU's memory that a model may use
@@ -129,13 +129,13 @@ def with_small(run: Run, names: list[str]) -> Run:
 
 
 def is_small(name: str) -> bool:
-    from lib.generate import checkpoints, models  # these import torch, which is slow
+    from lib.models import checkpoints, loading  # these import torch, which is slow
 
     spec = params.load_model_config(name)
     if not spec.at_hand:
         return False
     folder, named = hub.find_config(spec)
-    return models.is_small(checkpoints.outline_network(checkpoints.read_config(folder, **named)))
+    return loading.is_small(checkpoints.outline_network(checkpoints.read_config(folder, **named)))
 
 
 def select_examples(run: Run, name: str) -> list[Any]:
@@ -183,7 +183,7 @@ def about_model(
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
     """Report how many of the run's questions a model's response files answer."""
-    from lib.generate.imported_responses import ImportedResponses
+    from lib.responses.imported import ImportedResponses
 
     for name in run.values["datasets"]:
         found = ImportedResponses.read(spec, name, select_examples(run, name))
@@ -195,14 +195,14 @@ def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
 
 def about_place(run: Run, lm: Any) -> Iterator[Line]:
     """Report a model that would run without a GPU, probably by mistake, or that vLLM can't load."""
-    from lib.generate import models
+    from lib.models import loading
 
     if machine.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
         yield (
             "wrong",
             f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {machine.REMEDY}",
         )
-    on_gpu, size = models.runs_on_gpu(lm.model), lm.model.num_parameters()
+    on_gpu, size = loading.runs_on_gpu(lm.model), lm.model.num_parameters()
     if on_gpu and not run.gpus and not run.slurm:  # jobs that run at once would all take the first
         yield (
             "wrong",
@@ -234,11 +234,11 @@ def cache_numbers_per_token(network: Any) -> int:
 def find_memory(run: Run, lm: Any) -> tuple[str, float]:
     """Return the name and the bytes of memory of where a model runs: the processor, a GPU, or all
     of them."""
-    from lib.generate import models
+    from lib.models import loading
 
     if run.slurm:
         return "a node", math.inf
-    if not models.runs_on_gpu(lm.model):
+    if not loading.runs_on_gpu(lm.model):
         return "the CPU", psutil.virtual_memory().available
     largest = GPU_SHARE * max(machine.memory_by_gpu().values(), default=math.inf)
     return ("all GPUs", run.gpus * largest) if lm.spec.gpus == "all" else (GPU, largest)
@@ -247,12 +247,13 @@ def find_memory(run: Run, lm: Any) -> tuple[str, float]:
 def about_memory(run: Run, lm: Any, thorough: bool) -> Iterator[Line]:
     """Compare the memory of weights, and of the caches and logits of rows that are decoded
     together, with what the place has. Only weights that do not fit a GPU refuse a run."""
-    from lib.generate import models, preflight
+    from lib.generate import preflight
+    from lib.models import loading
 
     batch_tokens = run.values["max_batch_tokens"]
     config, number_bytes = (
         lm.model.config.get_text_config(),
-        models.loading_dtype(lm.spec, lm.model).itemsize,
+        loading.loading_dtype(lm.spec, lm.model).itemsize,
     )
     longest = preflight.estimate_prompt(lm, run.values) + (
         lm.spec.max_new_tokens or run.values["max_new_tokens"]

@@ -24,9 +24,9 @@ from lib import params
 from lib.files import read_yaml, write_atomically, write_text
 from lib.parameter_schemas import Model, is_on_hub
 from lib.paths import ROOT, UserError, first_line, local_path, nearest
-from workflow.fingerprint import checksum
-from workflow.pipeline import Run
-from workflow.progress import say
+from workflow.engine.fingerprint import checksum
+from workflow.engine.jobs_of_run import Run
+from workflow.engine.progress import say
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that must be unpickled or
 # executed.
@@ -180,7 +180,7 @@ def find_config(spec: Model) -> tuple[str, dict[str, str]]:
 
     From the hub only these are downloaded. A GGUF file must be here.
     """
-    from lib.generate import checkpoints
+    from lib.models import checkpoints
 
     if spec.gguf:
         file = find_gguf(spec)

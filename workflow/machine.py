@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from lib.files import digest
 from lib.paths import ROOT, UserError
 from workflow import environment
-from workflow.pipeline import Job, Run
+from workflow.engine.jobs_of_run import Job, Run
 
 
 def run_program(*command: str, **more: str) -> tuple[int, str]:

@@ -22,12 +22,13 @@ from pathlib import Path
 from lib import params
 from lib.files import write_atomically
 from lib.paths import ROOT, UserError, one_line
-from workflow import apart, check, cli, fresh, hub, machine, slurm
-from workflow.jobs import Schedule, start_fork_server
-from workflow.pipeline import Job, Run
-from workflow.plan import plan
-from workflow.progress import Board, describe_system_error, say
-from workflow.slurm import Submission
+from workflow import check, cli, hub, machine
+from workflow.engine import apart, freshness, slurm
+from workflow.engine.jobs import Schedule, start_fork_server
+from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.progress import Board, describe_system_error, say
+from workflow.engine.slurm import Submission
+from workflow.run_options import plan
 
 PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -75,11 +76,13 @@ def execute_command(args: Namespace) -> int:
         return check.main(run)
     if args.verb in ("requests", "ask"):
         # slow to import, and other verbs do not need it
-        return import_module("workflow.ask").main(run, args)
+        return import_module("workflow.serve_requests").main(run, args)
     if (code := make(args, run)) or args.dry_run:
         return code
     # slow to import
-    judge = import_module("workflow.judge") if args.finding or args.verb == "verify" else None
+    judge = (
+        import_module("workflow.output.verify") if args.finding or args.verb == "verify" else None
+    )
     for line in judge.summary_lines(run, args.finding) if args.finding else ():
         say(line)
     if args.verb == "verify":
@@ -93,7 +96,7 @@ def list_jobs(run: Run, force: list[str]) -> int:
         hub.pin_revisions(run)
     todo = [
         verdict.job.title
-        for verdict in fresh.judge_all(fresh.force(run, force))
+        for verdict in freshness.judge_all(freshness.force(run, force))
         if verdict.needs_run
     ]
     for title in todo:
@@ -115,8 +118,8 @@ def make(args: Namespace, run: Run) -> int:
         return 0
     with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
-        run = fresh.force(run, args.force)
-        verdicts = fresh.judge_all(run)
+        run = freshness.force(run, args.force)
+        verdicts = freshness.judge_all(run)
         todo = [verdict for verdict in verdicts if verdict.needs_run]
         jobs = [verdict.job for verdict in todo]
         models = list(dict.fromkeys(job.model for job in jobs if job.model))
@@ -128,7 +131,7 @@ def make(args: Namespace, run: Run) -> int:
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
-        fresh.settle(run, verdicts)  # changes files: every check of the user's input is above
+        freshness.settle(run, verdicts)  # changes files: every check of the user's input is above
         print_verdicts(verdicts)
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
@@ -142,7 +145,7 @@ def make(args: Namespace, run: Run) -> int:
 def check_up_to_date(run: Run, force: list[str]) -> None:
     """Raise UserError if a run whose folder may not be written has anything to do."""
     hub.pin_revisions(run)
-    verdicts = fresh.judge_all(fresh.force(run, force))
+    verdicts = freshness.judge_all(freshness.force(run, force))
     todo = [verdict for verdict in verdicts if verdict.needs_run or verdict.source]
     if todo:
         count = f"{len(todo)} of {len(verdicts)} jobs are not up to date"
@@ -165,7 +168,7 @@ def move_old_report(run: Run, board: Board) -> None:
     nothing in it says that its numbers are of before."""
     for job in board.jobs:
         if job.notebook.module and job not in board.ended and (ROOT / job.executed).exists():
-            fresh.set_aside(job)
+            freshness.set_aside(job)
             say(f"{job.executed} had earlier results: it was moved to {run.folder}/stale/")
 
 
@@ -179,7 +182,7 @@ SAID = {  # by state
 }
 
 
-def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
+def print_verdicts(verdicts: list[freshness.Verdict]) -> None:
     """Print which notebooks will run, are kept or were restored: one line per notebook and
     reason."""
     lines = []
@@ -234,7 +237,7 @@ def typeset(folder: Path) -> str:
 
 
 def execute(
-    run: Run, todo: list[fresh.Verdict], board: Board, scratch: Path, taken: dict[str, str]
+    run: Run, todo: list[freshness.Verdict], board: Board, scratch: Path, taken: dict[str, str]
 ) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
     at_once = (

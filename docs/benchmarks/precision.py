@@ -4,7 +4,7 @@ needs no GPU:
     python docs/benchmarks/precision.py [rows]
 
 The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits
-that the last layer rounds and in float32 (lib/generate/float32_logits.py). Beside it, how many
+that the last layer rounds and in float32 (lib/models/float32_logits.py). Beside it, how many
 responses come out the same when they are drawn in bfloat16, or in batches of another size. Where
 there is no GPU, drawing rounds in either case, and what is said of the tokens does not. Two
 processor minutes for 200 rows, where the processor knows bfloat16.
@@ -17,8 +17,9 @@ import pandas as pd
 import torch
 
 from lib import params
-from lib.generate import generation, mc_dropout, models, p_true
-from lib.generate.models import LanguageModel
+from lib.generate import generation, mc_dropout, p_true
+from lib.models import loading
+from lib.models.loading import LanguageModel
 from lib.score import confidence, estimators
 from lib.tasks import datasets
 
@@ -30,7 +31,7 @@ SETTINGS = params.Generation(
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
     """A demo model in a precision; `rounds`: its last layer as PyTorch has it."""
-    lm = models.load_language_model(
+    lm = loading.load_language_model(
         name, params.load_model_config(name).model_copy(update={"dtype": dtype})
     )
     if rounds:
@@ -49,7 +50,7 @@ def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
     """Of every token of every response (n, V), by plain passes."""
     found = []
     for row in frame.itertuples():
-        prompt = models.encode(lm, row.prompt)
+        prompt = loading.encode(lm, row.prompt)
         with torch.inference_mode():
             ids = torch.tensor([prompt + list(row.token_ids)], device=lm.device)
             found.append(lm.model(ids).logits[0, len(prompt) - 1 : -1].float().cpu())

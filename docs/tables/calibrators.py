@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lib.analysis.run_results import load_signals  # noqa: E402
-from lib.calibrate.calibrated import CALIBRATORS  # noqa: E402
 from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic  # noqa: E402
 from lib.calibrate.fitting import Fit, Pair, calibrator_record  # noqa: E402
+from lib.calibrate.one_response import CALIBRATORS  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score.metrics import ece  # noqa: E402
 from lib.store import KEYS, PAIR, evaluation_rows  # noqa: E402

@@ -14,7 +14,7 @@ from lib.analysis.run_results import load_signals  # noqa: E402
 from lib.paper.verdicts import CLAIMS, FINDINGS  # noqa: E402
 from lib.params import EvaluationChoices, load_profile  # noqa: E402
 from lib.score import evaluation  # noqa: E402
-from workflow.pipeline import Run  # noqa: E402
+from workflow.engine.jobs_of_run import Run  # noqa: E402
 
 PAGE = ROOT / "ARTIFACT-APPENDIX.md"
 EXPERIMENTS, CLAIMED = (

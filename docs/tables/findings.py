@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds  # noqa: E402
-from workflow.rules import NEEDS  # noqa: E402
+from workflow.engine.notebook_table import NEEDS  # noqa: E402
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
 SIDES = (

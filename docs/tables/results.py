@@ -19,7 +19,13 @@ from lib.paper.booktabs import CAPTIONS, MACROS, as_html  # noqa: E402
 from lib.paper.cells import format_3dp, format_overview  # noqa: E402
 from lib.paper.verdicts import FINDINGS, count_kinds  # noqa: E402
 from lib.score.estimators import ESTIMATORS  # noqa: E402
-from workflow.report import EXHIBITS, first_sentences, format_mean, group_by_pair, read_exported  # noqa: E402
+from workflow.output.report import (  # noqa: E402
+    EXHIBITS,
+    first_sentences,
+    format_mean,
+    group_by_pair,
+    read_exported,
+)
 
 PAGE, PICTURES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 RUN, PAPER = "replay-small", "published"

@@ -25,7 +25,7 @@ from lib.paper.claims import AGREES, DISAGREES, OPEN  # noqa: E402
 from lib.paper.verdicts import CLAIMS  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
 from lib.score.evaluation import evaluate  # noqa: E402
-from lib.score.interpretation import answer_coverage, interpret_responses  # noqa: E402
+from lib.score.reading import answer_coverage, interpret_responses  # noqa: E402
 from lib.store import PAIR, SCORE_CELL, evaluation_rows  # noqa: E402
 
 README = ROOT / "README.md"

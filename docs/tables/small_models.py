@@ -29,7 +29,7 @@ from lib.calibrate.calibrators import Isotonic  # noqa: E402
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.score import evaluation, metrics  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
-from lib.score.interpretation import answer_coverage, summarize_arms  # noqa: E402
+from lib.score.reading import answer_coverage, summarize_arms  # noqa: E402
 
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
 SMALL = load_profile("small")

@@ -14,7 +14,7 @@ import pandas as pd
 from lib import params, store
 from lib.analysis import multi_pass_statistics, token_statistics
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
-from lib.analysis.results import Results, as_sentence
+from lib.analysis.result_tables import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
 from lib.calibrate.fitting import DataByPair, Fit, calibrate, calibration_data
@@ -22,7 +22,7 @@ from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
-from lib.score.interpretation import interpret_responses, summarize_arms
+from lib.score.reading import interpret_responses, summarize_arms
 from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
 
 # tables from one frame

@@ -16,15 +16,15 @@ import numpy as np
 import pandas as pd
 
 from lib.generate import p_true
-from lib.generate.imported_responses import FileEngine
-from lib.generate.models import LanguageModel, apply_chat_template, encode
+from lib.generate.engines.vllm_launch import draw_with_vllm
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.teacher_forcing import response_row, score_responses
-from lib.generate.vllm_launch import draw_with_vllm
+from lib.models.loading import LanguageModel, apply_chat_template, encode
 from lib.parameter_schemas import Model
 from lib.params import Demonstration, Engine, Generation, load_dataset_config
 from lib.paths import UserError, nearest, relative_path
 from lib.random_streams import stream_seed
+from lib.responses.imported import FileEngine
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example
 

@@ -16,10 +16,10 @@ import torch
 from transformers import Cache
 
 from lib import store, stored_columns
-from lib.generate.batching import map_by_length
-from lib.generate.models import LanguageModel, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
+from lib.models.batching import map_by_length
+from lib.models.loading import LanguageModel, check_finite_logits, encode
 from lib.params import Dropout
 from lib.paths import MissingSignal
 from lib.random_streams import first_positions, first_rows, stream_seed

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, logging
 
-from lib.generate import checkpoints, generation, models, p_true, seeded_dropout
-from lib.generate.models import LanguageModel
+from lib.generate import generation, p_true, seeded_dropout
 from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
+from lib.models import checkpoints, loading
+from lib.models.loading import LanguageModel
 from lib.params import Model
 from lib.paths import MissingSignal, UserError, first_line
 from lib.tasks import prompts
@@ -122,7 +123,7 @@ def why_no_template(lm: LanguageModel) -> str:
 
 def estimate_prompt(lm: LanguageModel, values: Values) -> int:
     """Return the usual length of a prompt in tokens, for datasets that are not available."""
-    return len(models.encode(lm, render_prompt(lm, values))) + QUESTION_TOKENS
+    return len(loading.encode(lm, render_prompt(lm, values))) + QUESTION_TOKENS
 
 
 def find_longest_prompt(
@@ -136,7 +137,7 @@ def find_longest_prompt(
             len(ids) for ids in lm.tokenizer(list(texts), add_special_tokens=False).input_ids
         ]
         prompt = render_prompt(lm, values, texts[lengths.index(max(lengths))])
-        found.append((len(models.encode(lm, prompt)), f"of {dataset}"))
+        found.append((len(loading.encode(lm, prompt)), f"of {dataset}"))
     return max(found, default=(estimate_prompt(lm, values), "estimated"))
 
 
@@ -144,7 +145,7 @@ def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
     """Check that the template writes what it is given and nothing that changes, in tokens of the
     network; and that the options of P(True) are tokens that can be compared."""
     text = render_prompt(lm, values)
-    ids = models.encode(lm, text)
+    ids = loading.encode(lm, text)
     begins = (
         "one beginning-of-sequence token"
         if ids[:1] == [lm.tokenizer.bos_token_id]

@@ -18,9 +18,9 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache, DynamicLayer
 
-from lib.generate.batching import map_by_length
-from lib.generate.float32_logits import rounded_logits_on_cpu
-from lib.generate.models import LanguageModel, check_finite_logits
+from lib.models.batching import map_by_length
+from lib.models.float32_logits import rounded_logits_on_cpu
+from lib.models.loading import LanguageModel, check_finite_logits
 from lib.parameter_schemas import Model
 from lib.tasks.datasets import Example
 

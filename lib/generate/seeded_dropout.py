@@ -20,7 +20,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
-from lib.generate.models import LanguageModel
+from lib.models.loading import LanguageModel
 from lib.paths import MissingSignal, UserError, first_line
 from lib.random_streams import stream_seed
 

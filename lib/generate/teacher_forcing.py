@@ -16,9 +16,9 @@ import torch
 from transformers import Cache
 
 from lib.generate import p_true
-from lib.generate.batching import map_by_length
-from lib.generate.models import LanguageModel, check_finite_logits
 from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
+from lib.models.batching import map_by_length
+from lib.models.loading import LanguageModel, check_finite_logits
 from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.stored_columns import temperatures

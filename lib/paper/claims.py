@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import OWN, Measure, Score, draws_of
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrame, Results
+from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import percentile_interval
 from lib.store import PAIR

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.stats import ttest_1samp, ttest_ind
 
 from lib.analysis.resampled_scores import Measure, ResampledNumber, Score, ScoredRows
-from lib.analysis.results import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrame, Results
 from lib.paper import claims
 from lib.paper.claims import (
     AGREES,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, Score, draws_of
-from lib.analysis.results import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrame, Results
 from lib.calibrate.calibrators import METHODS
 from lib.paper import claims
 from lib.paper.claims import (

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from lib import params, store
 from lib.analysis.resampled_scores import Measure, Pooled, Score, pool_difference
-from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrame, Results
+from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate import experiments
@@ -24,7 +24,7 @@ from lib.paper.cells import HEADLINE, OVERVIEW, label_rows, lines, pair_lines, p
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import BASE, RESULT_KEYS, percentile_interval
-from lib.score.interpretation import answer_coverage, describe_unread_lines
+from lib.score.reading import answer_coverage, describe_unread_lines
 from lib.store import PAIR, SCORE_CELL
 
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "unc": "UNC",

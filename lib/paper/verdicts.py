@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
-from lib.analysis.results import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrame, Results
 from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords

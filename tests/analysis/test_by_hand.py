@@ -15,11 +15,11 @@ from lib.analysis import multi_pass_statistics, token_statistics
 from lib.calibrate import experiments
 from lib.paper import booktabs, cells, figures
 from lib.params import EvaluationChoices
-from lib.score import confidence, estimators, evaluation, interpretation, metrics, selective
+from lib.score import confidence, estimators, evaluation, metrics, reading, selective
 from lib.tasks import answers
 
 MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, confidence, estimators,
-           metrics, evaluation, interpretation, selective, answers)  # fmt: skip
+           metrics, evaluation, reading, selective, answers)  # fmt: skip
 LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
 

@@ -20,7 +20,7 @@ from lib.analysis.resampled_scores import (
 )
 from lib.calibrate import fitting
 from lib.calibrate.calibrators import Calibrator, Isotonic, Platt
-from lib.score.interpretation import interpret_responses
+from lib.score.reading import interpret_responses
 
 PAIR = ("m", "d")
 SEQ, ANS, ISOTONIC = Score("seq_avg"), Score("ans_avg"), Score("ans_avg", "isotonic")

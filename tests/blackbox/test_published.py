@@ -10,7 +10,7 @@ from clone import copy_of_project, counts, run
 from latex import paper, parse, printed, specification, tabulars
 
 from lib.paper.numbers_of_paper import REFERENCE
-from workflow.export import OF_PUBLISHED
+from workflow.output.paper_files import OF_PUBLISHED
 
 TABLES = [name.removeprefix("tab_") for name in OF_PUBLISHED if name.startswith("tab_")]
 

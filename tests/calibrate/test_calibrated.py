@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from served import completion
 
-from lib.calibrate.calibrated import CALIBRATORS, score
 from lib.calibrate.calibrators import METHODS, Isotonic
 from lib.calibrate.fitting import Fit, calibrator_record
+from lib.calibrate.one_response import CALIBRATORS, score
 from lib.paths import ROOT, UserError
 
 SHIPPED = (

@@ -90,7 +90,7 @@ MESSAGE = {"role": "assistant", "content": "#### 8"}
 TOKENS = [{"token": "#### ", "logprob": -0.1}, {"token": "8", "logprob": -0.2}]
 CHOICE = {"index": 0, "message": MESSAGE, "logprobs": {"content": TOKENS}, "finish_reason": "stop"}
 SCORE = f"""
-from lib.calibrate.calibrated import score
+from lib.calibrate.one_response import score
 print(score({json.dumps({"choices": [CHOICE]})!r}, "qwen2.5-coder-1.5b__gsm8k__ans_avg__isotonic").raw)
 """
 # what reads or writes artifacts/ or params/

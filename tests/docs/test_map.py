@@ -10,7 +10,7 @@ import sys
 import goldens
 
 from lib.paths import ROOT
-from workflow.fingerprint import imported_names
+from workflow.engine.fingerprint import imported_names
 
 TEXT = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
 

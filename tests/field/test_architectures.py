@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer
 
 from lib import params
-from lib.generate import checkpoints, generation, models, p_true, preflight, sampling
+from lib.generate import generation, p_true, preflight, sampling
+from lib.models import checkpoints, loading
 from lib.parameter_schemas import Model
 from lib.paths import UserError
 
@@ -42,7 +43,7 @@ def assert_plain(lm, frame):
     options, query = list(p_true.option_tokens(lm).values()), p_true.query_ids(lm)
     verdicts = p_true.verify_responses(lm, frame, max_batch_tokens=500).itertuples()
     for row, asked in zip(frame.itertuples(), verdicts, strict=True):
-        response, standard = row.token_ids.tolist(), models.encode(lm, asked.standard_prompt)
+        response, standard = row.token_ids.tolist(), loading.encode(lm, asked.standard_prompt)
         assert (asked.in_situ_tokens, asked.standard_tokens) == (len(query), len(standard))
         whole, last = (
             plain_logits(lm, ids) for ids in (p_true.trajectory_ids(lm, row) + query, standard)
@@ -85,7 +86,7 @@ def test_a_run_stores_what_plain_passes_say(lm):
 def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
     """After worked examples that are encoded once. Two lengths with the prompt, and many without;
     ended and cut; a thinking block, and an end token alone."""
-    thought = models.encode(lm, "<think>\n#### 5\n</think>\n\n#### 42")
+    thought = loading.encode(lm, "<think>\n#### 5\n</think>\n\n#### 42")
 
     def given(asked):
         most, (first, *_), rest = max(len(one.prompt_ids) for one in asked) + 3, lm.eos, asked[2:]
@@ -180,7 +181,7 @@ def test_the_text_part_of_a_network_answers_as_the_whole(tmp_path, name):
         save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     assert not hasattr(whole.config, "eos_token_id")
     assert all(level == "ok" for level, _ in looked_at(tmp_path))
-    lm = models.load_language_model("mine", described(tmp_path))
+    lm = loading.load_language_model("mine", described(tmp_path))
     assert lm.context == whole.config.text_config.max_position_embeddings and lm.eos
     ids = [*range(20, 60)]
     with torch.inference_mode():
@@ -193,7 +194,7 @@ def test_a_network_that_answers_only_with_images_is_refused_by_its_kind(tmp_path
     )
     config.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(architectures.TINY).save_pretrained(tmp_path)
-    for read in looked_at, lambda folder: models.load_language_model("mine", described(folder)):
+    for read in looked_at, lambda folder: loading.load_language_model("mine", described(folder)):
         with pytest.raises(
             UserError, match="transformers has no AutoModelForCausalLM of its kind, 'mistral3': "
         ):

@@ -9,12 +9,12 @@ import pytest
 from cases import read_answers, read_cases
 
 from lib import params, store
-from lib.generate.imported_responses import ImportedResponses
-from lib.generate.response_files import CUT, LOST, MARKED, UNFINISHED, Response, read_response_file
 from lib.parameter_schemas import Dataset, Model
 from lib.paths import UserError
+from lib.responses.formats import CUT, LOST, MARKED, UNFINISHED, Response, read_response_file
+from lib.responses.imported import ImportedResponses
 from lib.score.confidence import confidence_frame
-from lib.score.interpretation import interpret_responses
+from lib.score.reading import interpret_responses
 from lib.tasks import datasets
 
 REMARKS = {"cut": CUT, "lost": LOST, "unfinished": UNFINISHED, "marked": MARKED,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lib import files, params
-from lib.generate import response_files
 from lib.paths import UserError
+from lib.responses import formats
 from lib.tasks import datasets
 
 
@@ -50,7 +50,7 @@ def test_no_data_is_read_of_a_pipe_or_a_device(endless, tmp_path):
         source={"all": str(tmp_path / "q.jsonl")}, split_ids=str(endless), **own | {"seed": None}
     )
     reads = [(datasets.load_examples, spec), (datasets.describe_source, spec), (datasets.load_examples, split),
-             (response_files.read_response_file, endless, "mine"), (files.read_yaml, endless)]  # fmt: skip
+             (formats.read_response_file, endless, "mine"), (files.read_yaml, endless)]  # fmt: skip
     for read, *words in reads:
         with pytest.raises(UserError, match=f"^{refused}$"):
             read(*words)

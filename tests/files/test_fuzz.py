@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import response_files
 from lib.paths import UserError
+from lib.responses import formats
 from lib.tasks import answers, datasets
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
@@ -95,7 +95,5 @@ def test_any_questions(tmp_path, content):
 def test_any_file_of_responses(tmp_path, content):
     path = tmp_path / "drawn.jsonl"
     path.write_bytes(content)
-    for name, response in (
-        value_or_line(response_files.read_response_file, path, "mine") or {}
-    ).items():
+    for name, response in (value_or_line(formats.read_response_file, path, "mine") or {}).items():
         assert response.example_id == name and not (response.text and response.token_ids)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params, row_cache, store
-from lib.generate.response_files import Response
+from lib.responses.formats import Response
 from lib.row_cache import RowCache, digest_responses, measured_facts
 from lib.tasks import datasets
 

@@ -12,7 +12,8 @@ from architectures import assert_alike, load, respond
 from transformers import AutoModelForCausalLM
 
 from lib import params, store
-from lib.generate import batching, mc_dropout, models, p_true
+from lib.generate import mc_dropout, p_true
+from lib.models import batching, loading
 from lib.paths import UserError
 from lib.row_cache import measured_facts
 
@@ -145,7 +146,7 @@ def test_a_single_row_is_not_halved_and_no_other_error_is_hidden():
 def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu, place):
     """A part on the processor or on disk, for lack of memory, is an error before anything is
     asked."""
-    monkeypatch.setattr(models, "SMALL", 0)
+    monkeypatch.setattr(loading, "SMALL", 0)
     load_weights = AutoModelForCausalLM.from_pretrained
 
     def there(*words, device_map, **options):

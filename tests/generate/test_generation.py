@@ -26,16 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import params, store
-from lib.generate import (
-    batching,
-    float32_logits,
-    generation,
-    mc_dropout,
-    models,
-    p_true,
-    sampling,
-    teacher_forcing,
-)
+from lib.generate import generation, mc_dropout, p_true, sampling, teacher_forcing
+from lib.models import batching, float32_logits, loading
 from lib.params import Dropout, Generation
 from lib.paths import ROOT, SHIPPED, UserError
 
@@ -186,7 +178,7 @@ def test_thinking_is_shown_and_holds_no_answer(llama):
     """Closed and not; each part's tokens counted by themselves."""
     lm = dataclasses.replace(llama, spec=llama.spec.model_copy(update={"thinking": True}))
     texts = "<think>\n#### 5\n</think>", "\n\n#### ", "42", " eggs"
-    thought, mark, answer, after = (models.encode(lm, text) for text in texts)
+    thought, mark, answer, after = (loading.encode(lm, text) for text in texts)
     ids = [*thought, *mark, *answer, *after, lm.eos[0]]
     engine = types.SimpleNamespace(sample=lambda asked: [ids, thought[:-1]])
     frame = generation.generate_responses(

@@ -8,7 +8,7 @@ import torch
 from architectures import assert_alike, respond
 
 from lib import parameter_schemas
-from lib.generate import models
+from lib.models import loading
 from lib.paths import UserError
 
 FILE = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
@@ -24,7 +24,7 @@ def spec(tmp_path, monkeypatch, llama):
 def load(spec, **written):
     spec.place.mkdir(parents=True)
     tiny_gguf.write(spec.place / "tiny.gguf", **written)
-    return models.load_language_model("tiny-llama", spec)
+    return loading.load_language_model("tiny-llama", spec)
 
 
 @pytest.mark.parametrize("kind, dtype", [
@@ -53,7 +53,7 @@ def test_it_is_a_model_like_any_other(spec, llama):
         UserError,
         match="tiny.gguf of someone/tiny is not fetched and checked yet: a run of a profile",
     ):
-        models.load_language_model("tiny-llama", spec)
+        loading.load_language_model("tiny-llama", spec)
     lm = load(spec)
     assert (lm.facts["source"], lm.facts["revision"]) == ("someone/tiny", "abc")
     assert (lm.context, lm.eos) == (llama.context, llama.eos)

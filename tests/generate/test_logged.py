@@ -16,11 +16,12 @@ from clone import ENV, copy_of_project, tables
 from transformers import AutoTokenizer
 
 from lib import store
-from lib.generate import generation, imported_responses, p_true, response_files
+from lib.generate import generation, p_true
 from lib.params import EvaluationChoices, Model
 from lib.paths import ROOT, SHIPPED, UserError
+from lib.responses import formats, imported
 from lib.score.confidence import confidence_frame
-from lib.score.interpretation import interpret_responses
+from lib.score.reading import interpret_responses
 from lib.tasks import answers, datasets
 from workflow import check, cli
 from workflow.run import plan
@@ -51,7 +52,7 @@ def write(folder, asked, given):
 def read(folder, *given, **told):
     """What a file of these responses says of the questions a and b."""
     spec = Model(label="x", responses=write(folder, ASKED, given), **told)
-    return imported_responses.ImportedResponses.read(spec, "demo-easy", ASKED)
+    return imported.ImportedResponses.read(spec, "demo-easy", ASKED)
 
 
 LOGGED = {"logprobs": entries(ANSWERED)}
@@ -114,7 +115,7 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
         label="x",
         responses=str(synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)),
     )
-    found = imported_responses.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
+    found = imported.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
     served, keys = found.to_frame("tiny-llama"), [*store.KEYS, "estimator"]
     a, b = (
         confidence_frame(interpret_responses(one)).sort_values(keys, ignore_index=True)
@@ -130,7 +131,7 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
 def file_engine(lm, folder, asked, *given):
     """The engine that takes these responses, one to each question, for the model's own."""
     spec = lm.spec.model_copy(update={"responses": write(folder, asked, given)})
-    return imported_responses.FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
+    return imported.FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
 
 
 # rotary positions, and learned ones, which end
@@ -199,8 +200,7 @@ COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 
 def test_every_line_of_the_page_is_a_response():
     found = [
-        response_files.parse_response(line.encode(), "page", 1)
-        for line in (LINES + SERVED).splitlines()
+        formats.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()
     ]
     assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
     assert [answers.locate_answer(one.pieces, False)["answer"] for one in found[3:]] == [

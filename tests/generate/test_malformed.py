@@ -14,7 +14,8 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 from lib import params
-from lib.generate import chat_templates, models, preflight
+from lib.generate import preflight
+from lib.models import chat_templates, loading
 from lib.paths import ROOT, UserError
 from workflow import check, hub
 
@@ -159,7 +160,7 @@ def test_end_tokens_are_the_settings_the_tokenizers_and_the_one_that_closes_a_tu
     tmp_path, files, ends
 ):
     spec = changed(tmp_path, files)
-    assert models.load_language_model("mine", spec).eos == ends
+    assert loading.load_language_model("mine", spec).eos == ends
     assert preflight.load_outline("mine", spec, spec.source, whole=True).eos == ends
 
 
@@ -172,7 +173,7 @@ def assert_refused(spec, said):
     (found,) = looked_at(spec)
     fits(found, said)
     with pytest.raises(UserError, match="^model 'mine'") as caught:
-        models.load_language_model("mine", spec)
+        loading.load_language_model("mine", spec)
     fits(str(caught.value), said)
 
 
@@ -185,7 +186,7 @@ def test_weights_in_two_files_are_a_model_and_one_of_the_two_is_none(tmp_path):
     spec = changed(tmp_path, {})
     (tmp_path / "model.safetensors").unlink()
     save_torch_state_dict(load_file(TINY / "model.safetensors"), tmp_path, max_shard_size="2.5MB")
-    assert not looked_at(spec) and models.load_language_model("mine", spec).eos == [816]
+    assert not looked_at(spec) and loading.load_language_model("mine", spec).eos == [816]
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     assert_refused(spec, "can't be loaded")
 
@@ -214,7 +215,7 @@ def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, sai
     spec = changed(tmp_path, {"chat_template.jinja": template})
     assert looked_at(spec) == [f"its chat template {said}"]
     with pytest.raises(UserError, match=f"its chat template {said}$"):
-        models.load_language_model("mine", spec)
+        loading.load_language_model("mine", spec)
     assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == limits
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
@@ -234,6 +235,6 @@ def test_a_date_that_is_set_is_the_one_that_a_template_writes(tmp_path, date):
     spec = undated.model_copy(update={"date_string": "26 Jul 2024"})
     assert not looked_at(spec)
     lm = preflight.load_outline("mine", spec, hub.find_config(spec)[0], whole=True)
-    assert models.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith(
+    assert loading.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith(
         "26 Jul 2024"
     )

@@ -14,8 +14,9 @@ from architectures import plain_logits, random, respond
 from scipy.stats import entropy
 
 from lib import store
-from lib.generate import mc_dropout, models, seeded_dropout
+from lib.generate import mc_dropout, seeded_dropout
 from lib.generate.mc_dropout import dropout_columns, mc_dropout_entropies
+from lib.models import loading
 from lib.params import Dropout, EvaluationChoices
 from lib.paths import MissingSignal
 from lib.random_streams import stream_seed
@@ -168,7 +169,7 @@ def test_tokens_before_the_question_are_shared(llama):
     """Up to the first that reaches into it, as a newline and spaces do; none where the prompt lacks
     the question."""
     frame = generations(llama, 1)
-    ids, question = models.encode(llama, frame.prompt[0]), frame.question[0]
+    ids, question = loading.encode(llama, frame.prompt[0]), frame.question[0]
     for asked, shares in (
         (question, True),
         (question[2:], True),

@@ -11,8 +11,9 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params
-from lib.generate import generation, models, p_true
-from lib.generate.models import LanguageModel
+from lib.generate import generation, p_true
+from lib.models import loading
+from lib.models.loading import LanguageModel
 from lib.paths import UserError
 from lib.tasks import prompts
 
@@ -107,7 +108,7 @@ def test_spellings_are_the_vocabularys_own(pieces, counts):
 def test_no_space_comes_between_response_and_query(llama):
     """Some tokenizers open every text with a space; in situ the query continues one."""
     for lm, opened in ((made(), True), (llama, False)):
-        assert p_true.query_ids(lm) == models.encode(lm, prompts.QUERY)[opened:]
+        assert p_true.query_ids(lm) == loading.encode(lm, prompts.QUERY)[opened:]
 
 
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):

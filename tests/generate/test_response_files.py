@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import batch_line, completion
 
-from lib.generate.response_files import CUT, parse_response, read_response_file
 from lib.paths import UserError
+from lib.responses.formats import CUT, parse_response, read_response_file
 
 
 def test_a_failed_request_may_be_repeated_and_no_other(tmp_path):

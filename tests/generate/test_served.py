@@ -11,15 +11,17 @@ import tiny_gguf
 from served import DATASET, TOPS, Served, batch_line, completion, right
 
 from lib import params, store
-from lib.calibrate.calibrated import CALIBRATORS, score
-from lib.generate import generation, models, p_true, served
-from lib.generate.imported_responses import response_token_ids
-from lib.generate.response_files import Response
+from lib.calibrate.one_response import CALIBRATORS, score
+from lib.generate import generation, p_true
+from lib.models import loading
 from lib.paths import ROOT, UserError
+from lib.responses import served
+from lib.responses.formats import Response
+from lib.responses.imported import response_token_ids
 from lib.score.confidence import confidence_frame, option_log_odds
-from lib.score.interpretation import interpret_responses
+from lib.score.reading import interpret_responses
 from lib.tasks import prompts
-from workflow import ask
+from workflow import serve_requests
 
 KEYS = [*store.KEYS, "estimator"]
 
@@ -50,7 +52,7 @@ def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
 
 def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
     model = Served("docs/served")
-    ask.check_folders(model.run)  # the demo's questions belong to the project
+    serve_requests.check_folders(model.run)  # the demo's questions belong to the project
     model.run.values["datasets"] = ["gsm8k"]
     with pytest.raises(
         UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"
@@ -60,7 +62,7 @@ def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
     both = Served(tmp_path).run
     both.values["models"], both.specs["other"] = ["served", "other"], both.specs["served"]
     with pytest.raises(UserError, match="models 'served' and 'other' have the same `responses`"):
-        ask.check_folders(both)
+        serve_requests.check_folders(both)
 
 
 def test_answers_to_other_requests_are_not_mixed(tmp_path):
@@ -124,7 +126,7 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
 
     imported = model.imported()
     told, found = served.read_verification(imported, name), imported.to_frame(name)
-    lm = models.load_language_model(
+    lm = loading.load_language_model(
         name, spec.model_copy(update={"dtype": "float32", "system_prompt": False})
     )
 

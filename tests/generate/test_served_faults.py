@@ -12,10 +12,10 @@ from clone import copy_of_project, kill, run, start, until
 from filelock import FileLock
 from served import Served, batch_line, completion, right, serving
 
-from lib.generate import served
-from lib.generate.response_files import read_response_file
 from lib.paths import UserError
-from workflow import ask
+from lib.responses import served
+from lib.responses.formats import read_response_file
+from workflow import serve_requests
 
 SOON = {"retry-after-ms": "1", "retry-after": "0"}
 
@@ -98,9 +98,9 @@ LASTING = {
 
 @pytest.mark.parametrize("answer, said", LASTING.values(), ids=LASTING.keys())
 def test_a_lasting_fault_is_one_line_and_no_answer(model, monkeypatch, answer, said):
-    monkeypatch.setattr(ask, "MOST_BYTES", 10**6)
-    monkeypatch.setattr(ask, "KEY", "sk-secret")
-    monkeypatch.setattr(ask, "RETRIES", 2)
+    monkeypatch.setattr(serve_requests, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(serve_requests, "KEY", "sk-secret")
+    monkeypatch.setattr(serve_requests, "RETRIES", 2)
     with pytest.raises(UserError, match=said) as told:
         model.send(answer)
     assert "\n" not in str(told.value) and "sk-secret" not in str(told.value)
@@ -130,7 +130,7 @@ def test_answers_that_can_not_be_used_are_said_and_the_others_are_kept(model, ca
 
 
 def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(model, monkeypatch):
-    monkeypatch.setattr(ask, "KEY", "sk-secret")
+    monkeypatch.setattr(serve_requests, "KEY", "sk-secret")
     assert {request.key for request in model.send(right)} == {"Bearer sk-secret"}
     assert all(b"sk-secret" not in path.read_bytes() for path in model.answers().parent.iterdir())
     model.answers().unlink()
@@ -184,7 +184,7 @@ def test_half_a_line_that_a_killed_ask_wrote_is_removed_and_asked_again(model, k
 
 @pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret\r\n", "\tsk-secret"])
 def test_blanks_around_a_key_are_none_of_it(model, monkeypatch, key):
-    monkeypatch.setattr(ask, "KEY", key)
+    monkeypatch.setattr(serve_requests, "KEY", key)
     assert {request.key for request in model.send(right)} == {"Bearer sk-secret"}
 
 
@@ -192,7 +192,7 @@ def test_blanks_around_a_key_are_none_of_it(model, monkeypatch, key):
     "key", ["sk-se\ncret", "sk-s\u00eecret", "\u201csk-secret\u201d", "sk-\x00secret"]
 )
 def test_a_key_that_no_header_can_carry_is_one_line_without_it(model, monkeypatch, key):
-    monkeypatch.setattr(ask, "KEY", key)
+    monkeypatch.setattr(serve_requests, "KEY", key)
     with pytest.raises(
         UserError, match="^OPENAI_API_KEY has a character that no header can carry"
     ) as refused:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from test_claims_by_rows import BY_ROWS
 
-from lib.analysis.results import Results
+from lib.analysis.result_tables import Results
 from lib.paper.claims import QUANTIFIERS, decide
 from lib.paper.verdicts import CLAIMS, count_kinds, count_outcomes, judge, kind_of_verdict
 

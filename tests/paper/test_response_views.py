@@ -14,7 +14,7 @@ from cases import STRINGS
 from lib.analysis import token_statistics
 from lib.paper import response_views
 from lib.tasks.prompts import QUERY
-from workflow.export import results_document
+from workflow.output.paper_files import results_document
 from workflow.run import typeset
 
 

@@ -7,7 +7,7 @@ import pytest
 from playing import QUICK, play
 
 from lib import store
-from lib.generate import models
+from lib.models import loading
 from lib.paths import UserError
 
 HEAVY, LIGHT = ["01", "03", "04", "04b"], ["02", "05", "06", "07", "09", "08"]
@@ -25,7 +25,7 @@ ENDS = {  # the tokens that end a response, beside those that end it as a rule
 @pytest.fixture
 def walk(tmp_path, monkeypatch):
     """Play notebooks of a run whose model ends in some way; what stands in each at its end."""
-    folder, load = tmp_path / "artifacts" / QUICK["run"], models.load_language_model
+    folder, load = tmp_path / "artifacts" / QUICK["run"], loading.load_language_model
     monkeypatch.setattr("lib.store.ARTIFACTS", folder.parent)
 
     def walked(notebooks, ends, **parameters):
@@ -33,7 +33,7 @@ def walk(tmp_path, monkeypatch):
             lm = load(*words)
             return dataclasses.replace(lm, eos=ENDS[ends](lm.tokenizer.get_vocab(), lm.eos))
 
-        monkeypatch.setattr(models, "load_language_model", ending)
+        monkeypatch.setattr(loading, "load_language_model", ending)
         monkeypatch.setattr("playing.QUICK", QUICK | FEW | parameters)
         return {name: play(name, monkeypatch, folder)[0] for name in notebooks}
 

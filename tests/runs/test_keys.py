@@ -7,8 +7,8 @@ import re
 import pytest
 from clone import SMALL, copy_of_project, edit, played
 
-from workflow.keys import SHOWING
-from workflow.rules import NOTEBOOKS
+from workflow.engine.job_key import SHOWING
+from workflow.engine.notebook_table import NOTEBOOKS
 
 HEAVY = {row.name for row in NOTEBOOKS if row.runs_model}
 # beside the results of notebooks that run a model

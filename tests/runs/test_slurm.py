@@ -26,7 +26,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     )
     process, command = (
         start(there, *words, **env),
-        [f"{venv}/bin/python", "-m", "workflow.jobs", "demo", JOB],
+        [f"{venv}/bin/python", "-m", "workflow.engine.jobs", "demo", JOB],
     )
 
     def processes():

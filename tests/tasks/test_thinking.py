@@ -9,7 +9,8 @@ from architectures import TINY
 from transformers import AutoTokenizer
 
 from lib import params
-from lib.generate import models, p_true, preflight
+from lib.generate import p_true, preflight
+from lib.models import loading
 from lib.paths import ROOT
 from lib.tasks import answers, thinking
 
@@ -65,7 +66,7 @@ def looked_at(lm):
 def test_a_template_is_told_what_it_knows(template, asks, at_once):
     lm = with_template(template, True)
     messages = [{"role": "user", "content": "2 + 2?"}]
-    assert models.apply_chat_template(lm, messages).endswith(asks)
+    assert loading.apply_chat_template(lm, messages).endswith(asks)
     assert p_true.standard_prompt(lm, "2 + 2?", "#### 4").endswith(at_once)
     assert looked_at(lm) == []
 

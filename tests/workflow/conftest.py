@@ -10,7 +10,8 @@ import workflow
 from lib import parameter_schemas, params
 from lib import paths as places
 from lib.files import read_yaml
-from workflow import check, rules
+from workflow import check
+from workflow.engine import notebook_table
 
 MODULES = [
     import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)
@@ -30,9 +31,11 @@ def inside(project, monkeypatch) -> Project:
     for module in (places, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(parameter_schemas, "MODELS", project.root / "artifacts" / ".models")
-    rows = read_yaml(project.root / "workflow/notebooks.yaml")
+    rows = read_yaml(project.root / "workflow/engine/notebooks.yaml")
     monkeypatch.setattr(
-        rules, "NOTEBOOKS", tuple(rules.Notebook(name, **row) for name, row in rows.items())
+        notebook_table,
+        "NOTEBOOKS",
+        tuple(notebook_table.Notebook(name, **row) for name, row in rows.items()),
     )
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)

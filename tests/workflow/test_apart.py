@@ -11,7 +11,7 @@ import pytest
 from clone import until
 
 from lib.paths import ROOT
-from workflow import apart
+from workflow.engine import apart
 
 START = (
     "import os, signal, sys, time\nfrom workflow import apart\nfrom lib.paths import UserError\n"
@@ -33,7 +33,7 @@ def test_a_run_looks_at_its_models_and_imports_no_pytorch():
     program = """
 from lib import params
 from workflow import run
-from workflow.pipeline import Run
+from workflow.engine.jobs_of_run import Run
 demo = Run("demo", params.load_profile("demo").model_dump(), 2, 0)
 print(run.prepare_models(demo, [], ["tiny-llama", "tiny-qwen"]))
 print({"torch", "transformers", "pandas"} & set(sys.modules))

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from lib import params
-from lib.generate import models
+from lib.models import loading
 from lib.paths import ROOT, UserError
 from workflow import check, run
-from workflow.pipeline import Run
+from workflow.engine.jobs_of_run import Run
 
 
 def run_of(**values):
@@ -37,7 +37,7 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch
         check.refuse_unusable(run_of(), ["tiny-llama"])
     check.refuse_unusable(run_of(cpu=True), ["tiny-llama"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(models, "SMALL", 0)
+    monkeypatch.setattr(loading, "SMALL", 0)
     check.refuse_unusable(replace(run_of(), gpus=1), ["tiny-llama"])
 
 
@@ -65,5 +65,5 @@ def test_the_code_beside_a_model_does_not_run(tmp_path, name, classes):
     )
     told = json.loads((folder / name).read_text()) | {"auto_map": classes}
     (folder / name).write_text(json.dumps(told))
-    models.load_language_model("tiny", params.Model(label="Tiny", source=str(folder)))
+    loading.load_language_model("tiny", params.Model(label="Tiny", source=str(folder)))
     assert not (tmp_path / "ran").exists()

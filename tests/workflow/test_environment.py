@@ -25,7 +25,7 @@ from small_project import ROOT, write
 from lib import params
 from lib.paths import UserError
 from workflow import environment, machine
-from workflow.pipeline import Run
+from workflow.engine.jobs_of_run import Run
 
 PINS = environment.read_pins(ROOT, True)
 TEXT = "\n".join((ROOT / name).read_text() for name in environment.LOCKS)
@@ -34,7 +34,7 @@ TEXT = "\n".join((ROOT / name).read_text() for name in environment.LOCKS)
 def test_every_package_that_is_imported_is_pinned():
     """Not only brought along by another, which may drop it."""
     imported = set()
-    for path in [*(ROOT / "lib").rglob("*.py"), *(ROOT / "workflow").glob("*.py")]:
+    for path in [*(ROOT / "lib").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from lib.paths import ROOT, UserError
-from workflow.export import SECTIONS, TARGETS, exported_files
+from workflow.output.paper_files import SECTIONS, TARGETS, exported_files
 from workflow.run import typeset
 
 DATA = {

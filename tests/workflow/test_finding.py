@@ -1,8 +1,9 @@
 """What is said of results on the screen: one command per finding, and the line that ends a job."""
 
 from lib import params, store
-from workflow import progress, run
-from workflow.pipeline import Run
+from workflow import run
+from workflow.engine import progress
+from workflow.engine.jobs_of_run import Run
 
 
 def test_a_finding_from_shipped_signals(capsys):

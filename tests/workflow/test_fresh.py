@@ -18,9 +18,9 @@ from small_project import PAIR, write
 from lib import params
 from lib.files import digest, read_yaml
 from lib.paths import UserError
-from workflow import fingerprint, fresh, keys
-from workflow.fingerprint import import_closure
-from workflow.pipeline import Job, Run
+from workflow.engine import fingerprint, freshness, job_key
+from workflow.engine.fingerprint import import_closure
+from workflow.engine.jobs_of_run import Job, Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
 REMADE = read_yaml(Path(__file__).with_name("remade.yaml"))
@@ -30,23 +30,23 @@ def run_of(name="demo", **values) -> Run:
     return Run(name, {**VALUES, **values}, cores=2)
 
 
-def walk(run: Run, remake=()) -> list[fresh.Verdict]:
+def walk(run: Run, remake=()) -> list[freshness.Verdict]:
     """The verdicts of a start of the run, after it has moved what they say."""
-    run = fresh.force(run, remake)
-    verdicts = fresh.judge_all(run)
-    fresh.settle(run, verdicts)
+    run = freshness.force(run, remake)
+    verdicts = freshness.judge_all(run)
+    freshness.settle(run, verdicts)
     return verdicts
 
 
-def make(verdicts: list[fresh.Verdict]) -> Iterator[Job]:
+def make(verdicts: list[freshness.Verdict]) -> Iterator[Job]:
     """Stand in for the execution of what is to be made, and tell which jobs ran."""
     for job in (verdict.job for verdict in verdicts if verdict.needs_run):
-        if fresh.decide_at_start(job):
+        if freshness.decide_at_start(job):
             continue
-        found = keys.key_parts(job)
+        found = job_key.key_parts(job)
         for path in files_of(job):
-            fingerprint.write_json(fresh.ROOT / path, content_of(job))
-        keys.write_record(
+            fingerprint.write_json(freshness.ROOT / path, content_of(job))
+        job_key.write_record(
             job, found, [path for path in files_of(job) if not path.endswith(".ipynb")]
         )
         yield job
@@ -77,7 +77,7 @@ def numbers(run: Run) -> str:
 
 
 def rows(job: Job) -> str:
-    return keys.key_of_rows(job, keys.key_parts(job))
+    return job_key.key_of_rows(job, job_key.key_parts(job))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ DAMAGED = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
     "another run's": lambda path: path.write_text(path.read_text().replace("demo", "mine")),
     "another job's": lambda path: path.write_text(
-        (fresh.ROOT / run_of().jobs[1].record).read_text()
+        (freshness.ROOT / run_of().jobs[1].record).read_text()
     ),
     "deleted": lambda path: path.unlink(),
     "endless": lambda path: path.write_text("[" * 5000),
@@ -256,7 +256,7 @@ def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
         Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied", "x.json"))
     )
     with pytest.raises(PermissionError):
-        keys.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
+        job_key.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
 
 
 def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
@@ -265,7 +265,7 @@ def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         forged = {"job": job.record, "outputs": record["outputs"] | {foreign: "0"}}
         write(made.root / job.record, json.dumps(forged | {"digest": digest(forged)}))
-        assert keys.read_record(made.root / job.record, job) is None
+        assert job_key.read_record(made.root / job.record, job) is None
 
 
 def test_what_was_edited_where_it_lay_does_not_come_back(made):
@@ -282,7 +282,7 @@ def test_what_was_edited_where_it_lay_does_not_come_back(made):
         "artifacts/demo/stale/*/artifacts/demo/notebooks/02_single_pass.ipynb"
     )
     assert saved.read_text() == "{}"
-    fresh.decide_at_start(run_of(seed=1).jobs[0])
+    freshness.decide_at_start(run_of(seed=1).jobs[0])
     (stale / f"artifacts/demo/generations/{PAIR}.parquet").write_text("damaged")
     assert numbers(run_of()) == "01 02 08 report"
 
@@ -312,7 +312,7 @@ def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_sto
     ]
     assert rows(second.job) != before
     list(make([first]))
-    fresh.decide_at_start(second.job)
+    freshness.decide_at_start(second.job)
     for words in ([], remake, []):
         one, again, *others = walk(run, words)
         assert [one.state, again.state, *{one.state for one in others}] == ["fresh", "new", "waits"]

@@ -19,11 +19,12 @@ from small_project import write
 from test_fresh import run_of
 
 from lib import params
-from lib.generate import models
+from lib.models import loading
 from lib.paths import UserError
 from lib.tasks import datasets
-from workflow import check, hub, keys
-from workflow.pipeline import Run
+from workflow import check, hub
+from workflow.engine import job_key
+from workflow.engine.jobs_of_run import Run
 from workflow.run import list_jobs, prepare_models
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -175,7 +176,7 @@ def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
     """Its tokenizer, template and end tokens, before a tensor is read."""
     monkeypatch.setattr(check, "refuse_unusable", REFUSE_UNUSABLE)
     monkeypatch.setattr(
-        models, "load_network", lambda *words, **more: pytest.fail("tensors are read")
+        loading, "load_network", lambda *words, **more: pytest.fail("tensors are read")
     )
     file = tiny_gguf.write(there.folder / "small.gguf", **told)
     describe(
@@ -215,11 +216,11 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there, monkeypatch):
     resolved = inside.root / "artifacts/demo/resolved.yaml"
-    before = keys.key_parts(run_of().jobs[0])["model tiny"]
+    before = job_key.key_parts(run_of().jobs[0])["model tiny"]
     assert not hub.go_offline_if_silent(run_of())
     hub.pin_revisions(run_of())
     assert params.load_model_config("tiny").revision == SHA
-    assert keys.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
+    assert job_key.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
     assert not resolved.exists(), "check saves nothing, nor a refused run"
     hub.save_revisions(run_of())
     hub.pin_revisions(run_of())

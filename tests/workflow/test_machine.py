@@ -9,9 +9,11 @@ import pytest
 from small_project import write
 
 from lib import params
-from lib.generate import models, preflight
-from workflow import check, machine, notebook, progress
-from workflow.pipeline import Run
+from lib.generate import preflight
+from lib.models import loading
+from workflow import check, machine
+from workflow.engine import notebook, progress
+from workflow.engine.jobs_of_run import Run
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def test_small_models_take_no_gpu_and_one_thread_and_one_that_is_spread_runs_alo
         ("tiny-llama", 0, 1),
         ("tiny-qwen", 0, 1),
     }
-    monkeypatch.setattr(models, "SMALL", 900_000)  # between the two
+    monkeypatch.setattr(loading, "SMALL", 900_000)  # between the two
     assert places(check.with_small(run, run.values["models"])) == {
         ("tiny-llama", 1, 4),
         ("tiny-qwen", 0, 1),
@@ -56,7 +58,7 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
 
     def said(large=False, free=8e9, thorough=True, **changed):
         second = free if "gpus" in changed else free / 2
-        monkeypatch.setattr(models, "SMALL", 0 if large else 25e6)
+        monkeypatch.setattr(loading, "SMALL", 0 if large else 25e6)
         monkeypatch.setattr(check.psutil, "virtual_memory", lambda: Namespace(available=free))
         monkeypatch.setattr(machine, "memory_by_gpu", lambda: {"GPU-1": free, "GPU-2": second})
         lines = check.about_memory(run, outline(**{"dtype": "float32"} | changed), thorough)
@@ -85,7 +87,7 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
 
 
 def test_gpus_that_cannot_be_handed_out_are_refused(run, monkeypatch):
-    monkeypatch.setattr(models, "SMALL", 0)
+    monkeypatch.setattr(loading, "SMALL", 0)
     ((_, line),) = check.about_place(replace(run, gpus=0), outline())
     assert "nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES" in line
     run.values["engine"] = "vllm"

@@ -10,11 +10,11 @@ import pytest
 from lib import params
 from lib.files import read_yaml
 from lib.paths import ROOT
-from workflow import keys
-from workflow.fingerprint import code_cells
-from workflow.keys import SHOWING
-from workflow.pipeline import Run
-from workflow.rules import NOTEBOOKS
+from workflow.engine import job_key
+from workflow.engine.fingerprint import code_cells
+from workflow.engine.job_key import SHOWING
+from workflow.engine.jobs_of_run import Run
+from workflow.engine.notebook_table import NOTEBOOKS
 
 REMADE = read_yaml(Path(__file__).with_name("remade.yaml"))
 HEAVY = [row for row in NOTEBOOKS if row.runs_model]
@@ -28,7 +28,7 @@ VALUES = params.load_profile("demo").model_dump() | {
 def contents(**changed):
     """What the key of each job holds, by its notebook's number."""
     jobs = Run("mine", VALUES | changed).jobs
-    return {job.notebook.number: keys.key_parts(job) for job in jobs if not job.notebook.module}
+    return {job.notebook.number: job_key.key_parts(job) for job in jobs if not job.notebook.module}
 
 
 def changed_by(before, after):
@@ -54,10 +54,10 @@ def test_what_a_parameter_remakes(before):
 def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(
     before, monkeypatch, path, old, new, remade
 ):
-    text = keys.read_source
+    text = job_key.read_source
     assert old in text(path)
     changed = lambda read: text(read).replace(old, new) if read == path else text(read)  # noqa: E731
-    monkeypatch.setattr(keys, "read_source", changed)
+    monkeypatch.setattr(job_key, "read_source", changed)
     numbers = set(changed_by(before, contents()).split())
     assert numbers and numbers & {row.number for row in HEAVY} == set(remade.split())
 

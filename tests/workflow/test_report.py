@@ -13,8 +13,8 @@ from cases import STRINGS
 
 from lib.paper import tables
 from lib.paths import show_hidden
-from workflow.export import results_document
-from workflow.report import report_page
+from workflow.output.paper_files import results_document
+from workflow.output.report import report_page
 
 
 def finding(**changed):

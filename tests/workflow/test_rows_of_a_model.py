@@ -11,8 +11,8 @@ from lib import params, store
 from lib.files import digest
 from lib.row_cache import RowCache
 from lib.tasks import datasets
-from workflow import fresh, keys, local_files
-from workflow.pipeline import Run
+from workflow.engine import freshness, job_key, local_files
+from workflow.engine.jobs_of_run import Run
 
 READ = [
     "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json",
@@ -33,8 +33,8 @@ def asked(inside, request, monkeypatch):
 
     def ask() -> tuple[dict, list[str]]:
         job = Run("mine", VALUES | {"on_code_change": request.param}).jobs[0]
-        parts = keys.key_parts(job)
-        monkeypatch.setattr(RowCache, "code", keys.key_of_rows(job, parts))
+        parts = job_key.key_parts(job)
+        monkeypatch.setattr(RowCache, "code", job_key.key_of_rows(job, parts))
         spec, data = params.load_model_config("tiny"), params.load_dataset_config("easy")
         facts = {
             "model": spec.model_dump(),
@@ -143,7 +143,9 @@ def test_a_run_after_another_file_of_one_name_makes_what_reads_it(inside, tmp_pa
     inside.replace("params/datasets/easy.yaml", "{all: questions.jsonl}", source)
     job = Run("mine", VALUES).jobs[0]
     write(inside.root / job.executed, "{}")
-    keys.write_record(job, keys.key_parts(job), [])
-    assert fresh.judge(job).state == "fresh"
+    job_key.write_record(job, job_key.key_parts(job), [])
+    assert freshness.judge(job).state == "fresh"
     (tmp_path / "one/q.jsonl").write_text("other")
-    assert fresh.judge(job).state == "changed" and fresh.judge(job).why == "file .../q.jsonl"
+    assert (
+        freshness.judge(job).state == "changed" and freshness.judge(job).why == "file .../q.jsonl"
+    )

@@ -15,9 +15,10 @@ from clone import until
 from small_project import PAIR, Project, write
 
 from lib import params
-from workflow import jobs, machine, run
-from workflow.pipeline import Run
-from workflow.progress import Board
+from workflow import machine, run
+from workflow.engine import jobs
+from workflow.engine.jobs_of_run import Run
+from workflow.engine.progress import Board
 
 JOB = f"01_generate__{PAIR}"
 WAITING = """

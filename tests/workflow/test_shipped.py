@@ -5,19 +5,19 @@ import pytest
 from small_project import write
 
 from lib.files import sha256
-from workflow import plan, run
+from workflow import run, run_options
 
 DEMO = "artifacts/shipped/demo"
 
 
-@pytest.mark.parametrize("name", ["ablation/tiny__easy.parquet", plan.LIST])
+@pytest.mark.parametrize("name", ["ablation/tiny__easy.parquet", run_options.LIST])
 def test_a_difference_is_named_with_its_cure_before_any_run(inside, capsys, name):
     place = inside.root / DEMO
     for part in ("generations/tiny__easy.parquet", "ablation/tiny__easy.parquet"):
         write(place / part, f"what {part} holds")
     lines = [f"{sha256(path)}  {path.relative_to(place)}\n" for path in place.glob("*/*")]
-    (place / plan.LIST).write_text("".join(lines))
-    plan.check_shipped_files("demo")
+    (place / run_options.LIST).write_text("".join(lines))
+    run_options.check_shipped_files("demo")
     (place / name).write_bytes(b"\xff\n" * 9)
     for words in (["replay"], ["demo"], ["check", "demo"]):
         assert run.main(words) == 2

@@ -26,7 +26,7 @@ STARTED = "01_generate tiny easy  started"
 def go(project):
     """The file that a notebook waits for."""
     project.add_cells("01_generate", SHARDS)
-    project.replace("workflow/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
+    project.replace("workflow/engine/slurm.py", "POLL_SECONDS = 5", "POLL_SECONDS = 1")
     return project.root / "notebooks/go"
 
 
@@ -105,7 +105,7 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(
     idle, processes = Project(build(tmp_path / "another")), []
     idle.add_cells("01_generate", "import time\ntime.sleep(600)")
     for one, minutes in ((project, 2), (idle, 1)):
-        one.replace("workflow/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
+        one.replace("workflow/engine/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
         processes.append(start(one, slurm, minutes))
     assert any("back into the queue" in line for line in iter(processes[0].stdout.readline, ""))
     go.touch()

@@ -9,8 +9,8 @@ from test_fresh import complete, run_of
 
 from lib.files import digest
 from lib.paths import UserError
-from workflow import jobs, keys, slurm
-from workflow.rules import NOTEBOOKS
+from workflow.engine import job_key, jobs, slurm
+from workflow.engine.notebook_table import NOTEBOOKS
 
 
 def test_a_notebook_asks_for_its_own_before_what_all_ask_for_and_for_a_gpu_if_it_runs_a_model(
@@ -171,7 +171,7 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     run = run_of(models=["tiny", "other"])
     first, second, third, *_ = run.jobs
     (inside.root / first.events).parent.mkdir(parents=True)
-    slurm.append_event(first, "start", key=digest(keys.key_parts(first)))
+    slurm.append_event(first, "start", key=digest(job_key.key_parts(first)))
     with (inside.root / first.events).open("a") as file:
         file.write('{"event": "pro')
     slurm.append_event(second, "start", key="of other code")

@@ -54,7 +54,7 @@ def test_a_stdout_that_takes_no_more(copy, where, code, said):
 def test_a_disk_that_may_only_be_read(copy):
     """A finished run is up to date, with checksums of big files yet to be remembered; what is to be
     done is refused."""
-    copy.replace("workflow/fingerprint.py", "BIG = 64e6", "BIG = 10")
+    copy.replace("workflow/engine/fingerprint.py", "BIG = 64e6", "BIG = 10")
 
     def run_read_only() -> tuple[int, str]:
         command = f"mount --bind . . && mount -o remount,bind,ro . && cd . && '{sys.executable}' -m workflow.run"

@@ -11,8 +11,8 @@ from lib import params
 from lib.analysis.comparison_of_runs import compare_numbers, match_rows, recompute_frames
 from lib.analysis.run_results import load_signals
 from lib.paths import UserError
-from workflow import judge
-from workflow.pipeline import Run
+from workflow.engine.jobs_of_run import Run
+from workflow.output import verify as verification
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
 OTHER_KERNELS = {
@@ -39,10 +39,10 @@ def verify(theirs, monkeypatch, capsys, tmp_path):
     }
     run, results_of = (
         Run("lab", params.load_profile("demo").model_dump(mode="json") | own),
-        judge.results_of,
+        verification.results_of,
     )
     (tmp_path / run.figures).mkdir(parents=True)
-    monkeypatch.setattr(judge, "ROOT", tmp_path)
+    monkeypatch.setattr(verification, "ROOT", tmp_path)
 
     def verify(forged=None, **columns):
         ours = replace(theirs, generations=theirs.generations.assign(**columns))
@@ -51,12 +51,14 @@ def verify(theirs, monkeypatch, capsys, tmp_path):
             recompute_frames(ours, run.values["n_bins_ablation"]) | (forged or {}),
         )
         monkeypatch.setattr(
-            judge, "load_signals", lambda name, *words: ours if name == "lab" else theirs
+            verification, "load_signals", lambda name, *words: ours if name == "lab" else theirs
         )
         monkeypatch.setattr(
-            judge, "results_of", lambda *words: replace(here, frames={**here.frames, **saved})
+            verification,
+            "results_of",
+            lambda *words: replace(here, frames={**here.frames, **saved}),
         )
-        code = judge.verify(run)
+        code = verification.verify(run)
         *lines, last = capsys.readouterr().out.splitlines()
         return (
             code,
@@ -130,7 +132,7 @@ def test_responses_that_one_side_lacks_are_not_the_same(theirs, fewer, said):
     some = replace(theirs, generations=theirs.generations[7:])
     matched = match_rows(some, theirs) if fewer == "here" else match_rows(theirs, some)
     alike = pd.DataFrame({"within": [True], "difference": [0.0]})
-    assert judge.judge_reproduction(alike, matched) == (False, f"NOT the same: {said}")
+    assert verify.judge_reproduction(alike, matched) == (False, f"NOT the same: {said}")
 
 
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
@@ -144,7 +146,7 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
     ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan])
     table = compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
-    held, line = judge.judge_reproduction(
+    held, line = verify.judge_reproduction(
         table[table.within].reset_index(), match_rows(theirs, theirs)
     )
     assert held and line.startswith(

@@ -26,9 +26,9 @@ from typing import Any
 from lib import params
 from lib.paths import ROOT, UserError
 from lib.run_names import PUBLISHED
-from workflow import keys
-from workflow.pipeline import Job, Run
-from workflow.rules import NOTEBOOKS
+from workflow.engine import job_key
+from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.notebook_table import NOTEBOOKS
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 # the modules to import, separated by spaces; set for the fork server alone
@@ -119,14 +119,14 @@ def fixed_environment(job: Job) -> dict[str, str]:
     return {**FIXED, **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
 
 
-def set_environment(job: Job, parts: keys.Parts, scratch: Path) -> None:
+def set_environment(job: Job, parts: job_key.Parts, scratch: Path) -> None:
     """Give this process, and so the kernel, the environment of a job."""
     os.environ.update(
         fixed_environment(job),
         JUPYTER_RUNTIME_DIR=str(scratch),
         IPYTHONDIR=str(scratch / "ipython"),  # without the user's start-up files
         TMPDIR=str(scratch),
-        CALIBRATION_CODE=keys.key_of_rows(job, parts),
+        CALIBRATION_CODE=job_key.key_of_rows(job, parts),
         CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
     )
     tempfile.tempdir = None  # read TMPDIR again
@@ -166,7 +166,7 @@ def import_libraries(modules: list[str]) -> None:
     del os.environ["MPLBACKEND"]
     for row in NOTEBOOKS:  # parse once what the key of each job covers
         with suppress(Exception):
-            keys.code_digests(Job(Run("", {}), row))
+            job_key.code_digests(Job(Run("", {}), row))
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -223,7 +223,7 @@ def tell_shards(tell: Tell, text: str) -> None:
             tell("progress", text=line.strip())
 
 
-def execute(job: Job, parts: keys.Parts, scratch: Path, tell: Tell) -> Any:
+def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> Any:
     """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the
     kernel dies."""
     skip_unused_import()

@@ -14,9 +14,9 @@ from pathlib import Path
 from lib import params
 from lib.files import digest
 from lib.paths import ROOT, UserError
-from workflow import fingerprint, local_files
-from workflow.fingerprint import checksum, normalize_source
-from workflow.pipeline import Job
+from workflow.engine import fingerprint, local_files
+from workflow.engine.fingerprint import checksum, normalize_source
+from workflow.engine.jobs_of_run import Job
 
 # code that scores and presents: outputs of notebooks that run a model do not depend on it, except
 # for `decided_by`

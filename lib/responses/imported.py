@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from lib.generate import p_true
-from lib.generate.models import LanguageModel, encode
-from lib.generate.response_files import Response, read_response_file
 from lib.generate.sampling import Request
 from lib.generate.teacher_forcing import Scores, response_row
+from lib.models.loading import LanguageModel, encode
 from lib.parameter_schemas import Model
 from lib.paths import UserError, nearest, public_path, relative_path
+from lib.responses.formats import Response, read_response_file
 from lib.tasks.answers import MARK, find_answer, locate_answer, runs_on
 from lib.tasks.datasets import Example
 from lib.tasks.thinking import CLOSING_TAG

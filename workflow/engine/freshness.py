@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from lib.files import digest
 from lib.paths import ROOT, UserError
-from workflow.fingerprint import checksum, read_json, write_json
-from workflow.keys import is_intact, key_parts, read_record, tolerates_changes
-from workflow.pipeline import Job, Run
+from workflow.engine.fingerprint import checksum, read_json, write_json
+from workflow.engine.job_key import is_intact, key_parts, read_record, tolerates_changes
+from workflow.engine.jobs_of_run import Job, Run
 
 
 class Verdict(NamedTuple):

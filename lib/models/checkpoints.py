@@ -24,7 +24,7 @@ from transformers import (
 )
 from transformers.quantizers import AutoHfQuantizer
 
-from lib.generate.chat_templates import render_chat
+from lib.models.chat_templates import render_chat
 from lib.parameter_schemas import Model
 from lib.paths import UserError, first_line, nearest
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 
 from lib.paths import ROOT, escape_unprintable, one_line
-from workflow.pipeline import Job
+from workflow.engine.jobs_of_run import Job
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -46,14 +46,14 @@ def first_numbers(job: Job) -> str:
     try:
         from lib import store  # slow to import in a run's process, which never needs them
         from lib.params import EvaluationChoices
-        from lib.score import confidence, estimators, evaluation, interpretation
+        from lib.score import confidence, estimators, evaluation, reading
 
         choices, pair = EvaluationChoices.of(job.run.values), f"{job.model}__{job.dataset}"
         kinds = dict.fromkeys(("generations", kind))
         frames = {
             name: store.read_frame(store.frame_path(job.run.name, name, pair)) for name in kinds
         }
-        responses = interpretation.interpret_responses(frames["generations"], choices)
+        responses = reading.interpret_responses(frames["generations"], choices)
         passes = (
             confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
         )

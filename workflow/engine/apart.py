@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from lib.paths import UserError
-from workflow.jobs import CAN_FORK, end_with_run
+from workflow.engine.jobs import CAN_FORK, end_with_run
 
 Result = TypeVar("Result")
 

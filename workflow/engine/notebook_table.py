@@ -20,7 +20,7 @@ class Notebook:
     jobs start first. `reads`: notebooks, or one folder of a notebook's outputs
     (`01_generate/generations`). `writes`: paths below artifacts/<run>/; a manifest (.json) goes
     with each parquet file. `data`: files of the project that it reads. `exports`: produces what
-    goes into the paper (workflow/export.py). `module`: a module that is run in place of a notebook;
+    goes into the paper (workflow/output/paper_files.py). `module`: a module that is run in place of a notebook;
     it writes the report. `optional`: a replay works without its outputs. `of_shipped`: reads only
     shipped files; the demo and replays run it, and nothing depends on it. `folders`: folders below
     artifacts/<run>/ that only this notebook fills, with any number of files. `decided_by`: files or

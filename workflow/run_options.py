@@ -11,10 +11,11 @@ from lib import params
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT, UserError
 from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName
-from workflow import machine, slurm
-from workflow.fingerprint import checksum
-from workflow.pipeline import SHIPPED, Run
-from workflow.rules import NEEDS
+from workflow import machine
+from workflow.engine import slurm
+from workflow.engine.fingerprint import checksum
+from workflow.engine.jobs_of_run import SHIPPED, Run
+from workflow.engine.notebook_table import NEEDS
 
 
 def plan(args: Namespace) -> Run:

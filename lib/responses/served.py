@@ -25,12 +25,12 @@ import pandas as pd
 
 from lib import stored_columns
 from lib.files import parse_json, read_bytes, write_text
-from lib.generate.imported_responses import IMPOSSIBLE, ImportedResponses
-from lib.generate.response_files import LISTED, Response, read_response_file
 from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.paths import UserError, relative_path
 from lib.random_streams import stream_seed
+from lib.responses.formats import LISTED, Response, read_response_file
+from lib.responses.imported import IMPOSSIBLE, ImportedResponses
 from lib.store import KEYS
 from lib.tasks import prompts
 from lib.tasks.answers import answer_start_char

@@ -23,7 +23,7 @@ from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
 from lib.paths import UserError, nearest
 from lib.run_names import PUBLISHED
-from workflow.fingerprint import write_json
+from workflow.engine.fingerprint import write_json
 
 TABLES = "08_tables"  # the notebook with what goes into the paper
 SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from lib import params
 from lib.files import list_files
 from lib.paths import local_path, number_equal_names, public_path
-from workflow.fingerprint import checksum
+from workflow.engine.fingerprint import checksum
 
 # of a model's folder: what nothing opens, as only safetensors are loaded
 UNREAD = (".md", ".bin", ".pt", ".pth")

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from lib.files import digest, read_yaml
 from lib.paths import ROOT, UserError, nearest, one_line
-from workflow import keys
+from workflow.engine import job_key
+from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.notebook_table import NOTEBOOKS
+from workflow.engine.progress import Board
 from workflow.machine import run_program
-from workflow.pipeline import Job, Run
-from workflow.progress import Board
-from workflow.rules import NOTEBOOKS
 
 POLL_SECONDS = 5  # between two looks at the jobs
 VISIBLE_SECONDS = 120  # until one node's files must be visible on another
@@ -178,7 +178,7 @@ def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     running = {name: number for number, (name, state) in queue.items() if state == "RUNNING"}
     for job in (job for job in jobs if job.name in running):
         starts = [event["key"] for event in read_events(job) if event["event"] == "start"]
-        if starts[-1:] == [digest(keys.key_parts(job))]:
+        if starts[-1:] == [digest(job_key.key_parts(job))]:
             taken[job.name] = running[job.name]
     cancel(run, [number for number in queue if number not in taken.values()])
     return taken
@@ -225,7 +225,7 @@ class Submission:
                 else []
             ),
             *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
-            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.jobs', self.run.name, job.name])}",
+            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.engine.jobs', self.run.name, job.name])}",
         ]
         self.numbers[job] = submit(self.run, job, words)
 

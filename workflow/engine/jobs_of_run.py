@@ -12,9 +12,9 @@ from functools import cached_property
 from lib import params
 from lib.paths import ROOT, UserError, nearest
 from lib.run_names import DEFAULT, PUBLISHED, RunName
-from workflow import rules
-from workflow.fingerprint import declared_parameters, write_json
-from workflow.rules import Notebook
+from workflow.engine import notebook_table
+from workflow.engine.fingerprint import declared_parameters, write_json
+from workflow.engine.notebook_table import Notebook
 
 SHIPPED = "artifacts/shipped"
 # a thinking model generates more tokens: its jobs come before those alike of other models
@@ -71,7 +71,7 @@ class Run:
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run, and the report. A replay runs no model; `published` only
         builds tables of the paper's numbers."""
-        rows = rules.needed(self.wanted) if self.wanted else rules.NOTEBOOKS
+        rows = notebook_table.needed(self.wanted) if self.wanted else notebook_table.NOTEBOOKS
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
         if self.replayed:
@@ -220,7 +220,7 @@ class Job:
         paths = list(self.notebook.data)
         for job in self.upstream:
             paths += job.written(self.run.folder, self.notebook.read_of(job.notebook))
-        for row in rules.NOTEBOOKS if self.run.replayed else ():
+        for row in notebook_table.NOTEBOOKS if self.run.replayed else ():
             for pair in self.run.pairs if row.runs_model else ():
                 folder = f"{SHIPPED}/{self.run.replayed}"
                 shipped = Job(self.run, row, *pair).written(folder, self.notebook.read_of(row))

@@ -1,5 +1,5 @@
 """Draw responses with vLLM in an environment of its own, into a file of responses
-(lib.generate.response_files).
+(lib.responses.formats).
 
 vLLM pins other packages, so `vllm_worker.py` runs it as a script. The file grows by whole lines: a
 launch after a kill draws what it lacks.
@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import torch
 
-from lib.generate.models import LanguageModel, local_folder
 from lib.generate.sampling import Request
+from lib.models.loading import LanguageModel, local_folder
 from lib.paths import ROOT, UserError, relative_path
 
 WORKER = Path(__file__).with_name("vllm_worker.py")

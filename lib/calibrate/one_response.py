@@ -15,11 +15,11 @@ import numpy as np
 from lib.calibrate.calibrators import Isotonic
 from lib.calibrate.fitting import load_calibrator, read_calibrator_record
 from lib.files import parse_json
-from lib.generate.response_files import parse_response
 from lib.params import EvaluationChoices
 from lib.paths import UserError, nearest
+from lib.responses.formats import parse_response
 from lib.score.estimators import ESTIMATORS, Estimator
-from lib.score.interpretation import InterpretedRow, interpret_row
+from lib.score.reading import InterpretedRow, interpret_row
 from lib.tasks.answers import locate_answer
 
 CALIBRATORS = Path(__file__).with_name("shipped")  # of an installed package, too

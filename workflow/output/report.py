@@ -26,8 +26,8 @@ from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.paths import show_hidden
 from lib.run_names import RunName
-from workflow.export import SECTIONS, TABLES
-from workflow.rules import FINDINGS_TABLE
+from workflow.engine.notebook_table import FINDINGS_TABLE
+from workflow.output.paper_files import SECTIONS, TABLES
 
 FOLDER = Path(__file__).parent
 EXHIBITS = {name: finding["exhibits"] for name, finding in FINDINGS_TABLE.items()}

@@ -26,13 +26,13 @@ from tqdm import tqdm
 
 from lib import params
 from lib.files import parse_json, read_bytes
-from lib.generate import served
-from lib.generate.imported_responses import ImportedResponses
-from lib.generate.response_files import Response, parse_response, parse_response_lines
 from lib.paths import ROOT, UserError, first_line, relative_path
+from lib.responses import served
+from lib.responses.formats import Response, parse_response, parse_response_lines
+from lib.responses.imported import ImportedResponses
 from workflow.check import select_examples
-from workflow.pipeline import Run
-from workflow.progress import say
+from workflow.engine.jobs_of_run import Run
+from workflow.engine.progress import say
 
 RETRIES = 5  # after a broken connection, 408, 409, 429 and 5xx; openai waits longer before each
 MOST_BYTES = 2**26  # of an answer

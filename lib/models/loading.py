@@ -1,6 +1,6 @@
 """Language models with their tokenizers and chat templates, at a fixed revision.
 
-They come from the Hugging Face Hub, a local folder or a GGUF file (lib.generate.checkpoints).
+They come from the Hugging Face Hub, a local folder or a GGUF file (lib.models.checkpoints).
 """
 
 import json
@@ -17,10 +17,10 @@ import torch
 from transformers import GenerationConfig
 
 from lib.files import digest
-from lib.generate import checkpoints
-from lib.generate.chat_templates import render_chat
-from lib.generate.checkpoints import load_network, loading_errors, local_folder
-from lib.generate.float32_logits import give_float32_logits
+from lib.models import checkpoints
+from lib.models.chat_templates import render_chat
+from lib.models.checkpoints import load_network, loading_errors, local_folder
+from lib.models.float32_logits import give_float32_logits
 from lib.parameter_schemas import SMALL, Model
 from lib.paths import UserError, public_path
 from lib.tasks import prompts

@@ -4,7 +4,7 @@ cores and GPUs.
 Each job is a process of multiprocessing's fork server, which has the libraries imported
 (notebook.py). It reports by a pipe. It ends with the run, and its kernel with the job: otherwise a
 kernel could go on writing after kill -9. On a node of a SLURM cluster the process of a job is
-`python -m workflow.jobs RUN JOB`. It outlives the run.
+`python -m workflow.engine.jobs RUN JOB`. It outlives the run.
 """
 
 import multiprocessing
@@ -25,10 +25,11 @@ from unittest import mock
 
 from lib.files import digest
 from lib.paths import ROOT, UserError, first_line
-from workflow import fresh, hub, keys, machine, notebook, slurm
-from workflow.pipeline import Job, Run
-from workflow.progress import Board, describe_system_error, first_numbers, redact_paths
-from workflow.rules import NOTEBOOKS
+from workflow import hub, machine
+from workflow.engine import freshness, job_key, notebook, slurm
+from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.notebook_table import NOTEBOOKS
+from workflow.engine.progress import Board, describe_system_error, first_numbers, redact_paths
 
 CAN_FORK = sys.platform == "linux"  # on macOS, a fork after the first use of Accelerate may hang
 CONTEXT = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
@@ -43,7 +44,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     own = {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
     # of its socket, which a kill would leave
     multiprocessing.current_process()._config["tempdir"] = str(scratch)
-    CONTEXT.set_forkserver_preload(["workflow.notebook", "workflow.jobs"])
+    CONTEXT.set_forkserver_preload(["workflow.engine.notebook", "workflow.engine.jobs"])
     # of one thread and no GPU, as all jobs whose kernels are forked
     alike = Job(run, NOTEBOOKS[-1])
     # not of this process
@@ -159,7 +160,7 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
         hub.pin_revisions(job.run)
         if job.run.slurm:
             wait_for_inputs(job)
-        if why := fresh.decide_at_start(job):
+        if why := freshness.decide_at_start(job):
             tell("kept", text=why)
             return 0
         began = time.monotonic()
@@ -188,24 +189,25 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
 def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> None:
     """Execute a job's notebook, export what it shows, and write the record. The job without a
     notebook writes the report."""
-    parts, outputs = keys.key_parts(job), job.outputs
+    parts, outputs = job_key.key_parts(job), job.outputs
     tell("start", key=digest(parts))
     if job.notebook.module:
-        from workflow.report import write_report  # slow to import, as what exports
+        from workflow.output.report import write_report  # slow to import, as what exports
 
         write_report(ROOT / job.run.folder / "exported", ROOT / job.executed)
     else:
         nb = notebook.execute(job, parts, scratch, tell)
         outputs += job.extra_outputs
         if job.exported:
-            from workflow import export
+            from workflow.output import paper_files
 
-            export.export_for_report(nb, ROOT / job.exported)
+            paper_files.export_for_report(nb, ROOT / job.exported)
         if job.notebook.exports:
             outputs += [
-                f"{job.run.figures}/{name}" for name in export.export(nb, ROOT / job.run.figures)
+                f"{job.run.figures}/{name}"
+                for name in paper_files.export(nb, ROOT / job.run.figures)
             ]
-    keys.write_record(job, parts, outputs)
+    job_key.write_record(job, parts, outputs)
 
 
 def write_log(output: Path, log: Path) -> None:
@@ -249,7 +251,9 @@ def wait_for_inputs(job: Job) -> None:
 
 def is_visible(job: Job) -> bool:
     with suppress(OSError):  # the file is being written
-        return bool(record := keys.read_record(ROOT / job.record, job)) and keys.is_intact(record)
+        return bool(record := job_key.read_record(ROOT / job.record, job)) and job_key.is_intact(
+            record
+        )
     return False
 
 

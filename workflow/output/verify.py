@@ -24,7 +24,7 @@ from lib.analysis.comparison_of_runs import (
     match_rows,
     recompute_frames,
 )
-from lib.analysis.results import Results
+from lib.analysis.result_tables import Results
 from lib.analysis.run_results import Signals, load_signals, results_of_run
 from lib.paper.numbers_of_paper import published
 from lib.paper.report_contents import printed_numbers
@@ -32,9 +32,9 @@ from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from lib.run_names import REPLAY, RunName
-from workflow.pipeline import Run
-from workflow.progress import say
-from workflow.rules import NEEDS, needed
+from workflow.engine.jobs_of_run import Run
+from workflow.engine.notebook_table import NEEDS, needed
+from workflow.engine.progress import say
 
 MAX_ROWS = 6  # deciding rows that are printed per claim
 LEAST_MATCHED = 0.97  # minimum share of identical responses

@@ -1,0 +1,1 @@
+"""Engines that draw responses beside transformers."""

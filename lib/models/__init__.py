@@ -1,0 +1,1 @@
+"""Loading models, and reading them with float32 logits in batches."""

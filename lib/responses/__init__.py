@@ -1,0 +1,1 @@
+"""Responses that other programs made: their logs and servers. No torch."""
