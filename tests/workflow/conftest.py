@@ -14,7 +14,7 @@ from workflow import check
 from workflow.engine import notebook_table
 
 MODULES = [
-    import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)
+    import_module(module.name) for module in pkgutil.walk_packages(workflow.__path__, "workflow.")
 ]
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small")  # files in place of the project's own, or beside them
 PAIR = "tiny__easy"
 ADDED = {  # to the project's own modules
-    "notebook.py": "IMPORTS_WITH_MODEL = []  # its notebooks import no torch",
+    "engine/notebook.py": "IMPORTS_WITH_MODEL = []  # its notebooks import no torch",
     "check.py": "from lib.tasks import datasets\n\n"
     "def refuse_unusable(run, names):  # its models are none\n"
     "    for name in run.values['datasets'] if names else []:\n"
