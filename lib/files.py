@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from lib.paths import UserError, first_line, relative_path
+from lib.errors import UserError, first_line
+from lib.paths import relative_path
 
 MOST_YAML = 200_000  # bytes of a file of parameters
 MOST_VALUES = 10_000  # in it

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from lib.paths import MODELS, UserError, is_path, local_path, nearest, of_project, public_path
+from lib.errors import UserError, nearest
+from lib.paths import MODELS, is_path, local_path, of_project, public_path
 
 SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
 Kind = TypeVar("Kind", bound="Strict")

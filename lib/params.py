@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from lib import parameter_schemas
+from lib.errors import UserError, nearest
 from lib.files import read_yaml
 from lib.parameter_schemas import (
     Bins,
@@ -32,7 +33,7 @@ from lib.parameter_schemas import (
     Text,
     validate,
 )
-from lib.paths import PARAMS, UserError, nearest, of_project, relative_path
+from lib.paths import PARAMS, of_project, relative_path
 
 # parameters that change at most the last digits of a row, so unfinished work resumes under another
 # value

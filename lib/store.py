@@ -22,8 +22,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import stored_columns
+from lib.errors import UserError, nearest
 from lib.files import sha256, write_atomically, write_text
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, of_project, relative_path
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, of_project, relative_path
 from lib.run_names import RunName
 from lib.stored_columns import KEYS
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from lib.paths import UserError
+from lib.errors import UserError
 
 # Words of a frame are Python's own: its rows are read one by one, which Arrow's words make several
 # times slower.

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 
 from lib import params
+from lib.errors import UserError, first_line
 from lib.parameter_schemas import is_on_hub
-from lib.paths import UserError, first_line
 from workflow import hub, machine
 from workflow.engine.jobs_of_run import Run
 from workflow.engine.progress import say

@@ -15,8 +15,9 @@ from pathlib import Path
 
 sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parent.parent)]
 
-from lib.paths import ROOT, UserError, nearest  # noqa: E402
-from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName  # noqa: E402
+from lib.errors import UserError, nearest
+from lib.paths import ROOT
+from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName
 
 
 def user_path(word: str) -> str:

@@ -21,9 +21,10 @@ from typing import Any
 import yaml
 
 from lib import params
+from lib.errors import UserError, first_line, nearest
 from lib.files import read_yaml, write_atomically, write_text
 from lib.parameter_schemas import Model, is_on_hub
-from lib.paths import ROOT, UserError, first_line, local_path, nearest
+from lib.paths import ROOT, local_path
 from workflow.engine.fingerprint import checksum
 from workflow.engine.jobs_of_run import Run
 from workflow.engine.progress import say

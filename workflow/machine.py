@@ -14,8 +14,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from lib.errors import UserError
 from lib.files import digest
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from workflow import environment
 from workflow.engine.jobs_of_run import Job, Run
 

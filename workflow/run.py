@@ -20,8 +20,9 @@ from importlib import import_module
 from pathlib import Path
 
 from lib import params
+from lib.errors import UserError, one_line
 from lib.files import write_atomically
-from lib.paths import ROOT, UserError, one_line
+from lib.paths import ROOT
 from workflow import check, cli, hub, machine
 from workflow.engine import apart, freshness, slurm
 from workflow.engine.jobs import Schedule, start_fork_server

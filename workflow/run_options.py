@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib import params
+from lib.errors import UserError
 from lib.parameter_schemas import as_list
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName
 from workflow import machine
 from workflow.engine import slurm

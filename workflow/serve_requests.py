@@ -25,8 +25,9 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from lib import params
+from lib.errors import UserError, first_line
 from lib.files import parse_json, read_bytes
-from lib.paths import ROOT, UserError, first_line, relative_path
+from lib.paths import ROOT, relative_path
 from lib.responses import served
 from lib.responses.formats import Response, parse_response, parse_response_lines
 from lib.responses.imported import ImportedResponses

@@ -11,9 +11,9 @@ import pandas as pd
 
 from lib import params
 from lib.analysis.run_results import Signals, calibration_frames, load_signals, raw_frames
+from lib.errors import UserError
 from lib.paper.verdicts import alternative_choices, change_choice
 from lib.params import EvaluationChoices
-from lib.paths import UserError
 
 DEMO = params.load_profile("demo")
 

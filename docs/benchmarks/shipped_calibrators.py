@@ -16,10 +16,10 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.calibrators import CHOICES, ESTIMATORS, load_scores, predict_all  # noqa: E402
-from lib.calibrate.calibrators import Calibrator, Isotonic, SmoothedIsotonic  # noqa: E402
-from lib.score.metrics import brier, ece, log_loss  # noqa: E402
-from lib.store import PAIR, calibration_rows, evaluation_rows  # noqa: E402
+from docs.tables.calibrators import CHOICES, ESTIMATORS, load_scores, predict_all
+from lib.calibrate.calibrators import Calibrator, Isotonic, SmoothedIsotonic
+from lib.score.metrics import brier, ece, log_loss
+from lib.store import PAIR, calibration_rows, evaluation_rows
 
 METHODS = {"plain": Isotonic, "smoothed": SmoothedIsotonic}
 RESPONSES = ("all", "with an answer")

@@ -16,13 +16,15 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lib.analysis.run_results import load_signals  # noqa: E402
-from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic  # noqa: E402
-from lib.calibrate.fitting import Fit, Pair, calibrator_record  # noqa: E402
-from lib.calibrate.one_response import CALIBRATORS  # noqa: E402
-from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.score.metrics import ece  # noqa: E402
-from lib.store import KEYS, PAIR, evaluation_rows  # noqa: E402
+from lib.analysis.run_results import load_signals
+from lib.calibrate.calibration_sets import Pair
+from lib.calibrate.calibrator_files import calibrator_record
+from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic
+from lib.calibrate.fit_methods import Fit
+from lib.calibrate.one_response import CALIBRATORS
+from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
+from lib.score.metrics import ece
+from lib.store import KEYS, PAIR, evaluation_rows
 
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())

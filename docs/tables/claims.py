@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.replacing import replace_table  # noqa: E402
-from lib.paper.verdicts import CLAIMS  # noqa: E402
+from docs.tables.replacing import replace_table
+from lib.paper.verdicts import CLAIMS
 
 BEGIN = "<!-- claims: python docs/tables/claims.py renews this table -->\n"
 

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lib import store  # noqa: E402
-from lib.paper.response_views import TOKENS_LISTED  # noqa: E402
+from lib import store
+from lib.paper.response_views import TOKENS_LISTED
 
 PATH = ROOT / "artifacts" / "shipped" / "small" / "example.json"
 MODEL, DATASET, EXAMPLE = "qwen2.5-coder-1.5b", "gsm8k", "evaluation-1109"

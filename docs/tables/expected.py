@@ -7,14 +7,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.findings import SIDES, count, judged  # noqa: E402
-from docs.tables.replacing import replace_table  # noqa: E402
-from docs.tables.small_models import results as of_small  # noqa: E402
-from lib.analysis.run_results import load_signals  # noqa: E402
-from lib.paper.verdicts import CLAIMS, FINDINGS  # noqa: E402
-from lib.params import EvaluationChoices, load_profile  # noqa: E402
-from lib.score import evaluation  # noqa: E402
-from workflow.engine.jobs_of_run import Run  # noqa: E402
+from docs.tables.findings import SIDES, count, judged
+from docs.tables.replacing import replace_table
+from docs.tables.small_models import results as of_small
+from lib.analysis.run_results import load_signals
+from lib.paper.verdicts import CLAIMS, FINDINGS
+from lib.params import EvaluationChoices, load_profile
+from lib.score import evaluation
+from workflow.engine.jobs_of_run import Run
 
 PAGE = ROOT / "ARTIFACT-APPENDIX.md"
 EXPERIMENTS, CLAIMED = (

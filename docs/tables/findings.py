@@ -12,9 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.replacing import replace_table  # noqa: E402
-from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds  # noqa: E402
-from workflow.engine.notebook_table import NEEDS  # noqa: E402
+from docs.tables.replacing import replace_table
+from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds
+from workflow.engine.notebook_table import NEEDS
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
 SIDES = (

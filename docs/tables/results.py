@@ -15,11 +15,11 @@ from statistics import mean
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lib.paper.booktabs import CAPTIONS, MACROS, as_html  # noqa: E402
-from lib.paper.cells import format_3dp, format_overview  # noqa: E402
-from lib.paper.verdicts import FINDINGS, count_kinds  # noqa: E402
-from lib.score.estimators import ESTIMATORS  # noqa: E402
-from workflow.output.report import (  # noqa: E402
+from lib.paper.booktabs import CAPTIONS, MACROS, as_html
+from lib.paper.cells import format_3dp, format_overview
+from lib.paper.verdicts import FINDINGS, count_kinds
+from lib.score.estimators import ESTIMATORS
+from workflow.output.report import (
     EXHIBITS,
     first_sentences,
     format_mean,

@@ -15,18 +15,18 @@ from scipy.stats import ttest_ind
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.replacing import replace_table  # noqa: E402
-from docs.tables.small_models import CHOICES, SMALL, resampled, results, signals  # noqa: E402
-from lib.analysis.resampled_scores import Pooled, Score, pool_difference  # noqa: E402
-from lib.analysis.run_results import results_without_frames  # noqa: E402
-from lib.calibrate.experiments import compare_on_resplits  # noqa: E402
-from lib.paper.cells import format_3dp  # noqa: E402
-from lib.paper.claims import AGREES, DISAGREES, OPEN  # noqa: E402
-from lib.paper.verdicts import CLAIMS  # noqa: E402
-from lib.score.confidence import confidence_frame  # noqa: E402
-from lib.score.evaluation import evaluate  # noqa: E402
-from lib.score.reading import answer_coverage, interpret_responses  # noqa: E402
-from lib.store import PAIR, SCORE_CELL, evaluation_rows  # noqa: E402
+from docs.tables.replacing import replace_table
+from docs.tables.small_models import CHOICES, SMALL, resampled, results, signals
+from lib.analysis.resampled_scores import Pooled, Score, pool_difference
+from lib.analysis.run_results import results_without_frames
+from lib.calibrate.experiments import compare_on_resplits
+from lib.paper.cells import format_3dp
+from lib.paper.claims import AGREES, DISAGREES, OPEN
+from lib.paper.verdicts import CLAIMS
+from lib.score.confidence import confidence_frame
+from lib.score.evaluation import evaluate
+from lib.score.reading import answer_coverage, interpret_responses
+from lib.store import PAIR, SCORE_CELL, evaluation_rows
 
 README = ROOT / "README.md"
 BEGIN = "<!-- sentences: python docs/tables/sentences.py renews these sentences -->\n"

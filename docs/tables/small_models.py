@@ -13,23 +13,24 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.replacing import replace_table  # noqa: E402
-from lib import store  # noqa: E402
-from lib.analysis.multi_pass_statistics import split_half_reliability  # noqa: E402
-from lib.analysis.resampled_scores import (  # noqa: E402
+from docs.tables.replacing import replace_table
+from lib import store
+from lib.analysis.multi_pass_statistics import split_half_reliability
+from lib.analysis.prompt_ablation import summarize_arms
+from lib.analysis.resampled_scores import (
     Measure,
     ResampledScores,
     ResampleSettings,
     Score,
     draws_of,
 )
-from lib.analysis.run_results import Signals, load_signals, resample_scores  # noqa: E402
-from lib.calibrate import experiments  # noqa: E402
-from lib.calibrate.calibrators import Isotonic  # noqa: E402
-from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.score import evaluation, metrics  # noqa: E402
-from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
-from lib.score.reading import answer_coverage, summarize_arms  # noqa: E402
+from lib.analysis.run_results import Signals, load_signals, resample_scores
+from lib.calibrate import experiments
+from lib.calibrate.calibrators import Isotonic
+from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
+from lib.score import evaluation, metrics
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
+from lib.score.reading import answer_coverage
 
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
 SMALL = load_profile("small")

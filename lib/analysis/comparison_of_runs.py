@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.run_results import Frames, Signals, calibration_frames, raw_frames
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.store import KEYS, PAIR
 
 TOLERANCE = 0.002  # of a number, between machines

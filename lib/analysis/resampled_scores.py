@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
+from lib.calibrate.calibration_sets import DataByPair, Pair
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS
-from lib.calibrate.fitting import DataByPair, Fit, Pair
+from lib.calibrate.fit_methods import Fit
 from lib.calibrate.refitting import REFITS, draw_calibration_counts, refit_scores
 from lib.score.evaluation import (
     BASE,

@@ -13,16 +13,18 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis import multi_pass_statistics, token_statistics
+from lib.analysis.prompt_ablation import summarize_arms
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.result_tables import Results, as_sentence
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
-from lib.calibrate.fitting import DataByPair, Fit, calibrate, calibration_data
+from lib.calibrate.calibration_sets import DataByPair, calibration_data
+from lib.calibrate.fit_methods import Fit, calibrate
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
-from lib.score.reading import interpret_responses, summarize_arms
+from lib.score.reading import interpret_responses
 from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
 
 # tables from one frame

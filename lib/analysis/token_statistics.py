@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.score.estimators import ans_avg, validate_logprobs
 from lib.score.metrics import auroc
 from lib.store import KEYS, PAIR, SCORE_CELL, calibration_rows, evaluation_rows

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import chi2_contingency
 
+from lib.calibrate.calibration_sets import CalibrationData, DataByPair, ScoredSplit
 from lib.calibrate.calibrators import METHODS, Isotonic
-from lib.calibrate.fitting import CalibrationData, DataByPair, Fit, ScoredSplit
+from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
 from lib.score.evaluation import base_rate
 from lib.score.metrics import brier, ece, measure, reliability_diagram

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lib.calibrate.calibrator_files import load_calibrator, read_calibrator_record
 from lib.calibrate.calibrators import Isotonic
-from lib.calibrate.fitting import load_calibrator, read_calibrator_record
+from lib.errors import UserError, nearest
 from lib.files import parse_json
 from lib.params import EvaluationChoices
-from lib.paths import UserError, nearest
 from lib.responses.formats import parse_response
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.reading import InterpretedRow, interpret_row

@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lib.errors import UserError, nearest
 from lib.generate import p_true
+from lib.generate.engines.file_engine import FileEngine
 from lib.generate.engines.vllm_launch import draw_with_vllm
-from lib.generate.sampling import Request, TransformersEngine
-from lib.generate.teacher_forcing import response_row, score_responses
+from lib.generate.sampling import TransformersEngine
+from lib.generate.teacher_forcing import score_responses
 from lib.models.loading import LanguageModel, apply_chat_template, encode
 from lib.parameter_schemas import Model
 from lib.params import Demonstration, Engine, Generation, load_dataset_config
-from lib.paths import UserError, nearest, relative_path
+from lib.paths import relative_path
 from lib.random_streams import stream_seed
-from lib.responses.imported import FileEngine
+from lib.responses.rows import Request, response_row
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example
 

@@ -16,13 +16,14 @@ import torch
 from transformers import Cache
 
 from lib import store, stored_columns
+from lib.errors import MissingSignal
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.models.batching import map_by_length
 from lib.models.loading import LanguageModel, check_finite_logits, encode
 from lib.params import Dropout
-from lib.paths import MissingSignal
-from lib.random_streams import first_positions, first_rows, stream_seed
+from lib.random_streams import stream_seed
+from lib.row_order import first_positions, first_rows
 from lib.tasks import answers
 
 Work = tuple[str, float]  # example_id and rate of a row of passes

@@ -19,10 +19,11 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from lib import store, stored_columns
+from lib.errors import UserError
 from lib.generate.sampling import encode_prefix
 from lib.models.batching import map_by_length
 from lib.models.loading import LanguageModel, apply_chat_template, check_finite_logits, encode
-from lib.paths import UserError, relative_path
+from lib.paths import relative_path
 from lib.tasks import answers, prompts
 from lib.tasks.thinking import find_open
 

@@ -18,12 +18,13 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, logging
 
+from lib.errors import MissingSignal, UserError, first_line
 from lib.generate import generation, p_true, seeded_dropout
-from lib.generate.sampling import Request, encode_prefix, repeat_row, sample_batch
+from lib.generate.sampling import encode_prefix, repeat_row, sample_batch
 from lib.models import checkpoints, loading
 from lib.models.loading import LanguageModel
 from lib.params import Model
-from lib.paths import MissingSignal, UserError, first_line
+from lib.responses.rows import Request
 from lib.tasks import prompts
 from lib.tasks.datasets import Example
 from lib.tasks.thinking import find_open

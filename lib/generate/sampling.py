@@ -8,7 +8,6 @@ near-ties can resolve differently (4 and 6 of 200 responses of the demo models).
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,21 +21,9 @@ from lib.models.batching import map_by_length
 from lib.models.float32_logits import rounded_logits_on_cpu
 from lib.models.loading import LanguageModel, check_finite_logits
 from lib.parameter_schemas import Model
-from lib.tasks.datasets import Example
+from lib.responses.rows import Request
 
 CANDIDATES = (64, 2048)  # numbers of most probable tokens to sort for top-p, before all
-
-
-@dataclass(frozen=True)
-class Request:
-    """An example as a request to the model."""
-
-    example: Example
-    prompt: str | None  # None if unknown
-    prompt_ids: list[int]
-    seed: int  # of the response's random stream
-    max_new_tokens: int
-    shared_tokens: int = 0  # at the beginning of all prompts, encoded once
 
 
 class TransformersEngine:

@@ -20,8 +20,8 @@ import torch
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
+from lib.errors import MissingSignal, UserError, first_line
 from lib.models.loading import LanguageModel
-from lib.paths import MissingSignal, UserError, first_line
 from lib.random_streams import stream_seed
 
 # attention weights of a pass and layer in memory; longer responses use smaller blocks of queries

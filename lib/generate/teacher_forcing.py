@@ -16,17 +16,17 @@ import torch
 from transformers import Cache
 
 from lib.generate import p_true
-from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
+from lib.generate.sampling import encode_prefix, repeat_row, warp_logits
 from lib.models.batching import map_by_length
 from lib.models.loading import LanguageModel, check_finite_logits
 from lib.parameter_schemas import Model
 from lib.params import Generation
+from lib.responses.rows import Request, Scores
 from lib.stored_columns import temperatures
 from lib.tasks import answers
 
 # numbers, 134 MB; four times as many on a GPU, where a pass is mostly kernel launches
 LOGITS_AT_ONCE = 2**25
-Scores = dict[str, Any]  # columns of the generations frame
 
 
 def compress_logits(
@@ -237,25 +237,3 @@ def gather_sampling_logprobs(
     cut = found.isinf()
     found[cut] = gather_token((logits[cut] / spec.temperature).log_softmax(-1), tokens[cut])
     return found
-
-
-def response_row(
-    request: Request, token_ids: Sequence[int], scores: Scores, save_texts: bool
-) -> dict[str, Any]:
-    """Return one row of the generations frame; `scores` are columns plus the position of the answer
-    (`located`)."""
-    scores = dict(scores)
-    located = scores.pop("located")
-    texts = {
-        "text": located["text"],
-        "prompt": request.prompt,
-        "question": request.example.question,
-    }
-    return {
-        **request.example._asdict(),
-        **located,
-        **(texts if save_texts else dict.fromkeys(texts)),
-        "prompt_tokens": len(request.prompt_ids),
-        "token_ids": np.array(token_ids, np.int32),
-        **scores,
-    }

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lib.paths import UserError
+from lib.errors import UserError
 
 NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory", re.IGNORECASE)
 oom_splits: list[int] = []  # sizes of the batches that this process had to halve

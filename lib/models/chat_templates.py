@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lib.paths import UserError
+from lib.errors import UserError
 
 MOST_SECONDS = 10.0
 MOST_MEMORY = 2**30  # bytes beyond those that the process has

@@ -24,9 +24,9 @@ from transformers import (
 )
 from transformers.quantizers import AutoHfQuantizer
 
+from lib.errors import UserError, first_line, nearest
 from lib.models.chat_templates import render_chat
 from lib.parameter_schemas import Model
-from lib.paths import UserError, first_line, nearest
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 ANSWERED = "That makes 4."

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from lib.errors import UserError
 from lib.files import digest
 from lib.models import checkpoints
 from lib.models.chat_templates import render_chat
 from lib.models.checkpoints import load_network, loading_errors, local_folder
 from lib.models.float32_logits import give_float32_logits
 from lib.parameter_schemas import SMALL, Model
-from lib.paths import UserError, public_path
+from lib.paths import public_path
 from lib.tasks import prompts
 from lib.tasks.prompts import Messages
 from lib.tasks.thinking import Family, find_family

@@ -19,7 +19,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 
-from lib.paths import show_hidden
+from lib.errors import show_hidden
 
 FOLDER = Path(__file__).parent
 _TEXTS = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8"))

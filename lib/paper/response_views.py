@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 from lib import params, store
 from lib.analysis.run_results import Signals
 from lib.analysis.token_statistics import rows_of_example
+from lib.errors import show_hidden
 from lib.paper.booktabs import TEMPLATES, escape
-from lib.paths import show_hidden
 from lib.store import PAIR, evaluation_rows
 from lib.tasks.prompts import QUERY
 

@@ -11,12 +11,12 @@ import pandas as pd
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.result_tables import MissingFrame, Results
 from lib.analysis.run_results import Signals, calibration_frames, raw_frames
+from lib.errors import UserError
 from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claims import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
-from lib.paths import UserError
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
 CLAIMS: tuple[Claim, ...] = (  # by group

@@ -18,9 +18,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from lib.errors import UserError
 from lib.files import parse_json, read_bytes
 from lib.parameter_schemas import Strict, validate
-from lib.paths import UserError, relative_path
+from lib.paths import relative_path
 from lib.tasks.thinking import CLOSING, CLOSING_TAG, OPENING
 
 # an end token as text: </s>, <|im_end|>, or nothing

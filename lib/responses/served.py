@@ -24,10 +24,11 @@ import numpy as np
 import pandas as pd
 
 from lib import stored_columns
+from lib.errors import UserError
 from lib.files import parse_json, read_bytes, write_text
 from lib.parameter_schemas import Model
 from lib.params import Generation
-from lib.paths import UserError, relative_path
+from lib.paths import relative_path
 from lib.random_streams import stream_seed
 from lib.responses.formats import LISTED, Response, read_response_file
 from lib.responses.imported import IMPOSSIBLE, ImportedResponses

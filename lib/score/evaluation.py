@@ -45,7 +45,7 @@ def evaluate(
     ----------
     frame : DataFrame
         From `confidence_frame`, or with a column `method` ("" for raw scores) from
-        `fitting.calibrate`.
+        `fit_methods.calibrate`.
     n_bins
         As for `ece`.
     split : {"evaluation", "calibration"}

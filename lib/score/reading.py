@@ -1,21 +1,17 @@
 """Interpret stored responses under a run's choices: correctness, the tokens that count, and their
-probabilities; and compare the answers to other prompts.
+probabilities.
 
 This covers every choice that the paper leaves open and that needs no new generation
 (`params.EvaluationChoices`). A run interprets its responses once; all later steps use the frame
 from `interpret_responses`.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from lib.params import Demonstration, EvaluationChoices
-from lib.random_streams import stream_seed
-from lib.score.estimators import ans_avg
-from lib.score.metrics import ece
+from lib.params import EvaluationChoices
 from lib.store import KEYS, PAIR, evaluation_rows
 from lib.tasks.answers import (
     MARK,
@@ -26,9 +22,6 @@ from lib.tasks.answers import (
     has_answer,
     unread_line,
 )
-
-# prompts of 04b, asked again unless it is the run's own
-ARMS: tuple[Demonstration, ...] = ("one", "none")
 
 
 class InterpretedRow(NamedTuple):
@@ -140,51 +133,3 @@ def describe_unread_lines(generations: pd.DataFrame) -> str:
         f"In {len(unread)} of {len(rows)} responses, what follows `{MARK}` is not read as a number"
     )
     return f"{count}, as in {first}." if unread else f"{count}."
-
-
-# ---- the same questions after the paper's example, after none, and as the run asked them (04b; no table of the paper)
-
-
-def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
-    """Return a sample of one pair's evaluation rows, in their own order: the first of a random
-    order of the dataset's questions, the same for every model."""
-    evaluation = evaluation_rows(generations)
-    rank = [stream_seed(seed, row.dataset, row.example_id) for row in evaluation.itertuples()]
-    return evaluation.iloc[np.sort(np.argsort(rank)[:rows])]
-
-
-def combine_arms(
-    rows: pd.DataFrame,
-    demonstration: Demonstration,
-    asked_again: Mapping[Demonstration, pd.DataFrame],
-) -> pd.DataFrame:
-    """Return all answers to each question, with their Ans Avg: the run's own `rows` (`profile`) and
-    each other arm."""
-    arms = {demonstration: rows, **asked_again}
-    both = pd.concat(
-        [rows.assign(demonstration=arm) for arm, rows in arms.items()], ignore_index=True
-    )
-    both["ans_avg"] = [
-        ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in both.itertuples()
-    ]
-    told = both[[*KEYS, "reference", "answer", "finish_reason", "ans_avg", "demonstration"]]
-    return told.assign(profile=both.demonstration == demonstration)
-
-
-def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 10) -> pd.DataFrame:
-    """Return by pair and arm: rows, `parsed` (share of answers found), accuracy, and the ECE of Ans
-    Avg.
-
-    The ECE is missing where a frame has no Ans Avg.
-    """
-    right = [grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)]
-    graded = ablation.assign(parsed=ablation.answer.notna(), accuracy=right)
-    by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
-    summary = by.agg(
-        rows=("answer", "size"), parsed=("parsed", "mean"), accuracy=("accuracy", "mean")
-    )
-    errors = [
-        ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan
-        for _, arm in by
-    ]
-    return summary.assign(ece=np.array(errors, dtype=float)).reset_index()

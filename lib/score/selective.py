@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from lib.random_streams import first_rows
+from lib.row_order import first_rows
 from lib.score import metrics
 from lib.store import KEYS, SCORE_CELL, calibration_rows, evaluation_rows
 

@@ -21,7 +21,7 @@ from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from lib.paths import check_choice
+from lib.errors import check_choice
 from lib.tasks.thinking import CLOSING
 
 MARK = "####"

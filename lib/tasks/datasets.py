@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from lib import files, paths, random_streams
+from lib import errors, files, paths, row_order
+from lib.errors import UserError, nearest
 from lib.parameter_schemas import Dataset, is_on_hub
-from lib.paths import UserError, nearest
 from lib.tasks import answers
 from lib.tasks.question_files import (
     find_question_files,
@@ -92,8 +92,7 @@ def select_examples(
     """
     frame = pd.DataFrame(examples).assign(dataset=dataset)
     return [
-        examples[place]
-        for place in random_streams.first_positions(frame, count, seed, always_first)
+        examples[place] for place in row_order.first_positions(frame, count, seed, always_first)
     ]
 
 
@@ -267,7 +266,7 @@ def load_hub_parts(dataset: Dataset) -> dict[str, Any]:
         return {part: shorten_floats(table).to_pylist() for part, table in tables.items()}
     except Exception as error:
         raise UserError(
-            f"hub dataset '{dataset.source}' did not load: {paths.first_line(error)}"
+            f"hub dataset '{dataset.source}' did not load: {errors.first_line(error)}"
         ) from error
 
 

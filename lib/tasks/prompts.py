@@ -4,8 +4,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from lib.errors import UserError
 from lib.params import Demonstration
-from lib.paths import UserError
 
 # The texts of the paper, and ours where a comment says so. Line wraps inside the figures' question
 # are typesetting and not part of the prompt.

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 
-from lib import files, paths
-from lib.paths import UserError, nearest
+from lib import errors, files, paths
+from lib.errors import UserError, nearest
 
 
 def read_texts(delimiter: str, data: pa.Buffer) -> pa.Table:
@@ -95,7 +95,7 @@ def read_records(name: str) -> tuple[str, list[Any]]:
             table = table.select(table.column_names)  # refuses a name of two columns
             return where, shorten_floats(table).to_pylist()
     except Exception as error:  # each library has its own
-        raise UserError(f"{where} is not what its name says: {paths.first_line(error)}") from None
+        raise UserError(f"{where} is not what its name says: {errors.first_line(error)}") from None
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         return where, files.parse_json(data, where)
     lines = enumerate(data.split(b"\n"), 1)

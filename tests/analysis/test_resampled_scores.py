@@ -18,7 +18,7 @@ from lib.analysis.resampled_scores import (
     draws_of,
     pool_difference,
 )
-from lib.calibrate import fitting
+from lib.calibrate import calibration_sets, fit_methods
 from lib.calibrate.calibrators import Calibrator, Isotonic, Platt
 from lib.score.reading import interpret_responses
 
@@ -109,9 +109,9 @@ def test_errors_within_chance_are_told():
 @pytest.fixture(scope="module")
 def collected():
     generations = run(rows=60)
-    sets = fitting.calibration_data(generations, interpret_responses(generations))
+    sets = calibration_sets.calibration_data(generations, interpret_responses(generations))
     confidence = with_margins(single_pass(generations))
-    fits = fitting.calibrate(confidence, sets)
+    fits = fit_methods.calibrate(confidence, sets)
     return confidence, fits, collect_scores(confidence, sets, fits[2], ResampleSettings(refits=300))
 
 

@@ -25,7 +25,7 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from clone import ENV, SMALL, copy_of_project, edit, run, tables  # noqa: E402
+from clone import ENV, SMALL, copy_of_project, edit, run, tables
 
 KEPT = Path(__file__).with_name("goldens")
 # run: its command

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from clone import ENV, copy_of_project  # noqa: E402
+from clone import ENV, copy_of_project
 
 FILE = Path(__file__).with_name("transcript.txt")
 CASE = re.compile(r"((?:### .*\n(?:(?!\$ ).*\n)*)*)\$ (.*)\n((?:(?!= |\$ ).*\n)*)(?:= (\d+)\n)?")

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from served import completion
 
+from lib.calibrate.calibrator_files import calibrator_record
 from lib.calibrate.calibrators import METHODS, Isotonic
-from lib.calibrate.fitting import Fit, calibrator_record
+from lib.calibrate.fit_methods import Fit
 from lib.calibrate.one_response import CALIBRATORS, score
-from lib.paths import ROOT, UserError
+from lib.errors import UserError
+from lib.paths import ROOT
 
 SHIPPED = (
     "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic",

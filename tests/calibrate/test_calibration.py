@@ -10,8 +10,8 @@ from scipy.stats import entropy
 from synthetic import columns, generations, responses, single_pass
 
 from lib.calibrate.answer_logits import AnswerLogits
+from lib.calibrate.calibration_sets import calibration_data, token_signals
 from lib.calibrate.calibrators import Isotonic, Platt, SmoothedIsotonic, Temperature
-from lib.calibrate.fitting import calibration_data, token_signals
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
 

@@ -12,12 +12,13 @@ import pytest
 from scipy.stats import chi2, norm
 from synthetic import fitting_input, responses, run, single_pass, with_margins
 
-from lib.calibrate import experiments, fitting
-from lib.calibrate.fitting import CalibrationData, ScoredSplit
+from lib.calibrate import calibration_sets, calibrator_files, experiments, fit_methods
+from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit
+from lib.errors import UserError
 from lib.files import digest
 from lib.paper.booktabs import OF_PAPER
 from lib.params import Subsampling
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.score.evaluation import RESAMPLED, evaluate
 from lib.store import PAIR
 
@@ -25,7 +26,7 @@ from lib.store import PAIR
 @pytest.fixture(scope="module")
 def sets():
     frame = run(rows=60)
-    return fitting.calibration_data(frame, responses(frame))
+    return calibration_sets.calibration_data(frame, responses(frame))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def confidence():
 
 @pytest.fixture(scope="module")
 def fits(confidence, sets):
-    return fitting.calibrate(confidence, sets)
+    return fit_methods.calibrate(confidence, sets)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_calibrators_see_calibration_rows_only(confidence, sets, fits):
         pair: one._replace(evaluation=replace(one.evaluation, correct=~one.evaluation.correct))
         for pair, one in sets.items()
     }
-    assert (fitting.calibrate(flipped, other)[0].confidence == fits[0].confidence).all()
+    assert (fit_methods.calibrate(flipped, other)[0].confidence == fits[0].confidence).all()
 
 
 # ---- fewer rows
@@ -178,7 +179,7 @@ def written(fits, tmp_path_factory):
     """A fit of each kind by its file: isotonic, temperature (both answer estimators), Platt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lib.store.ARTIFACTS", folder := tmp_path_factory.mktemp("runs"))
-        files = fitting.save_calibrators(fits[2], "mine").file
+        files = calibrator_files.save_calibrators(fits[2], "mine").file
     paths = (folder / "mine" / "calibrators" / file for file in files)
     return {path: fit for path, fit in zip(paths, fits[2], strict=True) if path.name in NAMES}
 
@@ -192,7 +193,7 @@ def test_a_forged_file_is_one_line(tmp_path):
     ):
         (tmp_path / "mine.json").write_text(json.dumps(record))
         with pytest.raises(UserError, match=f"^[^\n]*{said}[^\n]*$"):
-            fitting.load_calibrator(tmp_path / "mine.json")
+            calibrator_files.load_calibrator(tmp_path / "mine.json")
 
 
 def test_a_file_predicts_the_same_bits_or_is_refused(written):
@@ -205,14 +206,14 @@ def test_a_file_predicts_the_same_bits_or_is_refused(written):
             :3
         ]
         for joint in (False, True):
-            found = fitting.load_calibrator(path).predict(new, joint)
+            found = calibrator_files.load_calibrator(path).predict(new, joint)
             assert np.array_equal(found, fit.calibrator.predict(new, joint))
         for place in range(0, len(data), 3):
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             with suppress(UserError):  # taken: the last digit of a number of 17
-                assert np.array_equal(fitting.load_calibrator(path).predict(new, joint), found), (
-                    place
-                )
+                assert np.array_equal(
+                    calibrator_files.load_calibrator(path).predict(new, joint), found
+                ), place
         path.write_bytes(data)
 
 

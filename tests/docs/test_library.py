@@ -136,5 +136,7 @@ def test_an_installed_library_runs_the_lines_of_the_pages_and_needs_no_project(w
     before = files_below(tmp_path)
     for lines in OF_PROJECT:
         last = run(python, lines, tmp_path).stderr.splitlines()[-1]
-        assert last.startswith("lib.paths.UserError: artifacts/ and params/ are folders of "), lines
+        assert last.startswith("lib.errors.UserError: artifacts/ and params/ are folders of "), (
+            lines
+        )
     assert files_below(tmp_path) == before

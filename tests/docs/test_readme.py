@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lib.paths import ROOT, UserError
+from lib.errors import UserError
+from lib.paths import ROOT
 from workflow import cli
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

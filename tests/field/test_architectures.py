@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer
 
 from lib import params
+from lib.errors import UserError
 from lib.generate import generation, p_true, preflight, sampling
 from lib.models import checkpoints, loading
 from lib.parameter_schemas import Model
-from lib.paths import UserError
 
 DATASET, DECODING = "demo-easy", {"temperature": 1.5, "top_k": 200, "top_p": 0.99, "min_p": 0.001}
 close = partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-4)

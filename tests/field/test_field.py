@@ -9,8 +9,8 @@ import pytest
 from cases import read_answers, read_cases
 
 from lib import params, store
+from lib.errors import UserError
 from lib.parameter_schemas import Dataset, Model
-from lib.paths import UserError
 from lib.responses.formats import CUT, LOST, MARKED, UNFINISHED, Response, read_response_file
 from lib.responses.imported import ImportedResponses
 from lib.score.confidence import confidence_frame

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lib import files, params
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.responses import formats
 from lib.tasks import datasets
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.responses import formats
 from lib.tasks import answers, datasets
 

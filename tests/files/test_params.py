@@ -6,7 +6,8 @@ import re
 import pytest
 
 from lib import params
-from lib.paths import PARAMS, UserError
+from lib.errors import UserError
+from lib.paths import PARAMS
 
 
 def test_every_file_of_the_repository_is_valid():

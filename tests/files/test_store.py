@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from lib import store, stored_columns
+from lib.errors import UserError
 from lib.files import sha256, write_atomically
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.row_cache import RowCache
 
 FRAME = pd.DataFrame(

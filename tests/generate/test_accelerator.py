@@ -12,9 +12,9 @@ from architectures import assert_alike, load, respond
 from transformers import AutoModelForCausalLM
 
 from lib import params, store
+from lib.errors import UserError
 from lib.generate import mc_dropout, p_true
 from lib.models import batching, loading
-from lib.paths import UserError
 from lib.row_cache import measured_facts
 
 

@@ -15,9 +15,10 @@ import synthetic
 from architectures import SETTINGS, assert_alike, examples
 from clone import until
 
+from lib.errors import UserError
 from lib.generate import generation
 from lib.params import Generation
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 
 RECORDED = json.loads((ROOT / "tests" / "vllm_demo.json").read_text(encoding="utf-8"))
 DATASET = "demo-medium"

@@ -26,10 +26,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import params, store
+from lib.errors import UserError
 from lib.generate import generation, mc_dropout, p_true, sampling, teacher_forcing
 from lib.models import batching, float32_logits, loading
 from lib.params import Dropout, Generation
-from lib.paths import ROOT, SHIPPED, UserError
+from lib.paths import ROOT, SHIPPED
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
 WARPED = [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, "top_p": 0.8}, {"min_p": 0.05},

@@ -8,8 +8,8 @@ import torch
 from architectures import assert_alike, respond
 
 from lib import parameter_schemas
+from lib.errors import UserError
 from lib.models import loading
-from lib.paths import UserError
 
 FILE = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": "0" * 64}
 

@@ -16,9 +16,11 @@ from clone import ENV, copy_of_project, tables
 from transformers import AutoTokenizer
 
 from lib import store
+from lib.errors import UserError
 from lib.generate import generation, p_true
+from lib.generate.engines.file_engine import FileEngine
 from lib.params import EvaluationChoices, Model
-from lib.paths import ROOT, SHIPPED, UserError
+from lib.paths import ROOT, SHIPPED
 from lib.responses import formats, imported
 from lib.score.confidence import confidence_frame
 from lib.score.reading import interpret_responses
@@ -131,7 +133,7 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
 def file_engine(lm, folder, asked, *given):
     """The engine that takes these responses, one to each question, for the model's own."""
     spec = lm.spec.model_copy(update={"responses": write(folder, asked, given)})
-    return imported.FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
+    return FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
 
 
 # rotary positions, and learned ones, which end

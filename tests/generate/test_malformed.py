@@ -14,9 +14,10 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 from lib import params
+from lib.errors import UserError
 from lib.generate import preflight
 from lib.models import chat_templates, loading
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from workflow import check, hub
 
 TINY = ROOT / "demo" / "models" / "tiny-llama"

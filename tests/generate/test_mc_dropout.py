@@ -14,11 +14,11 @@ from architectures import plain_logits, random, respond
 from scipy.stats import entropy
 
 from lib import store
+from lib.errors import MissingSignal
 from lib.generate import mc_dropout, seeded_dropout
 from lib.generate.mc_dropout import dropout_columns, mc_dropout_entropies
 from lib.models import loading
 from lib.params import Dropout, EvaluationChoices
-from lib.paths import MissingSignal
 from lib.random_streams import stream_seed
 from lib.score import confidence
 from lib.tasks import answers

@@ -11,10 +11,10 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params
+from lib.errors import UserError
 from lib.generate import generation, p_true
 from lib.models import loading
 from lib.models.loading import LanguageModel
-from lib.paths import UserError
 from lib.tasks import prompts
 
 # ---- the prompts

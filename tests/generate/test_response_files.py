@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import batch_line, completion
 
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.responses.formats import CUT, parse_response, read_response_file
 
 

@@ -12,12 +12,13 @@ from served import DATASET, TOPS, Served, batch_line, completion, right
 
 from lib import params, store
 from lib.calibrate.one_response import CALIBRATORS, score
+from lib.errors import UserError
 from lib.generate import generation, p_true
+from lib.generate.engines.file_engine import response_token_ids
 from lib.models import loading
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.responses import served
 from lib.responses.formats import Response
-from lib.responses.imported import response_token_ids
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.reading import interpret_responses
 from lib.tasks import prompts

@@ -12,7 +12,7 @@ from clone import copy_of_project, kill, run, start, until
 from filelock import FileLock
 from served import Served, batch_line, completion, right, serving
 
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.responses import served
 from lib.responses.formats import read_response_file
 from workflow import serve_requests

@@ -8,7 +8,8 @@ import re
 import pytest
 from playing import play
 
-from lib.paths import ROOT, UserError
+from lib.errors import UserError
+from lib.paths import ROOT
 
 # An empty column warns: no promise can be made, or a method is not for an estimator.
 pytestmark = pytest.mark.filterwarnings(

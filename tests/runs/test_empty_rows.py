@@ -7,8 +7,8 @@ import pytest
 from playing import QUICK, play
 
 from lib import store
+from lib.errors import UserError
 from lib.models import loading
-from lib.paths import UserError
 
 HEAVY, LIGHT = ["01", "03", "04", "04b"], ["02", "05", "06", "07", "09", "08"]
 FEW = {"limit": 12, "dropout_passes": 2, "n_tuning_examples": 2, "dropout_rates": [0.1, 0.2], "ablation_limit": 2,

@@ -7,7 +7,7 @@ from synthetic import results_of
 
 from lib import params
 from lib.analysis import run_results
-from lib.calibrate import fitting
+from lib.calibrate import fit_methods
 from lib.paper import tables
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.evaluation import evaluate
@@ -69,7 +69,7 @@ def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
         index="example_id", columns="estimator", values="confidence"
     ).dropna()
     assert len(scores) and all((scores[low] <= scores[high] + 1e-9).all() for low, high in BELOW)
-    calibrated, learned, _ = fitting.calibrate(signals.confidence, signals.sets)
+    calibrated, learned, _ = fit_methods.calibrate(signals.confidence, signals.sets)
     methods = calibrated.groupby("estimator").method.unique().map(set)
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"
     raw = results_of(**run_results.raw_frames(signals))

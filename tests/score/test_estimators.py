@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from synthetic import keyed, passed, responses, single_pass
 
-from lib.score import estimators, reading
+from lib.analysis import prompt_ablation
+from lib.score import estimators
 from lib.score.confidence import confidence_frame
 from lib.store import KEYS
 
@@ -156,20 +157,20 @@ def test_arms_by_hand():
         table(*(row(probabilities=[0.1, 0.1, p, 0.1], answer=one) for one, p in arm))
         for arm in said
     )
-    both = reading.combine_arms(ours, "one", {"none": other})
-    found = reading.summarize_arms(both).set_index("demonstration")
+    both = prompt_ablation.combine_arms(ours, "one", {"none": other})
+    found = prompt_ablation.summarize_arms(both).set_index("demonstration")
     assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
     shares = found[["parsed", "accuracy", "ece"]].to_numpy().ravel()
     assert shares == pytest.approx([0.5, 0.25, (2 * 0.4 + 2 * 0.2) / 4, 0.75, 0.75, 0.25])
-    assert np.isnan(reading.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
-    assert set(reading.summarize_arms(both[:0])) == set(found.reset_index())
+    assert np.isnan(prompt_ablation.summarize_arms(both.assign(ans_avg=np.nan)).ece).all()
+    assert set(prompt_ablation.summarize_arms(both[:0])) == set(found.reset_index())
 
 
 def test_every_model_is_asked_the_same_evaluation_questions_again():
     one = keyed(30).assign(split=["calibration", "evaluation", "evaluation"] * 10)
     other = one.assign(model="n").sample(frac=1, random_state=0)
     first, second = (
-        reading.choose_ablation_rows(frame, 8).example_id.tolist() for frame in (one, other)
+        prompt_ablation.choose_ablation_rows(frame, 8).example_id.tolist() for frame in (one, other)
     )
     assert (
         set(first) == set(second) <= set(one.example_id[one.split == "evaluation"])

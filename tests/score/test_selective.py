@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import binomtest
 from synthetic import columns, keyed, scored
 
-from lib.random_streams import first_rows
+from lib.row_order import first_rows
 from lib.score import selective
 from lib.store import KEYS
 

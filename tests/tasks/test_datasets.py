@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 from lib import parameter_schemas, params
-from lib.paths import UserError
+from lib.errors import UserError
 from lib.tasks import answers, datasets, question_files
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}

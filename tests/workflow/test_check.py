@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from lib import params
+from lib.errors import UserError
 from lib.models import loading
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from workflow import check, run
 from workflow.engine.jobs_of_run import Run
 

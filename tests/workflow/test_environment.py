@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 from small_project import ROOT, write
 
 from lib import params
-from lib.paths import UserError
+from lib.errors import UserError
 from workflow import environment, machine
 from workflow.engine.jobs_of_run import Run
 

@@ -7,7 +7,8 @@ import shutil
 import nbformat
 import pytest
 
-from lib.paths import ROOT, UserError
+from lib.errors import UserError
+from lib.paths import ROOT
 from workflow.output.paper_files import SECTIONS, TARGETS, exported_files
 from workflow.run import typeset
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from small_project import PAIR, write
 
 from lib import params
+from lib.errors import UserError
 from lib.files import digest, read_yaml
-from lib.paths import UserError
 from workflow.engine import fingerprint, freshness, job_key
 from workflow.engine.fingerprint import import_closure
 from workflow.engine.jobs_of_run import Job, Run

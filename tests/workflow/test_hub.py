@@ -19,8 +19,8 @@ from small_project import write
 from test_fresh import run_of
 
 from lib import params
+from lib.errors import UserError
 from lib.models import loading
-from lib.paths import UserError
 from lib.tasks import datasets
 from workflow import check, hub
 from workflow.engine import job_key

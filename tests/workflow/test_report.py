@@ -11,8 +11,8 @@ import pytest
 from bs4 import BeautifulSoup
 from cases import STRINGS
 
+from lib.errors import show_hidden
 from lib.paper import tables
-from lib.paths import show_hidden
 from workflow.output.paper_files import results_document
 from workflow.output.report import report_page
 

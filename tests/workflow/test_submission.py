@@ -7,8 +7,8 @@ import pytest
 from small_project import ROOT, write
 from test_fresh import complete, run_of
 
+from lib.errors import UserError
 from lib.files import digest
-from lib.paths import UserError
 from workflow.engine import job_key, jobs, slurm
 from workflow.engine.notebook_table import NOTEBOOKS
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from lib.paths import UserError
+from lib.errors import UserError
 from workflow.engine.jobs import CAN_FORK, end_with_run
 
 Result = TypeVar("Result")

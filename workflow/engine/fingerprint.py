@@ -10,8 +10,9 @@ from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
 
+from lib.errors import UserError
 from lib.files import digest, parse_json, read_bytes, sha256, write_text
-from lib.paths import ROOT, UserError, local_path
+from lib.paths import ROOT, local_path
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
 BIG = 64e6  # bytes: checksums of larger files are cached

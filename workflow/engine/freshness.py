@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from lib.errors import UserError
 from lib.files import digest
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from workflow.engine.fingerprint import checksum, read_json, write_json
 from workflow.engine.job_key import is_intact, key_parts, read_record, tolerates_changes
 from workflow.engine.jobs_of_run import Job, Run

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lib import params
+from lib.errors import UserError
 from lib.files import digest
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from workflow.engine import fingerprint, local_files
 from workflow.engine.fingerprint import checksum, normalize_source
 from workflow.engine.jobs_of_run import Job

@@ -23,8 +23,9 @@ from multiprocessing import connection, forkserver, parent_process
 from pathlib import Path
 from unittest import mock
 
+from lib.errors import UserError, first_line
 from lib.files import digest
-from lib.paths import ROOT, UserError, first_line
+from lib.paths import ROOT
 from workflow import hub, machine
 from workflow.engine import freshness, job_key, notebook, slurm
 from workflow.engine.jobs_of_run import Job, Run

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 from lib import params
-from lib.paths import ROOT, UserError, nearest
+from lib.errors import UserError, nearest
+from lib.paths import ROOT
 from lib.run_names import DEFAULT, PUBLISHED, RunName
 from workflow.engine import notebook_table
 from workflow.engine.fingerprint import declared_parameters, write_json

@@ -24,7 +24,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from lib import params
-from lib.paths import ROOT, UserError
+from lib.errors import UserError
+from lib.paths import ROOT
 from lib.run_names import PUBLISHED
 from workflow.engine import job_key
 from workflow.engine.jobs_of_run import Job, Run

@@ -6,7 +6,8 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-from lib.paths import ROOT, escape_unprintable, one_line
+from lib.errors import escape_unprintable, one_line
+from lib.paths import ROOT
 from workflow.engine.jobs_of_run import Job
 
 

@@ -17,8 +17,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from lib.errors import UserError, nearest, one_line
 from lib.files import digest, read_yaml
-from lib.paths import ROOT, UserError, nearest, one_line
+from lib.paths import ROOT
 from workflow.engine import job_key
 from workflow.engine.jobs_of_run import Job, Run
 from workflow.engine.notebook_table import NOTEBOOKS

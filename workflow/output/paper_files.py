@@ -19,9 +19,9 @@ from typing import Any
 
 import jinja2
 
+from lib.errors import UserError, nearest
 from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
-from lib.paths import UserError, nearest
 from lib.run_names import PUBLISHED
 from workflow.engine.fingerprint import write_json
 

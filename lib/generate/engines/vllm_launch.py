@@ -18,9 +18,10 @@ from typing import Any
 import psutil
 import torch
 
-from lib.generate.sampling import Request
+from lib.errors import UserError
 from lib.models.loading import LanguageModel, local_folder
-from lib.paths import ROOT, UserError, relative_path
+from lib.paths import ROOT, relative_path
+from lib.responses.rows import Request
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 GPU_SHARE = 0.6  # maximum share of a GPU's memory for vLLM: the scoring model needs the rest

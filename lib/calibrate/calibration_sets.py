@@ -1,0 +1,93 @@
+"""The calibration and evaluation rows of each model and dataset, as calibrators read them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lib.calibrate.answer_logits import AnswerLogits
+from lib.errors import UserError
+from lib.score.estimators import ans_avg
+from lib.store import KEYS, PAIR
+
+SPLITS = ("calibration", "evaluation")
+
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ScoredSplit:
+    """One split of a pair, n rows: KEYS, `confidence` (n,) as Ans Avg, answer tokens, and correct
+    (n,).
+
+    `answers` is None if no logits are stored, because the model's weights are not available.
+    """
+
+    keys: pd.DataFrame
+    confidence: np.ndarray
+    answers: AnswerLogits | None
+    correct: np.ndarray
+
+
+class CalibrationData(NamedTuple):
+    calibration: ScoredSplit
+    evaluation: ScoredSplit
+
+
+DataByPair = Mapping[Pair, CalibrationData]
+
+
+def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> DataByPair:
+    """Group the calibration and evaluation rows of every model and dataset that has both splits.
+
+    Parameters
+    ----------
+    generations : as 01 stores them, with the answer tokens' logits
+    responses : as `interpret_responses` returns them
+
+    Raises
+    ------
+    UserError
+        If no response is left.
+    """
+    if responses.empty:
+        raise UserError(
+            "no response has an answer, and `missing: drop` leaves out all others; choose last_number or zero"
+        )
+    kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
+    joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
+    data = {}
+    for pair, rows in joined.groupby(PAIR, sort=False):
+        by_split = dict(list(rows.groupby("split")))
+        if len(by_split) == len(SPLITS):
+            data[pair] = CalibrationData(*(scored_split(by_split[split]) for split in SPLITS))
+    return data
+
+
+def scored_split(rows: pd.DataFrame) -> ScoredSplit:
+    """Return rows of one split with their Ans Avg (0 without an answer) and the logits of their
+    answers."""
+    confidence = np.array(
+        [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
+    )
+    answers = AnswerLogits.of(rows, rows.span) if rows.kept_positions.map(len).any() else None
+    return ScoredSplit(
+        rows[KEYS].reset_index(drop=True), confidence, answers, rows.correct.to_numpy(bool)
+    )
+
+
+def token_signals(sets: DataByPair) -> pd.DataFrame:
+    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and
+    `answer_entropy`, (m,) each, or None for a row without answer tokens."""
+    parts = [pd.DataFrame(columns=KEYS)]
+    for rows in chain(*sets.values()):
+        if rows.answers is not None:
+            margins, entropies = map(
+                rows.answers.by_row, (rows.answers.margins(), rows.answers.entropies())
+            )
+            parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,80 @@
+"""Calibrators as files: self-contained JSON, with exact float64 round trips."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib import store
+from lib.calibrate.calibrators import METHODS, Calibrator
+from lib.calibrate.fit_methods import Fit
+from lib.errors import UserError, check_choice, first_line
+from lib.files import digest, parse_json, read_bytes, write_text
+from lib.paths import relative_path
+from lib.store import SCORE_CELL
+
+
+def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
+    """Write each calibrator to
+    artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
+
+    Return a frame with model, dataset, estimator, calibrator, rows and file.
+    """
+    written = []
+    for fit in fits:
+        who = [*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower()]
+        path = store.frame_path(run, "calibrators", "__".join(who)).with_suffix(".json")
+        text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
+        write_text(path, text)
+        written.append((*who, fit.calibrator.n_rows_, path.name))
+    return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
+
+
+def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
+    """Return the contents of a file, with further `facts`."""
+    model, dataset = fit.pair
+    record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
+              "input": fit.kind, "attributes": vars(fit.calibrator), **facts}  # fmt: skip
+    try:
+        record = json.loads(
+            json.dumps(record, allow_nan=False, default=lambda value: value.tolist())
+        )
+    except (AttributeError, ValueError) as error:
+        raise UserError(
+            f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}"
+        ) from None
+    return record | {"sha256": digest([record])}
+
+
+def read_calibrator_record(path: Path) -> dict[str, Any]:
+    """Return the contents of a file, which `calibrator_record` made. Raise UserError as
+    `load_calibrator`."""
+    where = relative_path(path)
+    record = parse_json(read_bytes(path), where)
+    if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):
+        raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
+    return record
+
+
+def load_calibrator(path: Path | str) -> Calibrator:
+    """Load a calibrator from its JSON file.
+
+    Returns
+    -------
+    Calibrator
+        Ready to `predict` from the file's kind of input: scores, margins or answer tokens.
+
+    Raises
+    ------
+    UserError
+        If the file is missing or modified, or its method is not declared.
+    """
+    record = read_calibrator_record(Path(path))
+    method = METHODS[check_choice("method", record["method"], METHODS)]
+    calibrator = method.inputs[record["input"]]()
+    for name, value in record["attributes"].items():
+        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    return calibrator
