@@ -3,26 +3,28 @@ import it.
 
 The modules in reading order:
 
-cli             the command line (help.txt)
-environment     Python and its packages, found or installed
-run             from start to summary
-progress        the lines printed while jobs run
-plan            the parameters, shipped signals, cores and GPUs of a run
-rules           the notebooks, with their inputs and outputs (notebooks.yaml, findings.yaml)
-pipeline        runs and their jobs
-keys            everything that the outputs of a job depend on, and the record of a finished job
-local_files     the files of models and datasets on this machine
-fresh           which outputs are up to date
-fingerprint     JSON files, and checksums of files and code
-jobs            run the jobs in order, on the cores and GPUs of this machine, each in a process of its own
-apart           a function in a process that ends, and its memory with it
-slurm           submit the jobs to a SLURM cluster
-notebook        the environment of a notebook, its kernel and its execution
-hub             revisions, access and weights of models
-export          write an executed notebook's tables and figures (results.tex.jinja)
-report          the HTML report of a run (report.html.jinja)
-judge           judge a finished run: a finding's claims, and whether it reproduces the shipped run
-check           preflight check: machine, disk, access, models, the memory that they need
-ask             `requests` and `ask`: what a model that only a server has is asked
-machine         programs and GPUs of this machine, the lock of a run, and vLLM for the runs that use it
+cli                     the command line (help.txt)
+environment             Python and its packages, found or installed
+run                     from start to summary
+run_options             the parameters, shipped signals, cores and GPUs of a run
+check                   preflight check: machine, disk, access, models, the memory that they need
+hub                     revisions, access and weights of models
+machine                 programs and GPUs of this machine, the lock of a run, and vLLM
+serve_requests          `requests` and `ask`: what a model that only a server has is asked
+
+engine/notebook_table   the notebooks, with their inputs and outputs (notebooks.yaml, findings.yaml)
+engine/jobs_of_run      runs and their jobs
+engine/job_key          everything that the outputs of a job depend on, and its record once finished
+engine/local_files      the files of models and datasets on this machine
+engine/fingerprint      JSON files, and checksums of files and code
+engine/freshness        which outputs are up to date
+engine/jobs             run the jobs in order, on this machine, each in a process of its own
+engine/notebook         the environment of a notebook, its kernel and its execution
+engine/apart            a function in a process that ends, and its memory with it
+engine/slurm            submit the jobs to a SLURM cluster
+engine/progress         the lines printed while jobs run
+
+output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)
+output/report           the HTML report of a run (report.html.jinja)
+output/verify           judge a finished run: a finding's claims, and whether it reproduces another
 """
