@@ -16,7 +16,7 @@ from lib.errors import UserError, nearest
 from lib.paths import MODELS, is_path, local_path, of_project, public_path
 
 SMALL = 25e6  # parameters; models with fewer run on the processor, in float32, on every machine
-Kind = TypeVar("Kind", bound="Strict")
+Schema = TypeVar("Schema", bound="StrictModel")
 Value = TypeVar("Value")
 
 
@@ -34,30 +34,30 @@ def as_list(value: Any) -> Any:
 
 EXPONENTIAL = r"[+-]?\d{1,9}(\.\d{1,9})?[eE][+-]?\d"
 PRINTABLE = r"^[^\p{Cc}\p{Zl}\p{Zp}]*$"  # no control characters, no line breaks
-Share = Annotated[float, Field(gt=0, lt=1)]
+Proportion = Annotated[float, Field(gt=0, lt=1)]  # strictly between 0 and 1
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
 Bins = Annotated[int, Field(ge=1, le=1000)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # valid for every random generator
 Text = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
-# a path, or a name on the hub
-Place = Annotated[
+PathOrHubName = Annotated[
     str, Field(min_length=1, max_length=1000, pattern=PRINTABLE), PlainSerializer(public_path)
 ]
+PathWithDataset = Annotated[PathOrHubName, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Once = AfterValidator(check_distinct)
-Names = Annotated[list[Name], Once]
-Several = Annotated[list[Value], Field(min_length=1), Once]  # at least one
+Distinct = AfterValidator(check_distinct)
+Names = Annotated[list[Name], Distinct]
+AtLeastOne = Annotated[list[Value], Field(min_length=1), Distinct]
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=()
     )
 
 
-def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
+def validate(kind: type[Schema], values: Mapping[str, Any], where: str) -> Schema:
     """Return the validated settings. Raise UserError, prefixed by `where`, for invalid values."""
     try:
         return kind.model_validate(values)
@@ -65,7 +65,7 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
         raise UserError(f"{where}: {explain_validation_error(error, kind)}") from None
 
 
-def explain_validation_error(error: pydantic.ValidationError, kind: type[Strict]) -> str:
+def explain_validation_error(error: pydantic.ValidationError, kind: type[StrictModel]) -> str:
     """Describe the first error, an unknown key before any other: a missing one may be that key
     misspelled."""
     first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
@@ -109,13 +109,13 @@ def suggest_number(value: Any) -> str:
 # ---- models and datasets
 
 
-class Model(Strict):
+class Model(StrictModel):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: Name
     # name on the hub, or a folder (from the project's root, or ~/...); empty: no weights, only
     # `responses`
-    source: Place = ""
+    source: PathOrHubName = ""
     revision: Name | None = None
     # file in the source
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")
@@ -135,7 +135,7 @@ class Model(Strict):
     max_new_tokens: Count | None = None
     # JSON lines of precomputed responses, or their folder ({dataset}: the dataset's name);
     # generation is skipped
-    responses: Annotated[Place, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")] | None = None
+    responses: PathWithDataset | None = None
 
     @pydantic.model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -180,19 +180,19 @@ class Model(Strict):
         )
 
 
-class Published(Strict):
+class PublishedFile(StrictModel):
     """A published file, by its path below DATA_FOLDER."""
 
     path: str = Field(pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*$")
     sha256: Sha256
 
 
-class Dataset(Strict):
+class Dataset(StrictModel):
     """A set of questions: the source of its rows, the fields to read, and the split."""
 
     label: Name
     # name on the hub, a folder of files named by part, or files by part: {all: file}
-    source: Place | Annotated[dict[Name, Place], Field(min_length=1)]
+    source: PathOrHubName | Annotated[dict[Name, PathOrHubName], Field(min_length=1)]
     revision: Name | None = None
     config: Name | None = None
     # joined by one space
@@ -205,8 +205,9 @@ class Dataset(Strict):
         "train": "calibration", "test": "evaluation", "calibration": "calibration", "evaluation": "evaluation"
     }  # fmt: skip
     seed: Seed | None = None  # shuffles the rows of one file into the two splits
-    split_ids: Place | None = None  # file with the list of ids of each part
-    files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows below DATA_FOLDER
+    split_ids: PathOrHubName | None = None  # file with the list of ids of each part
+    # by part, and `split_ids`: the same rows below DATA_FOLDER
+    files: dict[str, PublishedFile] = {}
 
     @property
     def repository(self) -> str:

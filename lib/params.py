@@ -16,21 +16,22 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from lib import parameter_schemas
 from lib.errors import UserError, nearest
 from lib.files import read_yaml
 from lib.parameter_schemas import (
+    AtLeastOne,
     Bins,
     Count,
     Dataset,
     Model,
     Names,
+    Proportion,
     Rows,
+    Schema,
     Seed,
-    Several,
-    Share,
-    Strict,
+    StrictModel,
     Text,
+    as_list,
     validate,
 )
 from lib.paths import PARAMS, of_project, relative_path
@@ -45,7 +46,7 @@ Engine = Literal["transformers", "vllm"]
 # ---- the parts of a profile
 
 
-class Part(Strict):
+class ParameterGroup(StrictModel):
     """Settings of one step of the pipeline."""
 
     @classmethod
@@ -63,7 +64,7 @@ class Part(Strict):
         )
 
 
-class Seeded(Part):
+class Seeded(ParameterGroup):
     seed: Seed = 0  # streams are keyed by (seed, model, dataset, example)
 
 
@@ -81,7 +82,7 @@ class Generation(Seeded):
     save_texts: bool = True
 
 
-class EvaluationChoices(Part):
+class EvaluationChoices(ParameterGroup):
     """How stored responses are interpreted; no change needs a new generation.
 
     04 chooses its rate under `grader`, `missing`, `phi` and `bins`: changing one reruns 04.
@@ -106,19 +107,19 @@ class Dropout(Seeded):
     dropout_prefix: Literal["own", "shared"] = "own"
     max_dropout_tokens: Count = 4096  # of all passes in one forward call
     dropout_top_k: Count = 10  # of the effective supports, by which phi may divide
-    dropout_top_p: Share = 0.95
+    dropout_top_p: Proportion = 0.95
 
 
-class Saving(Part):
+class Saving(ParameterGroup):
     """How often unfinished work is saved."""
 
     rows_per_shard: Count = 100  # examples per shard
 
 
-class BinAblation(Part):
+class BinAblation(ParameterGroup):
     """ECE and MCE under other numbers of bins (`tab:bin_ablation`)."""
 
-    n_bins_ablation: Several[Bins] = [10, 20, 30]
+    n_bins_ablation: AtLeastOne[Bins] = [10, 20, 30]
     bin_models: Names = []  # models of the table; empty: all
 
 
@@ -132,7 +133,7 @@ class Subsampling(Seeded):
     """How smaller calibration sets are sampled."""
 
     # and all rows
-    calibration_sizes: Several[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
+    calibration_sizes: AtLeastOne[Count] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]
     draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
     # of a set with oversampled incorrect answers
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)
@@ -151,7 +152,7 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     on_code_change: Literal["remake", "keep"] = "remake"
     # samples the responses; vllm: in its own environment, many rows in parallel
     engine: Engine = "transformers"
-    dropout_rates: Several[Share] = [0.10, 0.15, 0.20]  # the grid of 04
+    dropout_rates: AtLeastOne[Proportion] = [0.10, 0.15, 0.20]  # the grid of 04
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
     # tables and figures
@@ -164,8 +165,9 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; empty: all
     transfer_datasets: Names = []
     # selective prediction
-    target_precisions: Several[Share] = [0.80, 0.90, 0.95]  # among accepted answers
-    precision_confidence: Share = 0.90  # confidence level (1 - delta) of the precision guarantee
+    target_precisions: AtLeastOne[Proportion] = [0.80, 0.90, 0.95]  # among accepted answers
+    # confidence level (1 - delta) of the precision guarantee
+    precision_confidence: Proportion = 0.90
 
 
 # ---- reading the files
@@ -175,7 +177,7 @@ class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resam
 REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
 
 
-def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> parameter_schemas.Kind:
+def read_parameter_file(path: Path, kind: type[Schema]) -> Schema:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the
     nearest valid one."""
     values, where = read_yaml(path) or {}, relative_path(path)
@@ -184,9 +186,7 @@ def read_parameter_file(path: Path, kind: type[parameter_schemas.Kind]) -> param
     return validate(kind, values, where)
 
 
-def load_parameter_file(
-    kind: str, name: str, contents: type[parameter_schemas.Kind]
-) -> parameter_schemas.Kind:
+def load_parameter_file(kind: str, name: str, contents: type[Schema]) -> Schema:
     """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved
     if it names none. Raise UserError with the nearest name."""
     folder = of_project(PARAMS) / ("" if contents is Profile else f"{kind}s")
@@ -234,11 +234,7 @@ def kind_of(parameter: str) -> str:
 def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return kind and name of each model and dataset that parameters name: `model`, `models`,
     `figure_model`, ..."""
-    lists = {
-        name: parameter_schemas.as_list(value)
-        for name, value in values.items()
-        if kind_of(name) in LOADERS
-    }
+    lists = {name: as_list(value) for name, value in values.items() if kind_of(name) in LOADERS}
     return list(
         dict.fromkeys((kind_of(name), one) for name, names in lists.items() for one in names if one)
     )

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from lib.errors import UserError
 from lib.files import parse_json, read_bytes
-from lib.parameter_schemas import Strict, validate
+from lib.parameter_schemas import StrictModel, validate
 from lib.paths import relative_path
 from lib.tasks.thinking import CLOSING, CLOSING_TAG, OPENING
 
@@ -134,7 +134,7 @@ Byte = Annotated[int, Field(ge=0, le=255)]
 Logprob = Annotated[float, Field(le=1e-3)]  # nats; rounding may raise it above 0
 
 
-class LoggedToken(Strict):
+class LoggedToken(StrictModel):
     """What counts of an entry of `logprobs`."""
 
     token: Whole
@@ -186,7 +186,7 @@ def as_text(example_id: Any) -> Any:
     return str(example_id) if type(example_id) is int else example_id
 
 
-class ResponseLine(Strict):
+class ResponseLine(StrictModel):
     """A line in our own form."""
 
     example_id: Annotated[str, BeforeValidator(as_text)]
