@@ -17,6 +17,7 @@ from lib.analysis import run_results
 from lib.generate import generation, mc_dropout
 from lib.models import loading
 from lib.score import confidence, estimators, metrics
+from lib.score.bald import compute_bald
 
 ROWS = 120  # evaluation rows whose passes are drawn twice
 DEMO = params.load_profile("demo")
@@ -65,8 +66,7 @@ def of_passes(
         for seed in (1, 2)
     ]
     first, second = (
-        [estimators.c_bald(confidence.compute_bald(row)) for row in passes.itertuples()]
-        for passes in twice
+        [estimators.c_bald(compute_bald(row)) for row in passes.itertuples()] for passes in twice
     )
     return {
         "c_BALD: rate": rate,

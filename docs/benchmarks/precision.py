@@ -21,6 +21,7 @@ from lib.generate import generation, mc_dropout, p_true
 from lib.models import loading
 from lib.models.loading import LanguageModel
 from lib.score import confidence, estimators
+from lib.score.bald import compute_bald
 from lib.tasks import datasets
 
 DATASET, RATE, PASSES = "demo-medium", 0.1, 10
@@ -74,9 +75,7 @@ def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
         [(name, RATE) for name in frame.example_id],
         params.Dropout(dropout_passes=PASSES),
     )
-    return np.array(
-        [np.clip(1 - confidence.compute_bald(row), 0, 1).mean() for row in made.itertuples()]
-    )
+    return np.array([np.clip(1 - compute_bald(row), 0, 1).mean() for row in made.itertuples()])
 
 
 def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, str]:

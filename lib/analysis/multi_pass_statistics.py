@@ -15,7 +15,8 @@ from scipy.stats import ttest_1samp
 from lib import stored_columns
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
-from lib.score.confidence import MARGINS, compute_bald, confidence_frame, option_log_odds
+from lib.score.bald import compute_bald
+from lib.score.confidence import MARGINS, confidence_frame, option_log_odds
 from lib.score.estimators import p_true
 from lib.score.evaluation import evaluate
 from lib.score.metrics import ece

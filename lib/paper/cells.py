@@ -15,7 +15,7 @@ import pandas as pd
 from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Table, embolden, escape
-from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
+from lib.score.estimators import ESTIMATORS, Estimator, in_column_order
 from lib.score.evaluation import BASE
 
 Labels = Mapping[str, str] | None
@@ -73,7 +73,7 @@ def pair_lines(
 def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
     """Return the estimators of a frame, the paper's first."""
     there = set(frame["estimator"])
-    declared = in_declared_order(e for e in ESTIMATORS.values() if e.name in there)
+    declared = in_column_order(e for e in ESTIMATORS.values() if e.name in there)
     return sorted(declared, key=lambda estimator: estimator.own)
 
 
@@ -217,7 +217,7 @@ def label_rows(frame: pd.DataFrame, models: Labels, datasets: Labels) -> pd.Data
 
     Categories have the order of the run, which sorting and pivoting keep.
     """
-    known = {e.name: e.plain for e in in_declared_order(ESTIMATORS.values())}
+    known = {e.name: e.plain for e in in_column_order(ESTIMATORS.values())}
     estimators = {"base": "base rate"} | known | {"ans": "answer tokens"}
     labels = {
         "model": models,

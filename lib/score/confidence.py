@@ -6,14 +6,14 @@ which phi turns BALD into confidence.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lib import stored_columns
 from lib.params import EvaluationChoices
-from lib.score.estimators import ESTIMATORS, Estimator, in_declared_order
+from lib.score.bald import bald_signal
+from lib.score.estimators import ESTIMATORS, Estimator, in_column_order
 from lib.score.evaluation import evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
@@ -58,7 +58,7 @@ def confidence_frame(
     """
     if names is None:
         names = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
-    wanted = in_declared_order(ESTIMATORS[name] for name in names)
+    wanted = in_column_order(ESTIMATORS[name] for name in names)
     signals = []
     if verification is not None and len(verification):
         signals.append(option_log_odds(verification, choices.options))
@@ -145,12 +145,7 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     return pd.concat(parts).loc[verification.index]
 
 
-# ---- MC dropout
-
-
-def compute_bald(row: Any) -> np.ndarray:
-    """Return BALD of an example's answer tokens (m,) in nats (`eq:bald`), after all passes."""
-    return np.asarray(row.predictive[-1]) - np.asarray(row.conditional[-1])
+# ---- the dropout rate
 
 
 def rows_at_selected_rate(
@@ -160,27 +155,6 @@ def rows_at_selected_rate(
     `fit_on_tuning_rows`."""
     rows = dropout[dropout.selected]
     return rows if choices.fit_on_tuning_rows else rows[~rows.tuning]
-
-
-def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
-    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged
-    (`clip`) or divided by the logarithm of an effective support's size, at least 2 (`top_k`,
-    `top_p`; appendix `app:bald`)."""
-    bald = [compute_bald(row) for row in dropout.itertuples(index=False)]
-    if phi == "clip":
-        return bald
-    return [
-        values / np.log(np.maximum(sizes[-1], 2))
-        for values, sizes in zip(bald, dropout[phi], strict=True)
-    ]
-
-
-def bald_signal(dropout: pd.DataFrame, responses: pd.DataFrame, phi: str) -> pd.DataFrame:
-    """Return KEYS and c_BALD's signal as column `bald`, None for a response without an answer."""
-    found = responses[[*KEYS, "answer"]].merge(dropout, on=KEYS, validate="one_to_one")
-    scaled = zip(scale_bald(found, phi), found.answer.notna(), strict=True)
-    bald = [value if answered else None for value, answered in scaled]
-    return found[KEYS].assign(bald=pd.Series(bald, dtype=object))
 
 
 def evaluate_rate_grid(

@@ -171,7 +171,7 @@ ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED}
 PAPER_ESTIMATORS = [e.name for e in _DECLARED if e.definition]
 
 
-def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:
+def in_column_order(estimators: Iterable[Estimator]) -> list[Estimator]:
     """Sort by signal, then by name: Avg before Joint."""
     return sorted(
         estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name)

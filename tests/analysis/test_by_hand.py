@@ -15,10 +15,10 @@ from lib.analysis import multi_pass_statistics, token_statistics
 from lib.calibrate import experiments
 from lib.paper import booktabs, cells, figures
 from lib.params import EvaluationChoices
-from lib.score import confidence, estimators, evaluation, metrics, reading, selective
+from lib.score import bald, confidence, estimators, evaluation, metrics, reading, selective
 from lib.tasks import answers
 
-MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, confidence, estimators,
+MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, bald, confidence, estimators,
            metrics, evaluation, reading, selective, answers)  # fmt: skip
 LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
@@ -82,8 +82,8 @@ def test_rates_that_differ_are_told_from_exchanged_ones():
     keys = {"example_id": [f"e{i}" for i in range(40)], "split": "calibration"}
     responses = keyed(40, correct=correct).assign(**keys, answer=[np.zeros(1)] * 40, parsed=True)
     parts = []
-    for rate, bald in ((0.1, 0.5), (0.2, 0.2), (0.3, 0.5)):
-        entropies = {"predictive": [[[bald]]] * 40, "conditional": [[[0.0]]] * 40}
+    for rate, disagreement in ((0.1, 0.5), (0.2, 0.2), (0.3, 0.5)):
+        entropies = {"predictive": [[[disagreement]]] * 40, "conditional": [[[0.0]]] * 40}
         parts.append(keyed(40, **entropies).assign(**keys, rate=rate, tuning=True, selected=False))
     passes = pd.concat(parts)
     found = multi_pass_statistics.compare_rates(

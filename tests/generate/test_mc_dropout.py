@@ -21,6 +21,7 @@ from lib.models import loading
 from lib.params import Dropout, EvaluationChoices
 from lib.random_streams import stream_seed
 from lib.score import confidence
+from lib.score.bald import compute_bald
 from lib.tasks import answers
 
 PASSES = Dropout(seed=1, dropout_passes=3)
@@ -212,7 +213,7 @@ def test_bald_is_baals_for_every_number_of_passes(passes, sharpness):
     p, row = columns_of(passes, sharpness=sharpness)
     for t in range(1, passes + 1):
         first = pd.Series({term: row[term][:t] for term in ("predictive", "conditional")})
-        close(confidence.compute_bald(first), bald(p[:t]), atol=1e-12)
+        close(compute_bald(first), bald(p[:t]), atol=1e-12)
     half = passes // 2
     halves = [p[:half], p[half : 2 * half]] if half else []
     for of_half, predictive, conditional in zip(
