@@ -61,55 +61,95 @@ def evaluate(
         has a row per pair, of estimator "". A value that cannot be computed is missing (NA), and
         `reason` explains it. With methods, also `relative`, the share by which a method lowers the
         raw ECE. With resamples, also `low` and `high`.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"example_id": ["a", "b"], "confidence": [0.5, 0.75]})
+    >>> frame = frame.assign(model="m", dataset="d", split="evaluation", estimator="seq_avg")
+    >>> evaluate(frame.assign(correct=[False, True]))[["estimator", "metric", "value", "n"]].head(2)
+      estimator metric  value  n
+    0              acc    0.5  2
+    1   seq_avg    ece  0.375  2
     """
     by = [name for name in ("estimator", "method") if name in frame]
     rows: list[tuple] = []
-    ends: list[np.ndarray] = []
     for pair, part in frame[frame.split == split].groupby(PAIR, sort=False):
-        everyone = ("",) * len(by), part.drop_duplicates("example_id")
-        for key, scores in [everyone, *part.groupby(by, sort=False)]:
-            c, y = (
-                columns_in_order(scores)
-                if resamples
-                else (scores.confidence.to_numpy(), scores.correct.to_numpy())
-            )
-            for name in [name for name in names if (name == "acc") == (key[0] == "")]:
-                rows.append((*pair, *key, name, measure(name, c, y, n_bins), len(scores)))
-                if resamples:
-                    ends.append(
-                        percentile_interval(resample_metric(name, c, y, n_bins, resamples, seed))
-                    )
-    results = pd.DataFrame(rows, columns=[*PAIR, *by, "metric", "value", "n"]).astype(
-        {"value": "Float64"}
-    )
+        if "acc" in names:
+            everyone = part.drop_duplicates("example_id")
+            result = evaluate_scores("acc", everyone, n_bins, resamples, seed)
+            rows.append((*pair, *[""] * len(by), *result))
+        for key, scores in part.groupby(by, sort=False):
+            for name in names:
+                if name != "acc":
+                    result = evaluate_scores(name, scores, n_bins, resamples, seed)
+                    rows.append((*pair, *key, *result))
+    columns = [*PAIR, *by, "metric", "value", "n", "low", "high"]
+    results = pd.DataFrame(rows, columns=columns).astype({"value": "Float64"})
+    interval = results[["low", "high"]].astype(float)
+    results = results.drop(columns=["low", "high"])
     results["reason"] = np.where(results.value.isna(), "one class only", "")  # AUROC
     if "method" in by:
         results = add_relative_gain(results)
+    return results.join(interval) if resamples else results
+
+
+def evaluate_scores(
+    name: str, scores: pd.DataFrame, n_bins: int, resamples: int, seed: int
+) -> tuple:
+    """Return the name, the value, the number of rows and the interval (NaN without resamples) of a
+    metric of one estimator's scores.
+
+    Examples
+    --------
+    >>> scores = pd.DataFrame({"example_id": ["a", "b"], "confidence": [0.5, 1], "correct": [0, 1]})
+    >>> name, value, n, low, high = evaluate_scores("brier", scores, 10, resamples=100, seed=0)
+    >>> float(value), n, float(low), float(high)
+    (0.125, 2, 0.0, 0.25)
+    """
+    low = high = np.nan
     if resamples:
-        results[["low", "high"]] = np.reshape(ends, (-1, 2))
-    return results
-
-
-def columns_in_order(scores: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return confidence and correct, (n,) each, in the order of example_id: so the order of rows
-    moves no draw."""
-    rows = scores.sort_values("example_id")
-    return rows.confidence.to_numpy(), rows.correct.to_numpy()
+        scores = scores.sort_values("example_id")  # so the order of rows moves no draw
+    c = scores.confidence.to_numpy()
+    y = scores.correct.to_numpy()
+    if resamples:
+        low, high = percentile_interval(resample_metric(name, c, y, n_bins, resamples, seed))
+    return name, measure(name, c, y, n_bins), len(scores), low, high
 
 
 def add_relative_gain(results: pd.DataFrame) -> pd.DataFrame:
     """Return results with `relative`, the share by which a method lowers the raw ECE; missing
-    elsewhere."""
+    elsewhere.
+
+    Examples
+    --------
+    >>> cell = {"model": "m", "dataset": "d", "estimator": "seq_avg", "metric": "ece"}
+    >>> results = pd.DataFrame([cell | {"method": "", "value": 0.5}, cell | {"method": "isotonic",
+    ...     "value": 0.25}])
+    >>> add_relative_gain(results.astype({"value": "Float64"})).relative.tolist()
+    [<NA>, 0.5]
+    """
     errors = results[results.metric == "ece"]
-    raw = errors[(errors["method"] == "") & (errors.value > 0)].set_index(SCORE_CELL).value
+    is_raw = errors["method"] == ""
+    raw = errors[is_raw & (errors.value > 0)].set_index(SCORE_CELL).value
     before = raw.reindex(pd.MultiIndex.from_frame(errors[SCORE_CELL])).array
-    return results.assign(relative=(1 - errors.value / before).where(errors["method"] != ""))
+    gain = 1 - errors.value / before
+    return results.assign(relative=gain.where(~is_raw))
 
 
 def ablate_bins(
     frame: pd.DataFrame, n_bins_ablation: Iterable[int], names: Collection[str]
 ) -> pd.DataFrame:
-    """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`)."""
+    """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`).
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"example_id": ["a", "b"], "confidence": [0.5, 0.75]})
+    >>> frame = frame.assign(model="m", dataset="d", split="evaluation", estimator="seq_avg")
+    >>> ablate_bins(frame.assign(correct=[0, 1]), [1, 10], ["ece"])[["bins", "value"]]
+       bins  value
+    0     1  0.125
+    1    10  0.375
+    """
     parts = [evaluate(frame, n_bins, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
     return pd.concat(parts, ignore_index=True)
 
@@ -118,21 +158,36 @@ def ablate_bins(
 
 
 def block_sizes(n: int, draws: int) -> Iterator[int]:
-    """Yield numbers of draws of n rows each that fit into memory together, `draws` in total."""
+    """Yield numbers of draws of n rows each that fit into memory together, `draws` in total.
+
+    Examples
+    --------
+    >>> list(block_sizes(2**21, 5))
+    [2, 2, 1]
+    """
     size = max(1, MAX_COUNTS // n)
-    yield from (min(size, draws - start) for start in range(0, draws, size))
+    for start in range(0, draws, size):
+        yield min(size, draws - start)
 
 
 @lru_cache(maxsize=4)
 def draw_resample_counts(n: int, resamples: int, seed: int) -> list[np.ndarray]:
     """Return how often each of n rows is in each resample, in blocks (b, n) with `resamples` rows
-    in total."""
+    in total.
+
+    Examples
+    --------
+    >>> (block,) = draw_resample_counts(3, resamples=2, seed=0)
+    >>> block.sum(axis=1).tolist()
+    [3, 3]
+    """
     rng = np.random.default_rng([seed, n])
-    blocks = (rng.integers(0, n, (b, n)) for b in block_sizes(n, resamples))
-    return [
-        np.array([np.bincount(drawn, minlength=n) for drawn in block], np.uint16)
-        for block in blocks
-    ]
+    blocks = []
+    for size in block_sizes(n, resamples):
+        resampled_rows = rng.integers(0, n, (size, n))
+        counts = [np.bincount(rows, minlength=n) for rows in resampled_rows]
+        blocks.append(np.array(counts, np.uint16))
+    return blocks
 
 
 def resample_metric(
@@ -149,15 +204,26 @@ def resample_metric(
         5,000 in the paper.
     seed : int
         Scores of equally many rows share the draws.
+
+    Examples
+    --------
+    >>> resample_metric("brier", [0.5, 0.5], [0, 1], resamples=3)
+    array([0.25, 0.25, 0.25])
     """
     blocks = draw_resample_counts(len(confidence), resamples, seed)
     return np.concatenate([measure(name, confidence, correct, n_bins, block) for block in blocks])
 
 
-def percentile_interval(drawn: np.ndarray) -> np.ndarray:
+def percentile_interval(resampled: np.ndarray) -> np.ndarray:
     """Return the 95% percentile interval, (2,); resamples in which the metric is undefined do not
-    count."""
-    return pd.Series(drawn).quantile([0.025, 0.975]).to_numpy()
+    count.
+
+    Examples
+    --------
+    >>> percentile_interval(np.array([0.0, 1.0, np.nan]))
+    array([0.025, 0.975])
+    """
+    return pd.Series(resampled).quantile([0.025, 0.975]).to_numpy()
 
 
 # ---- what chance alone gives
@@ -172,12 +238,22 @@ def draw_chance_errors(
     with rows B, the sum of c - outcome then has mean 0 and variance sum c (1 - c) over B, so the
     ECE is about sqrt(2 / pi) / n times the sum of sqrt(sum c (1 - c)) over bins, and not 0. The
     fewer bins hold rows, the lower.
+
+    Examples
+    --------
+    >>> draw_chance_errors([0.5], draws=3)  # right or wrong, one row is off by a half
+    array([0.5, 0.5, 0.5])
     """
-    given = np.asarray(confidence)
-    c, member = given.astype(float), np.eye(n_bins)[bin_index(given, n_bins)]
+    scores = np.asarray(confidence)
+    member = np.eye(n_bins)[bin_index(scores, n_bins)]
+    c = scores.astype(float)
     rng = np.random.default_rng([seed, c.size])
-    blocks = ((rng.random((b, c.size)) < c) - c for b in block_sizes(c.size, draws))
-    return np.concatenate([np.abs(block @ member).sum(axis=1) / c.size for block in blocks])
+    errors = []
+    for size in block_sizes(c.size, draws):
+        right = rng.random((size, c.size)) < c
+        gaps = np.abs((right - c) @ member)
+        errors.append(gaps.sum(axis=1) / c.size)
+    return np.concatenate(errors)
 
 
 def compare_with_chance(
@@ -189,16 +265,25 @@ def compare_with_chance(
     Columns: RESULT_KEYS, value, n, and of `draw_chance_errors` the mean (`chance`) and the 95%
     point (`chance_high`). `calibrated`: whether the value is no higher than that point, so that it
     cannot be told from calibrated scores.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"confidence": [0.5, 0.5], "correct": [True, False]})
+    >>> frame = frame.assign(model="m", dataset="d", split="evaluation", estimator="e", method="")
+    >>> compare_with_chance(frame, draws=10)[["value", "n", "chance_high", "calibrated"]]
+       value  n  chance_high  calibrated
+    0    0.0  2          0.5        True
     """
     rows: list[tuple] = []
     for key, part in evaluation_rows(frame).groupby(SCORE, sort=False):
         c = part.confidence.to_numpy()
-        drawn, value = draw_chance_errors(c, n_bins, draws, seed), ece(c, part.correct, n_bins)
-        high = np.percentile(drawn, 95)
-        rows.append((*key, "ece", value, len(c), drawn.mean(), high, value <= high + ROUNDING))
-    return pd.DataFrame(
-        rows, columns=[*RESULT_KEYS, "value", "n", "chance", "chance_high", "calibrated"]
-    )
+        value = ece(c, part.correct, n_bins)
+        by_chance = draw_chance_errors(c, n_bins, draws, seed)
+        high = np.percentile(by_chance, 95)
+        calibrated = value <= high + ROUNDING
+        rows.append((*key, "ece", value, len(c), by_chance.mean(), high, calibrated))
+    columns = [*RESULT_KEYS, "value", "n", "chance", "chance_high", "calibrated"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 # ---- beside a constant
@@ -206,13 +291,29 @@ def compare_with_chance(
 
 def base_rate(correct: Any) -> float:
     """Return (right + 1) / (n + 2), the constant learned from n calibration rows; 1/2 without
-    rows."""
+    rows.
+
+    Examples
+    --------
+    >>> base_rate([True, True, False])
+    0.6
+    """
     return float((np.sum(correct) + 1) / (len(correct) + 2))
 
 
 def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
     """Append each pair's BASE, computed from the calibration rows of `raw`, to `calibrated`
-    (evaluation rows, with column `method`)."""
+    (evaluation rows, with column `method`).
+
+    Examples
+    --------
+    >>> raw = pd.DataFrame({"split": ["calibration", "evaluation"], "example_id": ["a", "b"]})
+    >>> raw = raw.assign(model="m", dataset="d", estimator="e", confidence=0.5, correct=True)
+    >>> add_base_rate(raw, raw[1:].assign(method=""))[["estimator", "confidence"]]
+      estimator  confidence
+    0         e    0.500000
+    1      base    0.666667
+    """
     parts = [calibrated]
     for _, rows in raw.drop_duplicates([*PAIR, "split", "example_id"]).groupby(PAIR, sort=False):
         constant = base_rate(calibration_rows(rows).correct)
@@ -227,19 +328,25 @@ def compare_with_base_rate(
     `decompose_brier`.
 
     Columns: RESULT_KEYS, value, low, high, n, reason.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"example_id": ["a", "b"], "confidence": [0.5, 1], "correct": [0, 1]})
+    >>> frame = frame.assign(model="m", dataset="d", split="evaluation", estimator="e", method="")
+    >>> compared = compare_with_base_rate(frame, resamples=10)
+    >>> compared[["metric", "value", "low"]].round(2).head(3)
+         metric  value   low
+    0       ece   0.25   0.0
+    1  ece_mass   0.25   0.0
+    2     brier   0.12   0.0
     """
     raw = frame["method"] == ""
-    parts = [evaluate(frame[raw], n_bins, names=COMPARED, resamples=resamples, seed=seed)]
-    parts.append(evaluate(frame[~raw], n_bins, names=COMPARED))
+    with_intervals = evaluate(frame[raw], n_bins, names=COMPARED, resamples=resamples, seed=seed)
+    parts = [with_intervals, evaluate(frame[~raw], n_bins, names=COMPARED)]
     for key, part in frame.groupby(SCORE, sort=False):
-        values = pd.Series(
-            decompose_brier(part.confidence, part.correct), name="value"
-        ).rename_axis("metric")
-        parts.append(
-            values.reset_index().assign(
-                **dict(zip(SCORE, key, strict=True)), n=len(part), reason=""
-            )
-        )
+        for name, value in decompose_brier(part.confidence, part.correct).items():
+            row = (*key, name, value, len(part), "")
+            parts.append(pd.DataFrame([row], columns=[*RESULT_KEYS, "value", "n", "reason"]))
     compared = frame[SCORE].drop_duplicates().merge(pd.concat(parts), on=SCORE)
     compared = compared.astype({"low": "Float64", "high": "Float64"})
     return compared[[*RESULT_KEYS, "value", "low", "high", "n", "reason"]]

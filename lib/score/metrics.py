@@ -12,7 +12,7 @@ bin below; 0 is in the first.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,15 @@ from scipy.stats import rankdata
 
 def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN,
-    outside [0, 1]."""
-    c, y = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    outside [0, 1].
+
+    Examples
+    --------
+    >>> validate_scores([0.5, 1], [True, False])
+    (array([0.5, 1. ]), array([1., 0.]))
+    """
+    c = np.asarray(confidence, dtype=np.float64)
+    y = np.asarray(correct, dtype=np.float64)
     if c.ndim != 1 or c.shape != y.shape or c.size == 0:
         raise ValueError(
             f"confidence {c.shape} and correct {y.shape} must be equally long and not empty"
@@ -36,34 +43,72 @@ def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarr
     return c, y
 
 
+def row_weights(sample_weight: Any, n: int) -> np.ndarray:
+    """Return weights of n rows, (..., n) float64: ones by default.
+
+    Examples
+    --------
+    >>> row_weights(None, 3)
+    array([1., 1., 1.])
+    """
+    if sample_weight is None:
+        return np.ones(n)
+    return np.asarray(sample_weight, dtype=np.float64)
+
+
 # ---- reliability bins
 
 
+class BinSums(NamedTuple):
+    """Sums over the rows of each bin, each of shape (..., n_bins)."""
+
+    rows: np.ndarray
+    confidence: np.ndarray
+    right: np.ndarray
+
+    @property
+    def gap(self) -> np.ndarray:
+        """|accuracy - mean confidence|, times the number of rows."""
+        return np.abs(self.right - self.confidence)
+
+
 def bin_index(confidence: Any, n_bins: int = 10) -> np.ndarray:
-    """Find the bin of each score, (n,) int. A bin holds its right edge; the first holds 0, too."""
-    given = np.asarray(confidence)
-    c = given.astype(np.float64)
-    rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+    """Find the bin of each score, (n,) int. A bin holds its right edge; the first holds 0, too.
+
+    Examples
+    --------
+    >>> bin_index([0, 0.1, 0.11, 1])
+    array([0, 0, 1, 9])
+    """
+    scores = np.asarray(confidence)
+    c = scores.astype(np.float64)
+    precision = scores.dtype if scores.dtype.kind == "f" else np.float64
+    rounding = 8 * np.finfo(precision).eps
     edge = np.rint(c * n_bins)
     on_edge = np.abs(c - edge / n_bins) <= rounding
     index = np.where(on_edge, edge - 1, np.floor(c * n_bins))
     return np.clip(index, 0, n_bins - 1).astype(int)
 
 
-def bin_sums(
-    confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sums per bin, each (..., n_bins): number of rows, confidence, right answers."""
+def bin_sums(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> BinSums:
+    """Return the number of rows of each bin, and the sums of their confidence and right answers.
+
+    Examples
+    --------
+    >>> bin_sums([0.25, 0.75, 1], [0, 1, 1], n_bins=2).confidence
+    array([0.25, 1.75])
+    """
     c, y = validate_scores(confidence, correct)
     index = bin_index(confidence, n_bins)
     if sample_weight is None:
-        count, sure, right = (
-            np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)
-        )
-        return count, sure, right
+        rows = np.bincount(index, minlength=n_bins)
+        right = np.bincount(index, y, minlength=n_bins)
+        return BinSums(rows, np.bincount(index, c, minlength=n_bins), right)
+    w = row_weights(sample_weight, c.size)
     member = np.eye(n_bins)[index]  # (n, n_bins)
-    w = np.asarray(sample_weight, dtype=np.float64)
-    return w @ member, w @ (member * c[:, None]), w @ (member * y[:, None])
+    confidence_in_bin = member * c[:, None]
+    right_in_bin = member * y[:, None]
+    return BinSums(w @ member, w @ confidence_in_bin, w @ right_in_bin)
 
 
 def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.DataFrame:
@@ -72,40 +117,69 @@ def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.D
 
     `gap` is |accuracy - confidence|; the largest is the MCE. `share` is that of the rows. The
     `product` of both sums to the ECE.
+
+    Examples
+    --------
+    >>> reliability_diagram([0.25, 0.75, 1], [0, 1, 1], n_bins=2)[["count", "confidence", "gap"]]
+       count  confidence    gap
+    0      1       0.250  0.250
+    1      2       0.875  0.125
     """
-    count, sure, right = bin_sums(confidence, correct, n_bins)
-    bins = pd.DataFrame(
-        {"lower": np.arange(n_bins) / n_bins, "upper": np.arange(1, n_bins + 1) / n_bins}
-    )
-    bins = bins.assign(count=count.astype(int), confidence=sure, accuracy=right)[
-        count > 0
-    ].reset_index(drop=True)
-    bins[["confidence", "accuracy"]] = bins[["confidence", "accuracy"]].div(bins["count"], axis=0)
-    bins = bins.assign(
-        gap=(bins.accuracy - bins.confidence).abs(), share=bins["count"] / count.sum()
-    )
-    return bins.assign(product=bins.gap * bins.share)
+    sums = bin_sums(confidence, correct, n_bins)
+    used = sums.rows > 0
+    count = sums.rows[used]
+    number = np.flatnonzero(used)
+    bins = pd.DataFrame()
+    bins["lower"] = number / n_bins
+    bins["upper"] = (number + 1) / n_bins
+    bins["count"] = count
+    bins["confidence"] = sums.confidence[used] / count
+    bins["accuracy"] = sums.right[used] / count
+    bins["gap"] = (bins.accuracy - bins.confidence).abs()
+    bins["share"] = count / count.sum()
+    bins["product"] = bins.gap * bins.share
+    return bins
 
 
 # ---- means
 
 
 def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
-    """Return the weighted mean of n values."""
+    """Return the weighted mean of n values.
+
+    Examples
+    --------
+    >>> weighted_mean(np.array([0.0, 1.0]), [[1, 1], [1, 3]])
+    array([0.5 , 0.75])
+    """
     if sample_weight is None:
         return values.mean()
-    w = np.asarray(sample_weight, dtype=np.float64)
+    w = row_weights(sample_weight, values.size)
     return w @ values / w.sum(axis=-1)
 
 
 def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Return the share of right answers; the confidence is only validated."""
-    return weighted_mean(validate_scores(confidence, correct)[1], sample_weight)
+    """Return the share of right answers; the confidence is only validated.
+
+    Examples
+    --------
+    >>> float(accuracy([0.5, 0.9], [0, 1]))
+    0.5
+    """
+    _, y = validate_scores(confidence, correct)
+    return weighted_mean(y, sample_weight)
 
 
 def mean_confidence(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Return the mean score; what is correct is only validated."""
-    return weighted_mean(validate_scores(confidence, correct)[0], sample_weight)
+    """Return the mean score; what is correct is only validated.
+
+    Examples
+    --------
+    >>> float(mean_confidence([0.5, 1.0], [0, 1]))
+    0.75
+    """
+    c, _ = validate_scores(confidence, correct)
+    return weighted_mean(c, sample_weight)
 
 
 # ---- calibration errors
@@ -128,15 +202,27 @@ def ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = No
     Returns
     -------
     float, or array of shape (...)
+
+    Examples
+    --------
+    >>> float(ece([0.25, 0.75, 0.75, 0.75], [0, 1, 1, 0]))
+    0.125
     """
-    count, sure, right = bin_sums(confidence, correct, n_bins, sample_weight)
-    return np.abs(right - sure).sum(axis=-1) / count.sum(axis=-1)
+    sums = bin_sums(confidence, correct, n_bins, sample_weight)
+    return sums.gap.sum(axis=-1) / sums.rows.sum(axis=-1)
 
 
 def mce(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
-    """Maximum calibration error: largest gap over the non-empty bins."""
-    count, sure, right = bin_sums(confidence, correct, n_bins, sample_weight)
-    return (np.abs(right - sure) / np.where(count > 0, count, 1)).max(axis=-1)
+    """Maximum calibration error: largest gap over the non-empty bins.
+
+    Examples
+    --------
+    >>> float(mce([0.25, 0.75], [0, 0]))
+    0.75
+    """
+    sums = bin_sums(confidence, correct, n_bins, sample_weight)
+    rows = np.where(sums.rows > 0, sums.rows, 1)
+    return (sums.gap / rows).max(axis=-1)
 
 
 def equal_mass_ece(
@@ -145,11 +231,19 @@ def equal_mass_ece(
     """Return the ECE with bins of equally many unweighted rows.
 
     Equal scores share the bin of their mean rank, whatever the order of rows.
+
+    Examples
+    --------
+    >>> float(equal_mass_ece([0.5, 0.625, 0.75, 0.875], [0, 1, 1, 0], n_bins=2))
+    0.1875
     """
     c, y = validate_scores(confidence, correct)
-    index = np.floor((rankdata(c) - 0.5) * n_bins / c.size).astype(int)
-    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    sums = w @ (np.eye(n_bins)[index] * (y - c)[:, None])
+    rank = rankdata(c) - 0.5
+    index = np.floor(rank * n_bins / c.size).astype(int)
+    member = np.eye(n_bins)[index]  # (n, n_bins)
+    w = row_weights(sample_weight, c.size)
+    excess = (y - c)[:, None]  # right answers beyond the confidence
+    sums = w @ (member * excess)
     return np.abs(sums).sum(axis=-1) / w.sum(axis=-1)
 
 
@@ -157,7 +251,13 @@ def equal_mass_ece(
 
 
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Return the mean squared difference of confidence and outcome."""
+    """Return the mean squared difference of confidence and outcome.
+
+    Examples
+    --------
+    >>> float(brier([0.5, 1.0], [0, 1]))
+    0.125
+    """
     c, y = validate_scores(confidence, correct)
     return weighted_mean((c - y) ** 2, sample_weight)
 
@@ -167,12 +267,17 @@ def log_loss(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 
     As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but
     wrong score costs 36.
+
+    Examples
+    --------
+    >>> round(float(log_loss([0.5, 1.0], [0, 1])), 4)  # log(2) / 2
+    0.3466
     """
     c, y = validate_scores(confidence, correct)
+    of_outcome = np.where(y > 0, c, 1 - c)
     least = np.finfo(float).eps
-    return weighted_mean(
-        -np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least)), sample_weight
-    )
+    loss = -np.log(np.clip(of_outcome, least, 1 - least))
+    return weighted_mean(loss, sample_weight)
 
 
 def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
@@ -183,14 +288,26 @@ def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
     (`mcb`) is what they gain over the scores, discrimination (`dsc`) what they gain over the rows'
     own accuracy, whose Brier score is the uncertainty (`unc`). No part is negative, and all rows of
     one score have no discrimination. On few rows chance raises both.
+
+    Examples
+    --------
+    >>> decompose_brier([0.5, 0.5, 1, 1], [0, 0, 1, 1])
+    {'mcb': 0.125, 'dsc': 0.25, 'unc': 0.25}
     """
     c, y = validate_scores(confidence, correct)
-    _, place, count = np.unique(c, return_inverse=True, return_counts=True)
-    best = isotonic_regression(np.bincount(place, y) / count, weights=count).x[place]
-    recalibrated, unc = np.mean((best - y) ** 2), y.mean() * (1 - y.mean())
-    parts = {"mcb": np.mean((c - y) ** 2) - recalibrated, "dsc": unc - recalibrated, "unc": unc}
+    _, level, count = np.unique(c, return_inverse=True, return_counts=True)
+    accuracy_of_level = np.bincount(level, y) / count
+    best = isotonic_regression(accuracy_of_level, weights=count).x[level]
+    best_brier = brier(best, y)
+    uncertainty = y.mean() * (1 - y.mean())
+    miscalibration = brier(c, y) - best_brier
+    discrimination = uncertainty - best_brier
     # rounding can leave -1e-17
-    return {name: max(0.0, float(part)) for name, part in parts.items()}
+    return {
+        "mcb": max(0.0, float(miscalibration)),
+        "dsc": max(0.0, float(discrimination)),
+        "unc": float(uncertainty),
+    }
 
 
 # ---- ranking
@@ -200,18 +317,27 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Return the probability that a right answer scores above a wrong one; ties count half.
 
     NaN if only right or only wrong answers have weight. Parameters as for `ece`.
+
+    Examples
+    --------
+    >>> float(auroc([0.2, 0.5, 0.5, 0.9], [0, 0, 1, 1]))
+    0.875
     """
     c, y = validate_scores(confidence, correct)
-    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    right, wrong, order = w[..., y > 0], w[..., y == 0], np.argsort(c[y == 0])
+    w = row_weights(sample_weight, c.size)
+    right = y > 0
+    order = np.argsort(c[~right])
+    wrong_scores = c[~right][order]
+    wrong_weights = w[..., ~right][..., order]
     # weight of the k lowest wrong answers
-    lowest = np.insert(np.cumsum(wrong[..., order], axis=-1), 0, 0, axis=-1)
-    places = (np.searchsorted(c[y == 0][order], c[y > 0], side) for side in ("left", "right"))
-    below, not_above = (lowest[..., k] for k in places)
+    cumulative = np.insert(np.cumsum(wrong_weights, axis=-1), 0, 0, axis=-1)
+    below = cumulative[..., np.searchsorted(wrong_scores, c[right], "left")]
+    not_above = cumulative[..., np.searchsorted(wrong_scores, c[right], "right")]
+    right_weights = w[..., right]
+    won = right_weights * (below + not_above) / 2
+    pairs = right_weights.sum(axis=-1) * wrong_weights.sum(axis=-1)
     with np.errstate(invalid="ignore"):
-        return (right * (below + not_above) / 2).sum(axis=-1) / (
-            right.sum(axis=-1) * wrong.sum(axis=-1)
-        )
+        return won.sum(axis=-1) / pairs
 
 
 def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
@@ -220,12 +346,15 @@ def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     It is the share of all rows that are answered and wrong, averaged over coverage: (1 - AUROC) acc
     (1 - acc) + (1 - acc)^2 / 2. Equal scores may be answered in any order. If all rows are right,
     or all wrong, the first term is 0.
+
+    Examples
+    --------
+    >>> float(augrc([0.2, 0.5, 0.5, 0.9], [0, 0, 1, 1]))
+    0.15625
     """
-    ranks, a = (
-        np.nan_to_num(auroc(confidence, correct, sample_weight)),
-        accuracy(confidence, correct, sample_weight),
-    )
-    return (1 - ranks) * a * (1 - a) + (1 - a) ** 2 / 2
+    ranking = np.nan_to_num(auroc(confidence, correct, sample_weight))
+    a = accuracy(confidence, correct, sample_weight)
+    return (1 - ranking) * a * (1 - a) + (1 - a) ** 2 / 2
 
 
 # ---- by name
@@ -241,6 +370,14 @@ WITH_BINS = ("ece", "mce", "ece_mass")
 def measure(
     name: str, confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None
 ) -> Any:
-    """Return one of METRICS; `n_bins` is for those WITH_BINS."""
-    bins = {"n_bins": n_bins} if name in WITH_BINS else {}
-    return METRICS[name](confidence, correct, sample_weight=sample_weight, **bins)
+    """Return one of METRICS; `n_bins` is for those WITH_BINS.
+
+    Examples
+    --------
+    >>> float(measure("brier", [0.5, 1.0], [0, 1]))
+    0.125
+    """
+    metric = METRICS[name]
+    if name in WITH_BINS:
+        return metric(confidence, correct, n_bins, sample_weight)
+    return metric(confidence, correct, sample_weight)
