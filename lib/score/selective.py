@@ -10,7 +10,7 @@ procedure finds nothing. Its rounding also overcounts errors by one in a third o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,15 @@ NO_GUARANTEE = "no threshold can be guaranteed from these rows"
 TOO_FEW_ROWS = "too few calibration rows"
 Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the learning or the testing rows
 
+
+class Outcome(NamedTuple):
+    """What a threshold gives on the evaluation rows; missing (NA) if unknown."""
+
+    answered: Any = pd.NA  # share of the rows
+    precision: Any = pd.NA
+    held: Any = pd.NA  # whether so many errors are likely enough at the target
+
+
 # ---- risk and coverage
 
 
@@ -33,18 +42,22 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
     largest.
 
     Columns: `threshold`, `answered` (share of rows at or above it) and their `accuracy`.
+
+    Examples
+    --------
+    >>> risk_coverage([0.5, 0.75, 1, 1], [0, 1, 1, 1])
+       threshold  answered  accuracy
+    0       1.00      0.50      1.00
+    1       0.75      0.75      1.00
+    2       0.50      1.00      0.75
     """
     c, y = metrics.validate_scores(confidence, correct)
-    rows = (
-        pd.DataFrame({"threshold": c, "correct": y})
-        .groupby("threshold")
-        .correct.agg(["size", "sum"])[::-1]
-        .cumsum()
-    )
-    rows = rows.assign(
-        answered=rows["size"] / c.size, accuracy=rows["sum"] / rows["size"]
-    ).reset_index()
-    return rows[["threshold", "answered", "accuracy"]]
+    by_score = pd.Series(y).groupby(c).agg(["size", "sum"])
+    above = by_score[::-1].cumsum()  # of the rows at or above each score
+    curve = pd.DataFrame({"threshold": above.index})
+    curve["answered"] = above["size"].array / c.size
+    curve["accuracy"] = above["sum"].array / above["size"].array
+    return curve
 
 
 def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
@@ -52,12 +65,24 @@ def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame
     `points` shares.
 
     Columns: PAIR, estimator, method, answered, accuracy.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"confidence": [0.5, 0.75, 1, 1], "correct": [0, 1, 1, 1]})
+    >>> frame = frame.assign(model="m", dataset="d", split="evaluation", estimator="e", method="")
+    >>> risk_coverage_curves(frame, points=2)[["answered", "accuracy"]]
+       answered  accuracy
+    0       0.5      1.00
+    1       1.0      0.75
     """
-    by, parts = [*SCORE_CELL, "method"], []
+    by = [*SCORE_CELL, "method"]
+    parts = []
     for key, part in evaluation_rows(frame).groupby(by, sort=False):
         curve = risk_coverage(part.confidence, part.correct)
-        kept = curve[~np.ceil(curve.answered * points - 1e-9).duplicated(keep="last")]
-        parts.append(kept.assign(**dict(zip(by, key, strict=True))))
+        share = np.ceil(curve.answered * points - 1e-9)
+        curve = curve[~share.duplicated(keep="last")].copy()
+        curve[by] = key
+        parts.append(curve)
     return pd.concat(parts, ignore_index=True)[[*by, "answered", "accuracy"]]
 
 
@@ -69,9 +94,29 @@ def binomial_p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray
     not met, (k,).
 
     1 if no row is answered.
+
+    Examples
+    --------
+    >>> binomial_p_values([0, 0], [0, 3], 0.5)
+    array([1.   , 0.125])
     """
-    wrong, answered = np.asarray(wrong), np.asarray(answered)
-    return np.where(answered > 0, binom.cdf(wrong, np.maximum(answered, 1), 1 - precision), 1.0)
+    rows = np.asarray(answered)
+    tail = binom.cdf(wrong, np.maximum(rows, 1), 1 - precision)
+    return np.where(rows > 0, tail, 1.0)
+
+
+def p_values_of_thresholds(side: Side, thresholds: np.ndarray, precision: float) -> np.ndarray:
+    """Return `binomial_p_values` of thresholds (k,) on some rows.
+
+    Examples
+    --------
+    >>> p_values_of_thresholds(([0.5, 0.75, 1], [0, 1, 1]), np.array([0.5, 0.75]), 0.5)
+    array([0.5 , 0.25])
+    """
+    confidence, correct = side
+    answered = np.asarray(confidence, dtype=float)[:, None] >= thresholds
+    wrong = answered & ~np.asarray(correct, dtype=bool)[:, None]
+    return binomial_p_values(wrong.sum(axis=0), answered.sum(axis=0), precision)
 
 
 def find_threshold(
@@ -89,34 +134,53 @@ def find_threshold(
     Returns
     -------
     None if no threshold can be guaranteed.
+
+    Examples
+    --------
+    >>> learning = [0.25, 0.75, 0.75], [0, 1, 1]
+    >>> testing = [0.25, 0.75, 0.75, 0.75, 0.75], [0, 1, 1, 1, 1]
+    >>> find_threshold(learning, testing, precision=0.5)
+    0.75
+    >>> find_threshold(learning, testing, precision=0.9) is None
+    True
     """
-
-    def p_values(side: Side, thresholds: np.ndarray) -> np.ndarray:
-        answered = np.asarray(side[0], dtype=float)[:, None] >= thresholds
-        wrong = answered & ~np.asarray(side[1], dtype=bool)[:, None]
-        return binomial_p_values(wrong.sum(axis=0), answered.sum(axis=0), precision)
-
-    if not len(learning[0]) or not len(testing[0]):
+    scores, _ = learning
+    if not len(scores) or not len(testing[0]):
         return None
-    # increasing
-    proposed = np.unique(
-        np.quantile(learning[0], np.arange(N_PROPOSED) / N_PROPOSED, method="lower")
-    )
-    down = proposed[p_values(learning, proposed).argmin() :: -1]
-    passed = np.logical_and.accumulate(p_values(testing, down) <= 1 - certainty)
-    return float(down[passed][-1]) if passed.any() else None
+    quantiles = np.arange(N_PROPOSED) / N_PROPOSED
+    proposed = np.unique(np.quantile(scores, quantiles, method="lower"))  # increasing
+    start = p_values_of_thresholds(learning, proposed, precision).argmin()
+    down = proposed[start::-1]
+    passed = p_values_of_thresholds(testing, down, precision) <= 1 - certainty
+    before_failure = np.logical_and.accumulate(passed)
+    return float(down[before_failure][-1]) if passed[0] else None
 
 
 def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
-    """Return how many right answers, without a wrong one, guarantee a precision."""
+    """Return how many right answers, without a wrong one, guarantee a precision.
+
+    Examples
+    --------
+    >>> min_rows_for_guarantee(0.5)  # .5^4 < .1
+    4
+    """
     return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
 
 
 def mark_learning_rows(calibration: pd.DataFrame, tuned: pd.DataFrame, seed: int) -> np.ndarray:
     """Mark the calibration rows of one estimator that propose thresholds, (n,): the first third of
-    the dataset's fixed random order, and those on which the estimator was tuned (KEYS)."""
-    chosen = pd.concat([first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS], tuned])
-    return pd.MultiIndex.from_frame(calibration[KEYS]).isin(pd.MultiIndex.from_frame(chosen))
+    the dataset's fixed random order, and those on which the estimator was tuned (KEYS).
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"example_id": list("abcdef")})
+    >>> rows = rows.assign(model="m", dataset="d", split="calibration")
+    >>> int(mark_learning_rows(rows, tuned=rows.head(0), seed=0).sum())
+    2
+    """
+    third = max(1, len(calibration) // 3)
+    learning = pd.concat([first_rows(calibration, third, seed)[KEYS], tuned[KEYS]])
+    return pd.MultiIndex.from_frame(calibration[KEYS]).isin(pd.MultiIndex.from_frame(learning))
 
 
 def selective_thresholds(
@@ -132,44 +196,72 @@ def selective_thresholds(
     Columns: `answered`, the share of rows at or above it, and their `precision`; number of rows
     evaluated (`n`) and `tested`; `reason` if there is no threshold. `held` is False if the
     probability of so many errors is below 5% at the target.
+
+    Examples
+    --------
+    >>> raw = pd.DataFrame({"split": ["calibration"] * 15 + ["evaluation"] * 5})
+    >>> raw["example_id"] = raw.index.astype(str)
+    >>> raw = raw.assign(model="m", dataset="d", estimator="e", confidence=0.75, correct=True)
+    >>> selective_thresholds(raw, [0.5])[["target", "threshold", "answered", "precision", "tested"]]
+       target  threshold  answered  precision  tested
+    0     0.5       0.75       1.0        1.0      10
     """
+    tuned = {} if tuned is None else tuned
     rows: list[tuple] = []
     for key, part in raw.groupby(SCORE_CELL, sort=False):
-        calibration, evaluation = calibration_rows(part), evaluation_rows(part)
+        calibration = calibration_rows(part)
+        evaluation = evaluation_rows(part)
         if evaluation.empty:
             continue
-        learns = mark_learning_rows(
-            calibration, (tuned or {}).get(key[-1], calibration.head(0))[KEYS], seed
-        )
-        learning, testing = (
-            (side.confidence, side.correct) for side in (calibration[learns], calibration[~learns])
-        )
+        estimator = key[-1]
+        tuned_rows = tuned.get(estimator, calibration.head(0))
+        learns = mark_learning_rows(calibration, tuned_rows, seed)
+        learning = calibration[learns]
+        testing = calibration[~learns]
         for target in targets:
-            threshold, tested = (
-                find_threshold(learning, testing, target, certainty),
-                len(testing[0]),
+            threshold = find_threshold(
+                (learning.confidence, learning.correct),
+                (testing.confidence, testing.correct),
+                target,
+                certainty,
             )
-            lacking = (
-                TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
-            )
-            reason = lacking if threshold is None else ""
             outcome = apply_threshold(evaluation, threshold, target)
-            rows.append((*key, float(target), threshold, *outcome, len(evaluation), tested, reason))
+            reason = ""
+            if threshold is None:
+                reason = reason_without_threshold(len(testing), target, certainty)
+            counts = (len(evaluation), len(testing))
+            rows.append((*key, float(target), threshold, *outcome, *counts, reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
     columns = [*SCORE_CELL, "target", *types, "n", "tested", "reason"]
     return pd.DataFrame(rows, columns=columns).astype(types)
 
 
-def apply_threshold(evaluation: pd.DataFrame, threshold: float | None, target: float) -> tuple:
-    """Return share answered, precision and whether the guarantee held, on evaluation rows; missing
-    if unknown."""
+def reason_without_threshold(tested: int, target: float, certainty: float) -> str:
+    """Say why no threshold guarantees a target precision from `tested` rows.
+
+    Examples
+    --------
+    >>> reason_without_threshold(3, target=0.5, certainty=0.9)
+    'too few calibration rows'
+    """
+    if tested < min_rows_for_guarantee(target, certainty):
+        return TOO_FEW_ROWS
+    return NO_GUARANTEE
+
+
+def apply_threshold(evaluation: pd.DataFrame, threshold: float | None, target: float) -> Outcome:
+    """Return what a threshold gives on evaluation rows, and whether its guarantee held.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"confidence": [0.25, 0.75], "correct": [False, True]})
+    >>> apply_threshold(rows, 0.5, target=0.8).answered
+    0.5
+    """
     if threshold is None:
-        return pd.NA, pd.NA, pd.NA
+        return Outcome()
     right = evaluation.correct[evaluation.confidence >= threshold]
     if right.empty:
-        return 0.0, pd.NA, pd.NA
-    return (
-        right.size / len(evaluation),
-        right.mean(),
-        binom.cdf(right.sum(), right.size, target) >= 0.05,
-    )
+        return Outcome(answered=0.0)
+    held = binom.cdf(right.sum(), right.size, target) >= 0.05
+    return Outcome(right.size / len(evaluation), right.mean(), held)
