@@ -17,7 +17,13 @@ MOST_ABOVE_ZERO = 1e-5  # rounding can lift a float32 log-softmax this much abov
 
 def validate_logprobs(logprobs: Any) -> np.ndarray:
     """Return float64 log-probabilities (n,), at most 0. Raise ValueError if there are none, or one
-    is NaN or above 0."""
+    is NaN or above 0.
+
+    Examples
+    --------
+    >>> validate_logprobs([-1, 1e-6])
+    array([-1.,  0.])
+    """
     values = np.asarray(logprobs, dtype=np.float64)
     if values.size == 0 or not (values <= MOST_ABOVE_ZERO).all():  # NaN fails the comparison too
         raise ValueError("log-probabilities must be at least one number, none above 0")
@@ -26,13 +32,25 @@ def validate_logprobs(logprobs: Any) -> np.ndarray:
 
 def seq_joint(logprobs: Any) -> float:
     """Return the length-normalized joint probability (geometric mean) of the response's n tokens;
-    `logprobs` is (n,)."""
+    `logprobs` is (n,).
+
+    Examples
+    --------
+    >>> round(seq_joint(np.log([0.5, 0.125])), 4)
+    0.25
+    """
     return float(np.exp(validate_logprobs(logprobs).mean()))
 
 
 def seq_avg(logprobs: Any) -> float:
     """Return the arithmetic mean of the probabilities of the response's n tokens; `logprobs` is
-    (n,)."""
+    (n,).
+
+    Examples
+    --------
+    >>> seq_avg(np.log([0.5, 0.25]))
+    0.375
+    """
     return float(np.exp(validate_logprobs(logprobs)).mean())
 
 
@@ -42,7 +60,15 @@ ans_avg = seq_avg  # likewise
 
 def p_true(margin: float) -> float:
     """Return the mass of the option for True relative to both, from the difference of their
-    log-masses."""
+    log-masses.
+
+    Examples
+    --------
+    >>> p_true(0.0)
+    0.5
+    >>> round(p_true(np.log(0.6) - np.log(0.2)), 4)
+    0.75
+    """
     return float(np.exp(-np.logaddexp(0.0, -margin)))
 
 
@@ -52,29 +78,51 @@ def min_window_mean(logprobs: Any) -> float:
 
     `logprobs` is (n,). This is the lowest group of DeepConf (arXiv 2508.15260), with the chosen
     tokens' probabilities.
+
+    Examples
+    --------
+    >>> min_window_mean(np.log([0.5] * 16 + [1.0] * 16))
+    0.5
     """
     probabilities = np.exp(validate_logprobs(logprobs))
     width = min(WINDOW, probabilities.size)
-    return float(
-        np.clip(np.convolve(probabilities, np.full(width, 1 / width), "valid").min(), 0, 1)
-    )
+    means = np.convolve(probabilities, np.full(width, 1 / width), "valid")
+    return float(np.clip(means.min(), 0, 1))
 
 
 def min_top2_margin(margins: Any) -> float:
     """Return the smallest margin of the answer's tokens: top probability minus the next; `margins`
-    is (m,)."""
+    is (m,).
+
+    Examples
+    --------
+    >>> min_top2_margin([0.75, 0.25])
+    0.25
+    """
     return float(np.clip(np.min(margins), 0, 1))
 
 
 def exp_neg_entropy(entropies: Any) -> float:
     """Return exp(-H) for the mean entropy H of the answer's tokens; (m,) in nats. 1 if all are
-    certain."""
+    certain.
+
+    Examples
+    --------
+    >>> exp_neg_entropy([0.0, 0.0])
+    1.0
+    """
     return float(np.exp(-max(np.mean(entropies), 0.0)))
 
 
 def c_bald(bald: Any) -> float:
     """Return the mean of clip(1 - BALD_j, 0, 1) over the answer's tokens, `eq:bald`; (m,), from
-    `scale_bald`."""
+    `scale_bald`.
+
+    Examples
+    --------
+    >>> c_bald([0.25, 2.0])
+    0.375
+    """
     return float(np.clip(1 - np.asarray(bald, dtype=np.float64), 0, 1).mean())
 
 
@@ -120,59 +168,57 @@ _ANS = ("j", r"|\yans|", r"\mathbb{P}(y^{\mathrm{ans}}_j \mid \bm{x}, \yreason, 
 _BALD = ("j", r"|\yans|", r"\phi(\mathrm{BALD}_j)")
 _TRUE = r"\mathbb{P}(y_{\mathtt{True}}\mid \bm{x}^{\mathrm{ver}})"
 _PTRUE = rf"$\frac{{{_TRUE}}}{{{_TRUE}+{_TRUE.replace('True', 'False')}}}$"
-_ONE, _MORE = "single_pass", "multi_pass"
+
+
+def _single_pass(
+    name: str,
+    plain: str,
+    needs: str,
+    function: Callable[[Any], float],
+    definition: str = "",
+    own: bool = False,
+) -> Estimator:
+    label = rf"\textsc{{{plain}}}"
+    return Estimator(name, label, plain, definition, "single_pass", needs, function, own)
+
+
 _DECLARED = (
+    _single_pass("seq_joint", "Seq Joint", "response", seq_joint, _joint(*_SEQ)),
+    _single_pass("seq_avg", "Seq Avg", "response", seq_avg, _avg(*_SEQ)),
+    _single_pass("ans_joint", "Ans Joint", "answer", ans_joint, _joint(*_ANS)),
+    _single_pass("ans_avg", "Ans Avg", "answer", ans_avg, _avg(*_ANS)),
+    Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, "multi_pass", "standard_margin", p_true),
     Estimator(
-        "seq_joint", r"\textsc{Seq Joint}", "Seq Joint", _joint(*_SEQ), _ONE, "response", seq_joint
+        "c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), "multi_pass", "bald", c_bald
     ),
-    Estimator("seq_avg", r"\textsc{Seq Avg}", "Seq Avg", _avg(*_SEQ), _ONE, "response", seq_avg),
-    Estimator(
-        "ans_joint", r"\textsc{Ans Joint}", "Ans Joint", _joint(*_ANS), _ONE, "answer", ans_joint
-    ),
-    Estimator("ans_avg", r"\textsc{Ans Avg}", "Ans Avg", _avg(*_ANS), _ONE, "answer", ans_avg),
-    Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, _MORE, "standard_margin", p_true),
-    Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "bald", c_bald),
     # only in `tab:insitu_ptrue`: no definition, and no column in the result tables
     Estimator(
-        "p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true
+        name="p_true_insitu",
+        label=r"In-situ $\ptrue$",
+        plain="In-situ P(True)",
+        definition="",
+        group="multi_pass",
+        needs="in_situ_margin",
+        function=p_true,
     ),
-    Estimator(
-        "seq_window",
-        r"\textsc{Seq Window}",
-        "Seq Window",
-        "",
-        _ONE,
-        "response",
-        min_window_mean,
-        own=True,
-    ),
-    Estimator(
-        "ans_margin",
-        r"\textsc{Ans Margin}",
-        "Ans Margin",
-        "",
-        _ONE,
-        "answer_margin",
-        min_top2_margin,
-        own=True,
-    ),
-    Estimator(
-        "ans_entropy",
-        r"\textsc{Ans Entropy}",
-        "Ans Entropy",
-        "",
-        _ONE,
-        "answer_entropy",
-        exp_neg_entropy,
-        own=True,
-    ),
+    _single_pass("seq_window", "Seq Window", "response", min_window_mean, own=True),
+    _single_pass("ans_margin", "Ans Margin", "answer_margin", min_top2_margin, own=True),
+    _single_pass("ans_entropy", "Ans Entropy", "answer_entropy", exp_neg_entropy, own=True),
 )
-ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED}
-PAPER_ESTIMATORS = [e.name for e in _DECLARED if e.definition]
+ESTIMATORS = {estimator.name: estimator for estimator in _DECLARED}
+PAPER_ESTIMATORS = [estimator.name for estimator in _DECLARED if estimator.definition]
 
 
 def in_column_order(estimators: Iterable[Estimator]) -> list[Estimator]:
-    """Sort by signal, then by name: Avg before Joint."""
-    return sorted(
-        estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name)
-    )
+    """Sort by signal as the columns of the result tables, then by name: Avg before Joint.
+
+    Examples
+    --------
+    >>> [estimator.name for estimator in in_column_order(ESTIMATORS.values())][:4]
+    ['seq_avg', 'seq_joint', 'seq_window', 'ans_avg']
+    """
+
+    def column(estimator: Estimator) -> tuple[int, str]:
+        return SIGNALS.index(estimator.needs), estimator.name
+
+    return sorted(estimators, key=column)
