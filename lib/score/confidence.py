@@ -55,10 +55,21 @@ def confidence_frame(
         KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` for estimators whose Platt
         scaling needs it. A response without the signal has confidence 0, and under `missing: zero`
         one without an answer, too.
+
+    Examples
+    --------
+    >>> keys = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": "a"}
+    >>> row = keys | {"correct": True, "response": np.log([1, 0.5]), "answer": np.log([0.5])}
+    >>> confidence_frame(pd.DataFrame([row]))[["estimator", "confidence", "correct"]].round(3)
+       estimator  confidence  correct
+    0    seq_avg       0.750     True
+    1  seq_joint       0.707     True
+    2    ans_avg       0.500     True
+    3  ans_joint       0.500     True
     """
     if names is None:
         names = [name for name, estimator in ESTIMATORS.items() if not estimator.own]
-    wanted = in_column_order(ESTIMATORS[name] for name in names)
+    estimators = in_column_order(ESTIMATORS[name] for name in names)
     signals = []
     if verification is not None and len(verification):
         signals.append(option_log_odds(verification, choices.options))
@@ -67,18 +78,18 @@ def confidence_frame(
     if further is not None:
         signals.append(further)
     responses = responses.assign(answered=responses.answer.notna())
-    known = responses[[*KEYS, "correct", "answered"]]
+    graded = responses[[*KEYS, "correct", "answered"]]
     sources = [responses]
     for signal in signals:
-        sources.append(known.merge(signal, on=KEYS, validate="one_to_one"))
+        sources.append(graded.merge(signal, on=KEYS, validate="one_to_one"))
     parts = []
     for source in sources:
-        for estimator in wanted:
+        for estimator in estimators:
             if estimator.needs in source:
                 parts.append(confidence_rows(source, estimator))
-    return (
-        pd.concat(parts, ignore_index=True) if parts else stored_columns.empty_frame("confidence")
-    )
+    if not parts:
+        return stored_columns.empty_frame("confidence")
+    return pd.concat(parts, ignore_index=True)
 
 
 def confidence_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
@@ -86,17 +97,25 @@ def confidence_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
 
     `source` has KEYS, correct, the estimator's signal, and `answered`: False where a response
     without an answer has confidence 0 (`missing: zero`).
+
+    Examples
+    --------
+    >>> source = pd.DataFrame({"example_id": ["a", "b"], "answer": [np.log([0.5]), None]})
+    >>> source = source.assign(model="m", dataset="d", split="evaluation", correct=[True, False])
+    >>> source["answered"] = source.answer.notna()
+    >>> confidence_rows(source, ESTIMATORS["ans_avg"]).confidence.tolist()
+    [0.5, 0.0]
     """
     is_margin = estimator.needs in MARGINS.values()
     if is_margin:
         source = source[source[estimator.needs].notna()]  # a server may give one of both
     signal = source[estimator.needs]
-    confidence = []
-    for value, answered in zip(signal, source.answered, strict=True):
-        confidence.append(estimator.function(value) if answered and value is not None else 0.0)
-    rows = source[KEYS].assign(
-        estimator=estimator.name, confidence=np.array(confidence, float), correct=source.correct
-    )
+    confidence = np.zeros(len(source))
+    for i, (value, answered) in enumerate(zip(signal, source.answered, strict=True)):
+        if answered and value is not None:
+            confidence[i] = estimator.function(value)
+    rows = source[KEYS].assign(estimator=estimator.name, confidence=confidence)
+    rows["correct"] = source.correct
     if is_margin:
         rows["margin"] = signal.where(source.answered, LOWEST_MARGIN)
     return rows
@@ -125,24 +144,37 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     ------
     UserError
         No single token spells one of the options.
+
+    Examples
+    --------
+    >>> row = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": "a"}
+    >>> row["spellings"] = ["A", "B"]
+    >>> for variant in ("standard", "in_situ"):
+    ...     row |= {f"{variant}_logits": np.log([0.6, 0.2]), f"{variant}_logz": 0.0}
+    >>> option_log_odds(pd.DataFrame([row]))[["standard_mass", "standard_margin"]].round(3)
+       standard_mass  standard_margin
+    0            0.8            1.099
     """
     if verification.empty:  # of a model whose server was not asked
         masses = [f"{variant}_mass" for variant in MARGINS]
         return verification.reindex(columns=[*KEYS, *masses, *MARGINS.values()])
-    verification, parts = verification.reset_index(drop=True), []
-    for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
-        part, sides = rows[KEYS].copy(), balance_spellings(spellings, options)
+    rows = verification.reset_index(drop=True)
+    parts = []
+    for spellings, part in rows.groupby(rows.spellings.map(tuple), sort=False):
+        spelled_true, spelled_false = balance_spellings(spellings, options)
+        true = [spellings.index(spelling) for spelling in spelled_true]
+        false = [spellings.index(spelling) for spelling in spelled_false]
+        odds = part[KEYS].copy()
         for variant, margin in MARGINS.items():
-            logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
-            places = [[spellings.index(spelling) for spelling in side] for side in sides]
+            logits = np.stack(list(part[f"{variant}_logits"])).astype(np.float64)
             with np.errstate(invalid="ignore"):  # NaN where a server gave no verdict
-                true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
-                part[f"{variant}_mass"] = np.exp(
-                    np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy()
-                )
-            part[margin] = true - false
-        parts.append(part)
-    return pd.concat(parts).loc[verification.index]
+                log_true = np.logaddexp.reduce(logits[:, true], axis=1)
+                log_false = np.logaddexp.reduce(logits[:, false], axis=1)
+                log_both = np.logaddexp(log_true, log_false)
+            odds[f"{variant}_mass"] = np.exp(log_both - part[f"{variant}_logz"].to_numpy())
+            odds[margin] = log_true - log_false
+        parts.append(odds)
+    return pd.concat(parts).loc[rows.index]
 
 
 # ---- the dropout rate
@@ -152,9 +184,18 @@ def rows_at_selected_rate(
     dropout: pd.DataFrame, choices: EvaluationChoices = EvaluationChoices()
 ) -> pd.DataFrame:
     """Return the rows at the selected rate, one per example; without tuning rows unless
-    `fit_on_tuning_rows`."""
+    `fit_on_tuning_rows`.
+
+    Examples
+    --------
+    >>> dropout = pd.DataFrame({"rate": [0.1, 0.2], "selected": [False, True], "tuning": True})
+    >>> rows_at_selected_rate(dropout).rate.tolist()
+    [0.2]
+    """
     rows = dropout[dropout.selected]
-    return rows if choices.fit_on_tuning_rows else rows[~rows.tuning]
+    if choices.fit_on_tuning_rows:
+        return rows
+    return rows[~rows.tuning]
 
 
 def evaluate_rate_grid(
@@ -174,13 +215,25 @@ def evaluate_rate_grid(
     -------
     DataFrame
         The columns of `evaluate`, and the `rate`.
+
+    Examples
+    --------
+    >>> keys = {"model": "m", "dataset": "d", "split": "calibration", "example_id": "a"}
+    >>> responses = pd.DataFrame([keys | {"correct": True, "answer": np.log([0.5])}])
+    >>> passes = {"predictive": [[0.5]], "conditional": [[0.25]], "rate": 0.1, "tuning": True}
+    >>> results = evaluate_rate_grid(responses, pd.DataFrame([keys | passes]), EvaluationChoices())
+    >>> results[["metric", "value", "rate"]].head(2)
+      metric  value  rate
+    0    acc    1.0   0.1
+    1    ece   0.25   0.1
     """
-    # the columns, without rows
-    parts = [evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)]
+    parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
         parts.append(evaluate(scores, choices.bins, split="calibration").assign(rate=rate))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    if not parts:  # the columns, without rows
+        return evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)
+    return pd.concat(parts, ignore_index=True)
 
 
 def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
@@ -192,6 +245,14 @@ def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> f
         From `evaluate_rate_grid`.
     rates : iterable of float
         The lowest of these is returned if no tuning row has an answer.
+
+    Examples
+    --------
+    >>> results = pd.DataFrame({"metric": "ece", "value": [0.25, 0.125, 0.125]})
+    >>> select_dropout_rate(results.assign(rate=[0.1, 0.2, 0.15]))
+    0.15
     """
     errors = results[results.metric == "ece"].sort_values(["value", "rate"])
-    return float(errors.rate.iloc[0]) if len(errors) else min(rates)
+    if errors.empty:
+        return min(rates)
+    return float(errors.rate.iloc[0])

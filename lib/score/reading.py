@@ -54,26 +54,49 @@ def interpret_responses(
         position of the answer's tokens. For rows without an answer, `missing: zero` sets `answer`
         and `span` to None, so that `confidence_frame` gives every estimator 0, and `missing: drop`
         omits the row.
+
+    Examples
+    --------
+    >>> keys = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": "a"}
+    >>> answer = {"answer": "18", "reference": "18", "answer_start": 1, "answer_end": 2}
+    >>> tokens = {"token_logprobs": np.log([0.5, 0.25, 1]), "eos": 1, "thinking_end": 0}
+    >>> number = {"last_number_start": 1, "last_number_end": 2}
+    >>> responses = interpret_responses(pd.DataFrame([keys | answer | tokens | number]))
+    >>> responses[["parsed", "correct", "span"]]
+       parsed  correct    span
+    0    True     True  (1, 2)
+    >>> np.exp(responses.response[0]), np.exp(responses.answer[0])
+    (array([0.5 , 0.25]), array([0.25]))
     """
     rows = [interpret_row(row, choices) for row in generations.itertuples(index=False)]
-    columns = {"parsed": bool, "correct": bool} | dict.fromkeys(
-        ("response", "answer", "span"), object
-    )
-    read = pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)
-    responses = pd.concat([generations[KEYS].reset_index(drop=True), read], axis=1)
+    interpreted = pd.DataFrame(rows, columns=InterpretedRow._fields, dtype=object)
+    interpreted = interpreted.astype({"parsed": bool, "correct": bool})
+    keys = generations[KEYS].reset_index(drop=True)
+    responses = pd.concat([keys, interpreted], axis=1)
     if choices.missing == "drop":
-        responses = responses[responses.parsed].reset_index(drop=True)
+        return responses[responses.parsed].reset_index(drop=True)
     return responses
 
 
 def interpret_row(row: Any, choices: EvaluationChoices) -> InterpretedRow:
-    """Return the columns of `interpret_responses` for a generations row."""
-    name = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}[choices.logprobs_from]
+    """Return the columns of `interpret_responses` for a generations row.
+
+    Examples
+    --------
+    >>> row = pd.Series({"answer": None, "answer_start": -1, "answer_end": -1, "eos": 0,
+    ...     "last_number_start": -1, "last_number_end": -1, "token_logprobs": [-1, -2]})
+    >>> interpret_row(row, EvaluationChoices())  # without a number, the last token counts
+    InterpretedRow(parsed=False, correct=False, response=array([-1., -2.]), answer=array([-2.]), \
+span=(1, 2))
+    """
+    name = "token_logprobs" if choices.logprobs_from == "model" else "token_logprobs_sampling"
     logprobs = np.asarray(getattr(row, name), dtype=np.float64)
     parsed = has_answer(row)
     correct = parsed and grade(row.answer, row.reference, choices.grader)
-    span = None if choices.missing == "zero" and not parsed else answer_span(row)
-    answer = None if span is None else logprobs[slice(*span)]
+    span = answer = None
+    if parsed or choices.missing != "zero":
+        span = answer_span(row)
+        answer = logprobs[slice(*span)]
     response = select_sequence_tokens(row, logprobs, choices)
     return InterpretedRow(parsed, correct, response, answer, span)
 
@@ -85,6 +108,12 @@ def select_sequence_tokens(
 
     The end token is no part of them. If no token would be left, the thinking is kept, then the end
     token.
+
+    Examples
+    --------
+    >>> row = pd.Series({"thinking_end": 1, "eos": 1})
+    >>> select_sequence_tokens(row, np.array([-1, -2, -3]), EvaluationChoices(include_thinking=False))
+    array([-2])
     """
     start = 0 if choices.include_thinking else int(row.thinking_end)
     end = len(logprobs) - int(row.eos)
@@ -102,34 +131,49 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the
         length limit), `unclosed` (thinking that never ended).
+
+    Examples
+    --------
+    >>> row = {"model": "m", "dataset": "d", "split": "evaluation", "thinking_end": 0, "eos": 0}
+    >>> row |= {"answer": None, "finish_reason": "length", "token_logprobs": [-1]}
+    >>> answer_coverage(pd.DataFrame([row]))
+      model dataset  rows  unparsed  cut  unclosed
+    0     m       d     1       1.0  1.0       0.0
     """
-    part = evaluation_rows(generations)
-    rows = list(part.itertuples(index=False))
-    columns = {
-        "unparsed": [not has_answer(row) for row in rows],
-        "cut": part.finish_reason == "length",
-        "unclosed": [row.thinking_end > len(row.token_logprobs) - row.eos for row in rows],
-    }
-    shares = part[PAIR].assign(rows=1, **columns).groupby(PAIR, sort=False)
-    return shares.agg({"rows": "sum"} | dict.fromkeys(columns, "mean")).reset_index()
+    evaluation = evaluation_rows(generations)
+    unparsed, unclosed = [], []
+    for row in evaluation.itertuples(index=False):
+        unparsed.append(not has_answer(row))
+        unclosed.append(row.thinking_end > len(row.token_logprobs) - row.eos)
+    cut = evaluation.finish_reason == "length"
+    marked = evaluation[PAIR].assign(unparsed=unparsed, cut=cut, unclosed=unclosed)
+    by_pair = marked.groupby(PAIR, sort=False)
+    coverage = by_pair.mean()
+    coverage.insert(0, "rows", by_pair.size())
+    return coverage.reset_index()
 
 
 def describe_unread_lines(generations: pd.DataFrame) -> str:
     """Say how many responses have a last line with `####` that is not read, with the first three.
 
     Only stored texts count. The result is empty if there are none.
+
+    Examples
+    --------
+    >>> describe_unread_lines(pd.DataFrame({"text": ["#### 18", "#### 5 or 6"], "thinking_end": 0}))
+    "In 1 of 2 responses, what follows `####` is not read as a number, as in '5 or 6'."
     """
     rows = generations[generations.text.notna()]
     if rows.empty:
         return ""
     unread = []
     for row in rows.itertuples():
-        thinking = row.thinking_end > 0
-        line = unread_line(row.text, answer_start_char(row.text, thinking))
+        start = answer_start_char(row.text, thinking=row.thinking_end > 0)
+        line = unread_line(row.text, start)
         if line is not None:
-            unread.append(line)
-    first = ", ".join(f"{line[:60]!r}" for line in unread[:3])
-    count = (
-        f"In {len(unread)} of {len(rows)} responses, what follows `{MARK}` is not read as a number"
-    )
-    return f"{count}, as in {first}." if unread else f"{count}."
+            unread.append(f"{line[:60]!r}")
+    count = f"In {len(unread)} of {len(rows)} responses"
+    sentence = f"{count}, what follows `{MARK}` is not read as a number"
+    if unread:
+        sentence += f", as in {', '.join(unread[:3])}"
+    return f"{sentence}."
