@@ -177,7 +177,13 @@ class AblationStep(Generation, Saving):
 
 
 class Profile(
-    GenerationStep, EvaluationChoices, DropoutStep, AblationStep, BinAblation, Resampling, Subsampling
+    GenerationStep,
+    EvaluationChoices,
+    DropoutStep,
+    AblationStep,
+    BinAblation,
+    Resampling,
+    Subsampling,
 ):
     """All parameters of a run, including each choice that the paper leaves open."""
 
