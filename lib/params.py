@@ -139,24 +139,62 @@ class Subsampling(Seeded):
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)
 
 
-class Profile(Generation, EvaluationChoices, Dropout, Saving, BinAblation, Resampling, Subsampling):
+# ---- what the steps that run a model read
+
+
+class Selection(Seeded):
+    """Which rows of a pair a step takes."""
+
+    limit: Rows = 0  # rows per split, in random order; 0: all
+    example: Text = ""  # running example of 01 to 07; empty or absent: a confident incorrect answer
+
+
+class GenerationStep(Generation, Selection, Saving):
+    """What 01 reads."""
+
+    # samples the responses; vllm: in its own environment, many rows in parallel
+    engine: Engine = "transformers"
+
+
+class VerificationStep(Selection, Saving):
+    """What 03 reads."""
+
+    max_batch_tokens: Count = 32768  # tokens of standard prompts per batch
+
+
+class DropoutStep(Dropout, Selection, Saving):
+    """What 04 reads, beside the choices under which it selects a rate."""
+
+    dropout_rates: AtLeastOne[Proportion] = [0.10, 0.15, 0.20]  # the grid
+    n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
+    dropout_limit: Rows = 0  # rows per split at the selected rate; 0: all
+
+
+class AblationStep(Generation, Saving):
+    """What 04b reads."""
+
+    engine: Engine = "transformers"  # as in 01
+    ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
+
+
+class Profile(
+    GenerationStep,
+    EvaluationChoices,
+    DropoutStep,
+    AblationStep,
+    BinAblation,
+    Resampling,
+    Subsampling,
+):
     """All parameters of a run, including each choice that the paper leaves open."""
 
     title: Text = ""  # printed below every table
     models: Names = Field(min_length=1)
     datasets: Names = Field(min_length=1)
-    limit: Rows = 0  # rows per split, in random order; 0: all
-    dropout_limit: Rows = 0  # rows per split for 04 at the selected rate; 0: all
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
     # effect of a code-only change on generations
     on_code_change: Literal["remake", "keep"] = "remake"
-    # samples the responses; vllm: in its own environment, many rows in parallel
-    engine: Engine = "transformers"
-    dropout_rates: AtLeastOne[Proportion] = [0.10, 0.15, 0.20]  # the grid of 04
-    n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
-    ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
     # tables and figures
-    example: Text = ""  # running example of 01 to 07; empty or absent: a confident incorrect answer
     main_figure_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
     main_figure_dataset: Text = ""
     # calibration

@@ -9,22 +9,10 @@ import numpy as np
 import pandas as pd
 
 from lib.params import Demonstration
-from lib.random_streams import stream_seed
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
-from lib.store import KEYS, PAIR, evaluation_rows
+from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span, grade
-
-# prompts of 04b, asked again unless it is the run's own
-ARMS: tuple[Demonstration, ...] = ("one", "none")
-
-
-def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
-    """Return a sample of one pair's evaluation rows, in their own order: the first of a random
-    order of the dataset's questions, the same for every model."""
-    evaluation = evaluation_rows(generations)
-    rank = [stream_seed(seed, row.dataset, row.example_id) for row in evaluation.itertuples()]
-    return evaluation.iloc[np.sort(np.argsort(rank)[:rows])]
 
 
 def combine_arms(

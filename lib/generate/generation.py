@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lib import row_order, store
 from lib.errors import UserError, nearest
 from lib.generate import p_true
 from lib.generate.engines.file_engine import FileEngine
@@ -22,11 +23,18 @@ from lib.generate.engines.vllm_launch import draw_with_vllm
 from lib.generate.sampling import TransformersEngine
 from lib.generate.teacher_forcing import score_responses
 from lib.models.loading import LanguageModel, apply_chat_template, encode
-from lib.parameter_schemas import Model
-from lib.params import Demonstration, Engine, Generation, load_dataset_config
+from lib.params import (
+    Demonstration,
+    Engine,
+    Generation,
+    GenerationStep,
+    Selection,
+    load_dataset_config,
+)
 from lib.paths import relative_path
 from lib.random_streams import stream_seed
 from lib.responses.rows import Request, response_row
+from lib.row_cache import RowCache, measured_facts
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example
 
@@ -35,19 +43,17 @@ Sampler = TransformersEngine | FileEngine  # each returns token ids for requests
 # ---- requests
 
 
-def with_model_limits(spec: Model, settings: Generation) -> Generation:
-    """Return the run's settings, with the `max_new_tokens` of the model's file if it has one
-    (thinking models do)."""
-    return settings.model_copy(
-        update={"max_new_tokens": spec.max_new_tokens or settings.max_new_tokens}
-    )
+def tokens_at_most(lm: LanguageModel, settings: Generation) -> int:
+    """Return the longest response: as the model's file says (thinking models do), else the run."""
+    if lm.spec.max_new_tokens is not None:
+        return lm.spec.max_new_tokens
+    return settings.max_new_tokens
 
 
 def solving_prompt(lm: LanguageModel, question: str, demonstration: Demonstration) -> str:
     """Return the prompt that asks for a solution, as the model reads it (`fig:prompt_example`)."""
-    return apply_chat_template(
-        lm, prompts.question_messages(question, lm.spec.system_prompt, demonstration)
-    )
+    messages = prompts.question_messages(question, lm.spec.system_prompt, demonstration)
+    return apply_chat_template(lm, messages)
 
 
 def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[int]:
@@ -56,34 +62,36 @@ def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[i
     They come from two questions that begin differently, so they do not depend on the questions of a
     batch.
     """
-    return list(
-        os.path.commonprefix(
-            [encode(lm, solving_prompt(lm, text, demonstration)) for text in ("0", "A")]
-        )
-    )
+    first = encode(lm, solving_prompt(lm, "0", demonstration))
+    second = encode(lm, solving_prompt(lm, "A", demonstration))
+    return list(os.path.commonprefix([first, second]))
 
 
 def build_requests(
     lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation
 ) -> list[Request]:
-    """Return a request for each example, of `max_new_tokens`, or of fewer where the context ends
-    first.
+    """Return a request for each example, of the longest response that is allowed, or of a shorter
+    one where the context ends first.
 
     Raise UserError if a prompt leaves no space for a response.
     """
     texts = [solving_prompt(lm, example.question, settings.demonstration) for example in examples]
     ids = [encode(lm, text) for text in texts]
-    few = settings.demonstration == "few"  # only then is it worth encoding the beginning once
-    shared = len(os.path.commonprefix([shared_prompt_ids(lm, "few"), *ids])) if few else 0
+    shared = 0
+    if settings.demonstration == "few":  # only then is it worth encoding the beginning once
+        shared = len(os.path.commonprefix([shared_prompt_ids(lm, "few"), *ids]))
     requests = []
-    for example, text, prompt in zip(examples, texts, ids, strict=True):
-        if (room := p_true.room_for_response(lm, prompt)) < 1:
-            where = f"model '{lm.name}': the prompt of example {example.example_id} ({len(prompt)} tokens)"
-            raise UserError(f"{where} leaves no room for a response in its context of {lm.context}")
+    for example, text, prompt_ids in zip(examples, texts, ids, strict=True):
+        room = p_true.room_for_response(lm, prompt_ids)
+        if room < 1:
+            raise UserError(
+                f"model '{lm.name}': the prompt of example {example.example_id} "
+                f"({len(prompt_ids)} tokens) leaves no room for a response in its context of "
+                f"{lm.context}"
+            )
         seed = stream_seed(settings.seed, lm.name, dataset, example.example_id)
-        requests.append(
-            Request(example, text, prompt, seed, min(settings.max_new_tokens, room), shared)
-        )
+        longest = min(tokens_at_most(lm, settings), room)
+        requests.append(Request(example, text, prompt_ids, seed, longest, shared))
     return requests
 
 
@@ -107,11 +115,12 @@ def choose_engine(
         return FileEngine(lm, dataset, examples)
     if engine == "transformers":
         return TransformersEngine(lm, settings.max_batch_tokens)
-    path, facts = draw_with_vllm(lm, build_requests(lm, dataset, examples, settings), scratch)
+    requests = build_requests(lm, dataset, examples, settings)
+    path, facts = draw_with_vllm(lm, requests, scratch)
     spec = lm.spec.model_copy(update={"responses": relative_path(path)})
-    drawn = FileEngine(replace(lm, spec=spec), dataset, examples)
-    drawn.facts |= facts
-    return drawn
+    from_file = FileEngine(replace(lm, spec=spec), dataset, examples)
+    from_file.facts |= facts
+    return from_file
 
 
 def generate_responses(
@@ -129,18 +138,18 @@ def generate_responses(
     dataset : name of the dataset, part of the key of each random stream
     engine : source of the token ids; by default transformers
     """
+    if engine is None:
+        engine = TransformersEngine(lm, settings.max_batch_tokens)
     requests = build_requests(lm, dataset, examples, settings)
-    responses = (engine or TransformersEngine(lm, settings.max_batch_tokens)).sample(requests)
+    responses = engine.sample(requests)
     scores = score_responses(lm, requests, responses, settings)
-    rows = [
-        {
-            "model": lm.name,
-            "dataset": dataset,
-            "finish_reason": "stop" if ids[-1] in lm.eos else "length",
-        }
-        | response_row(request, ids, of_row | {"eos": int(ids[-1] in lm.eos)}, settings.save_texts)
-        for request, ids, of_row in zip(requests, responses, scores, strict=True)
-    ]
+    rows = []
+    for request, ids, columns in zip(requests, responses, scores, strict=True):
+        ended = ids[-1] in lm.eos
+        row = {"model": lm.name, "dataset": dataset, "finish_reason": "stop" if ended else "length"}
+        columns["eos"] = int(ended)
+        row |= response_row(request, ids, columns, settings.save_texts)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -150,20 +159,136 @@ def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame) -> int:
 
     The server of imported ones may have cut others.
     """
-    filled = frame.prompt_tokens + frame.token_ids.map(len) + len(p_true.query_ids(lm))
-    return int(((frame.finish_reason == "length") & (filled >= (lm.context or np.inf))).sum())
+    if lm.context is None:
+        return 0
+    length = frame.prompt_tokens + frame.token_ids.map(len) + len(p_true.query_ids(lm))
+    cut = (frame.finish_reason == "length") & (length >= lm.context)
+    return int(cut.sum())
 
 
-# ---- texts
+# ---- a pair's responses (01)
+
+
+def generate_pair(
+    run: str, lm: LanguageModel, dataset: str, settings: GenerationStep
+) -> pd.DataFrame:
+    """Generate the responses of a model to a dataset, and store them with their in-situ P(True).
+
+    Rows that an earlier process has finished are not made again (lib.row_cache).
+
+    Parameters
+    ----------
+    run : name of the run, whose folder holds the frames `generations` and `in_situ`
+
+    Returns
+    -------
+    The generations frame in the dataset's order, with the columns of in-situ P(True).
+    """
+    pair = f"{lm.name}__{dataset}"
+    data = load_dataset_config(dataset)
+    examples = datasets.load_examples(data)
+    chosen = datasets.select_examples(
+        examples, settings.limit, settings.seed, dataset, always_first=settings.example
+    )
+    facts = describe_generation(lm, settings) | {"data": datasets.describe_source(data)}
+    of_rows = facts | {"engine": settings.engine, "dataset": data.model_dump()}
+    cache = RowCache(run, "generations", pair, of_rows, settings.rows_per_shard)
+    engine = choose_engine(lm, dataset, settings, settings.engine, chosen, cache.folder)
+
+    def respond(part: Sequence[Example]) -> pd.DataFrame:
+        return generate_responses(lm, dataset, part, settings, engine)
+
+    selected = set(chosen)
+    in_order = [example for example in examples if example in selected]
+    frame = cache.map(respond, in_order, about=engine.responses)
+    facts |= {"limit": settings.limit, "drawn": engine.facts} | measured_facts(cache)
+    write_responses(run, pair, lm, frame, facts)
+    cache.clear()
+    return frame
+
+
+def describe_generation(lm: LanguageModel, settings: Generation) -> dict[str, Any]:
+    """Return a manifest's facts on the model and on how its responses are generated."""
+    parameters = settings.model_dump(include=set(Generation.model_fields))
+    parameters["max_new_tokens"] = tokens_at_most(lm, settings)
+    return {"model": lm.spec.model_dump(), "loaded": lm.facts, "parameters": parameters}
+
+
+def write_responses(
+    run: str, pair: str, lm: LanguageModel, frame: pd.DataFrame, facts: dict[str, Any]
+) -> None:
+    """Write the responses, and their in-situ P(True), which says to which responses it belongs."""
+    path = store.frame_path(run, "generations", pair)
+    responses = frame.drop(columns=p_true.IN_SITU_COLUMNS)
+    cut = count_cut_by_context(lm, frame)
+    store.write_frame(responses, path, **facts, context=lm.context, cut_by_context=cut)
+    store.write_frame(
+        frame[[*store.KEYS, *p_true.IN_SITU_COLUMNS]],
+        store.frame_path(run, "in_situ", pair),
+        generations=store.read_manifest(path)["sha256"],
+        query=prompts.QUERY,
+        options=p_true.balanced_spellings(lm),
+    )
+
+
+# ---- stored responses, read again
+
+
+def read_responses(run: str, lm: LanguageModel, dataset: str, settings: Selection) -> pd.DataFrame:
+    """Return the rows of a pair's stored responses that a step takes, with their texts."""
+    path = store.find_frame(run, "generations", f"{lm.name}__{dataset}")
+    rows = row_order.first_rows(
+        store.read_frame(path), settings.limit, settings.seed, always_first=settings.example
+    )
+    return restore_texts(lm, rows, dataset, store.read_manifest(path)["parameters"])
+
+
+def restore_texts(
+    lm: LanguageModel, frame: pd.DataFrame, dataset: str, parameters: dict[str, Any]
+) -> pd.DataFrame:
+    """Return a generations frame with its questions, prompts and texts.
+
+    If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions
+    from the dataset and the texts from the token ids. Raise UserError if the dataset lacks a row,
+    or 01b imported the responses.
+    """
+    if "demonstration" not in parameters:
+        raise UserError(
+            f"responses of '{lm.name}' to '{dataset}' were imported, without prompts: "
+            "run 01_generate"
+        )
+    if parameters.get("save_texts", True):
+        return frame
+    by_id = {}
+    for example in datasets.load_examples(load_dataset_config(dataset)):
+        by_id[example.example_id] = example.question
+    for example_id in sorted(frame.example_id):
+        if example_id not in by_id:
+            raise UserError(
+                f"dataset '{dataset}' has no row '{example_id}' to ask again; "
+                f"{nearest(example_id, by_id)}"
+            )
+    questions = [by_id[example_id] for example_id in frame.example_id]
+    demonstration = parameters["demonstration"]
+    texts = []
+    for row in frame.itertuples():
+        body = row.token_ids[: len(row.token_ids) - row.eos]
+        texts.append("".join(answers.token_texts(lm.tokenizer, body)))
+    return frame.assign(
+        question=questions,
+        prompt=[solving_prompt(lm, question, demonstration) for question in questions],
+        text=texts,
+    )
 
 
 def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     """Return a generations row token by token: text, part of the response, probability (raw and
     when sampling)."""
-    part = np.full(len(response.token_ids), "", dtype="<U8")
+    count = len(response.token_ids)
+    part = np.full(count, "", dtype="<U8")
     part[: response.thinking_end] = "thinking"
     part[response.answer_start : response.answer_end] = "answer"  # empty if both are -1
-    part[len(part) - response.eos :] = "end"
+    part[count - response.eos :] = "end"
     columns = {
         "token": [repr(text) for text in answers.token_texts(lm.tokenizer, response.token_ids)],
         "id": response.token_ids,
@@ -180,39 +305,8 @@ def example_dialogue(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str,
     The figures of a run that saves no texts of other people's questions show it. `parameters` are
     those of its responses.
     """
-    asked = Generation.of(parameters | {"save_texts": True})
-    row = generate_responses(
-        lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked
-    ).iloc[0]
+    settings = Generation.of(parameters | {"save_texts": True})
+    example = Example("ours", "evaluation", prompts.EXAMPLE, "7")
+    row = generate_responses(lm, "ours", [example], settings).iloc[0]
     standard = p_true.standard_prompt(lm, row.question, row.text)
     return {"prompt": row.prompt, "text": row.text, "standard_prompt": standard}
-
-
-def restore_texts(
-    lm: LanguageModel, frame: pd.DataFrame, dataset: str, parameters: dict[str, Any]
-) -> pd.DataFrame:
-    """Return a generations frame with its questions, prompts and texts.
-
-    If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions
-    from the dataset and the texts from the token ids. Raise UserError if the dataset lacks a row,
-    or 01b imported the responses.
-    """
-    if "demonstration" not in parameters:
-        raise UserError(
-            f"responses of '{lm.name}' to '{dataset}' were imported, without prompts: run 01_generate"
-        )
-    if parameters.get("save_texts", True):
-        return frame
-    known = {
-        example.example_id: example.question
-        for example in datasets.load_examples(load_dataset_config(dataset))
-    }
-    if absent := sorted(set(frame.example_id) - known.keys()):
-        raise UserError(
-            f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], known)}"
-        )
-    asked = [known[name] for name in frame.example_id]
-    prompted = [solving_prompt(lm, question, parameters["demonstration"]) for question in asked]
-    bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in frame.itertuples()]
-    texts = ["".join(answers.token_texts(lm.tokenizer, body)) for body in bodies]
-    return frame.assign(question=asked, prompt=prompted, text=texts)

@@ -1,13 +1,12 @@
 """MC dropout along fixed responses: stochastic passes over each, and how much they disagree at the
-answer (`eq:bald`).
+answer (lib.generate.entropies).
 
 Nothing is generated again. The passes over one response are one batch of equal length. Each pass
 draws its masks from its own stream (`seeded_dropout`), so results are independent of the batch.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,12 +16,15 @@ from transformers import Cache
 
 from lib import store, stored_columns
 from lib.errors import MissingSignal
+from lib.generate.entropies import dropout_columns
+from lib.generate.generation import read_responses
 from lib.generate.sampling import encode_prefix, select_rows
-from lib.generate.seeded_dropout import Pass, seeded_dropout
+from lib.generate.seeded_dropout import Pass, assert_dropout_active, seeded_dropout
 from lib.models.batching import map_by_length
 from lib.models.loading import LanguageModel, check_finite_logits, encode
-from lib.params import Dropout
+from lib.params import Dropout, DropoutStep, EvaluationChoices
 from lib.random_streams import stream_seed
+from lib.row_cache import RowCache, digest_responses, measured_facts
 from lib.row_order import first_positions, first_rows
 from lib.tasks import answers
 
@@ -35,10 +37,11 @@ MAX_LOGITS = 2**24
 
 def seeded_passes(settings: Dropout, rate: float, *names: str) -> tuple[Pass, ...]:
     """Return T passes, with one random stream per (run seed, names, rate, pass)."""
-    numbers = range(settings.dropout_passes)
-    return tuple(
-        (stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for number in numbers
-    )
+    passes = []
+    for number in range(settings.dropout_passes):
+        seed = stream_seed(settings.seed, *names, f"{rate:g}", str(number))
+        passes.append((seed, rate))
+    return tuple(passes)
 
 
 def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int, ...]:
@@ -48,8 +51,10 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
     `ids` are the tokens of its prompt and what follows. A token that includes part of the question
     is excluded. The result is empty if the prompt does not contain the question.
     """
-    before, question, _ = row.prompt.rpartition(row.question or row.prompt)
-    return tuple(os.path.commonprefix([encode(lm, before), list(ids)])) if question else ()
+    if not row.question or row.question not in row.prompt:
+        return ()
+    before = row.prompt.rpartition(row.question)[0]
+    return tuple(os.path.commonprefix([encode(lm, before), list(ids)]))
 
 
 @lru_cache(maxsize=1)  # consecutive rows share it
@@ -63,7 +68,8 @@ def tokens_to_read(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     """Return the token ids that a pass over a generations row reads, and how many of the last ones
     predict the answer."""
     start, end = answers.answer_span(row)
-    return tuple(encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
+    response = row.token_ids[: end - 1].tolist()
+    return tuple(encode(lm, row.prompt) + response), end - start
 
 
 @torch.inference_mode()
@@ -76,33 +82,45 @@ def pass_logits(
     Each block is another forward pass with the same masks. Raise UserError if even a single pass
     exceeds the device's memory, or if logits are not finite.
     """
-    ids, answer = tokens_to_read(lm, row)
+    ids, n_answer = tokens_to_read(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
+    shared = shared_prefix(lm, row, ids) if settings.dropout_prefix == "shared" else ()
     cache = None
-    if settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
+    if shared:
         cache = encode_shared(lm, shared, seeded_passes(settings, rate, lm.name, "opening"))
-    new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
-
-    def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
-        before, rows = cache and select_rows(cache, batch), new.expand(len(batch), -1)
-        with seeded_dropout(lm.model, [passes[i] for i in batch]):
-            read = lm.model(
-                rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places
-            )
-        return list(read.logits.float())
-
-    numbers, lengths, budget = (
-        range(len(passes)),
-        [len(ids)] * len(passes),
-        settings.max_dropout_tokens,
-    )
-    at_once = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
-    for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(at_once):
+    new = torch.tensor(ids[len(shared) :], device=lm.device)
+    predicting = torch.arange(len(new) - n_answer, len(new), device=lm.device)
+    lengths = [len(ids)] * len(passes)
+    for places in predicting.split(max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))):
+        run = partial(run_passes, lm, new, cache, passes, places)
         logits = torch.stack(
-            map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'")
+            map_by_length(
+                run, range(len(passes)), lengths, settings.max_dropout_tokens, f"model '{lm.name}'"
+            )
         )
         check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
         yield logits
+
+
+def run_passes(
+    lm: LanguageModel,
+    ids: torch.Tensor,
+    cache: Cache | None,
+    passes: Sequence[Pass],
+    places: torch.Tensor,
+    numbers: Sequence[int],
+) -> list[torch.Tensor]:
+    """Return the float32 logits (b, V) of some passes, by their `numbers`, at b places of the token
+    ids, which follow a cache with a row per pass."""
+    before = None if cache is None else select_rows(cache, numbers)
+    with seeded_dropout(lm.model, [passes[number] for number in numbers]):
+        output = lm.model(
+            ids.expand(len(numbers), -1),
+            past_key_values=before,
+            use_cache=before is not None,
+            logits_to_keep=places,
+        )
+    return list(output.logits.float())
 
 
 def tabulate_passes(
@@ -113,96 +131,22 @@ def tabulate_passes(
 
     Each answer token has one column for each of its `top` most probable tokens by the mean.
     """
-    p = torch.cat(
-        [logits.double().softmax(-1).cpu() for logits in pass_logits(lm, row, rate, settings)], 1
-    )
-    p = torch.cat([p, p.mean(0, keepdim=True)])  # (T + 1, m, V)
-    shown = [
-        (j, token) for j, mean in enumerate(p[-1]) for token in mean.topk(top).indices.tolist()
-    ]
-    columns = {
-        (j, repr(lm.tokenizer.decode([token]))): p[:, j, token].tolist() for j, token in shown
-    }
+    blocks = []
+    for logits in pass_logits(lm, row, rate, settings):
+        blocks.append(logits.double().softmax(-1).cpu())
+    p = torch.cat(blocks, 1)
+    mean = p.mean(0, keepdim=True)
+    p = torch.cat([p, mean])  # (T + 1, m, V)
+    columns = {}
+    for position, likely in enumerate(mean[0].topk(top).indices.tolist()):
+        for token in likely:
+            text = repr(lm.tokenizer.decode([token]))
+            columns[position, text] = p[:, position, token].tolist()
     index = pd.Index([*range(1, len(p)), "mean"], name="pass")
     return pd.DataFrame(columns, index).rename_axis(columns=["answer token", "it could be"])
 
 
-# ---- BALD, in float64
-# Float32 probabilities of 128k tokens sum to 1 only within about 1e-5. Some libraries then apply a second softmax,
-# after which every disagreement vanishes. So we apply a float64 softmax to float32 logits.
-
-
-def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return both terms of `eq:bald` after 1..T passes; their difference is BALD.
-
-    Parameters
-    ----------
-    p : float64 probabilities (T, m, V) of T passes at m answer tokens
-
-    Returns
-    -------
-    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies;
-        (T, m) each, nats
-    """
-    t = torch.arange(1, len(p) + 1, device=p.device)[:, None]
-    predictive = torch.special.entr(p.cumsum(0) / t[..., None]).sum(-1)
-    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t
-    return predictive, conditional
-
-
-def effective_supports(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
-    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets
-    (`app:bald`), by column.
-
-    A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are
-    included.
-    """
-    falling = p.sort(-1, descending=True).values
-    before = falling.cumsum(-1) - falling
-    all_k = torch.full(p.shape[:-1], min(top_k, p.shape[-1]), device=p.device)
-    sizes = {"top_k": all_k, "top_p": (before <= top_p).sum(-1)}
-    least = {name: falling.gather(-1, size[..., None] - 1) for name, size in sizes.items()}
-    return {
-        name: ((p >= last).cumsum(0) > 0).sum(-1, dtype=torch.int32) for name, last in least.items()
-    }
-
-
-def dropout_columns(
-    logits: Iterable[torch.Tensor], top_k: int = 10, top_p: float = 0.95
-) -> dict[str, Any]:
-    """Return the columns of a dropout frame for the passes over one response.
-
-    Parameters
-    ----------
-    logits : float32 logits (T, b, V) of T passes, in blocks of answer tokens, m in total
-
-    Returns
-    -------
-    by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for
-    each half of the passes; and `top_changed` (m,)
-    """
-    parts = [_columns(block.double().softmax(-1), top_k, top_p) for block in logits]
-    joined = {
-        name: torch.cat([part[name] for part in parts], -1).cpu().numpy() for name in parts[0]
-    }
-    return {name: values if values.ndim == 1 else list(values) for name, values in joined.items()}
-
-
-def _columns(p: torch.Tensor, top_k: int, top_p: float) -> dict[str, torch.Tensor]:
-    predictive, conditional = bald_terms(p)
-    top, half = p.argmax(-1), len(p) // 2
-    halves = p[: 2 * half].unflatten(0, (2 if half else 0, half or 1))
-    return {
-        "predictive": predictive,
-        "conditional": conditional,
-        **effective_supports(p, top_k, top_p),
-        "top_changed": (top != top[0]).any(0),
-        "half_predictive": torch.special.entr(halves.mean(1)).sum(-1),
-        "half_conditional": torch.special.entr(halves).sum(-1).mean(1),
-    }
-
-
-# ---- a pair's passes
+# ---- a pair's passes (04)
 
 
 def mc_dropout_entropies(
@@ -215,16 +159,16 @@ def mc_dropout_entropies(
     ----------
     work : the rows of the result, in order
     """
-    rows, made = {row.example_id: row for row in frame.itertuples(index=False)}, []
+    by_id = {row.example_id: row for row in frame.itertuples(index=False)}
+    rows = []
     for example_id, rate in work:
-        logits = pass_logits(lm, rows[example_id], rate, settings)
-        keys = {name: getattr(rows[example_id], name) for name in store.KEYS}
-        made.append(
-            keys
-            | {"rate": rate}
-            | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
-        )
-    return pd.DataFrame(made)
+        response = by_id[example_id]
+        row = {name: getattr(response, name) for name in store.KEYS}
+        row["rate"] = rate
+        logits = pass_logits(lm, response, rate, settings)
+        row |= dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
@@ -232,6 +176,11 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     order."""
     rows = first_rows(frame, count, seed)
     return store.calibration_rows(rows).example_id.tolist()
+
+
+def grid_work(tuning: Sequence[str], rates: Sequence[float]) -> list[Work]:
+    """Return the tuning rows at every rate of the grid."""
+    return [(example_id, rate) for rate in rates for example_id in tuning]
 
 
 def rest_work(
@@ -245,34 +194,89 @@ def rest_work(
     """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all) and
     the running `example` among them."""
     places = first_positions(frame, dropout_limit, seed, always_first=example)
-    return [
-        (example_id, rate)
-        for example_id in frame.example_id.iloc[places]
-        if example_id not in tuning
-    ]
+    names = frame.example_id.iloc[places]
+    return [(example_id, rate) for example_id in names if example_id not in tuning]
 
 
-@contextmanager
-def empty_if_missing(run: str, pair: str, **facts: Any) -> Iterator[None]:
-    """If the body raises MissingSignal, write an empty frame with its reason as `missing`, and
-    raise it again."""
-    try:
-        yield
-    except MissingSignal as reason:
-        none = stored_columns.empty_frame("dropout").assign(tuning=True)
-        write_passes(run, pair, 0.0, none, none, **facts, missing=str(reason), seconds=0.0)
-        raise
+def describe_passes(
+    run: str, lm: LanguageModel, dataset: str, settings: DropoutStep
+) -> dict[str, Any]:
+    """Return a manifest's facts on the passes of a pair, with the modules in which dropout acts.
 
-
-def write_passes(
-    run: str, pair: str, rate: float, tuned: pd.DataFrame, rest: pd.DataFrame, **facts: Any
-) -> pd.DataFrame:
-    """Write and return a dropout frame: the tuning rows at all rates and the others at the selected
-    `rate`.
-
-    `facts` go to its manifest.
+    Raises
+    ------
+    MissingSignal
+        If it acts nowhere. Then the run's frame is written, without rows and with this reason.
     """
-    frame = pd.concat([tuned, rest.assign(tuning=False)], ignore_index=True)
+    pair = f"{lm.name}__{dataset}"
+    grid = {"dropout_rates", "n_tuning_examples"}
+    facts: dict[str, Any] = {
+        "model": lm.spec.model_dump(),
+        "loaded": lm.facts,
+        "inputs": store.file_checksums([store.find_frame(run, "generations", pair)]),
+        "parameters": settings.model_dump(include={*Dropout.model_fields, *grid}),
+    }
+    try:
+        sites = assert_dropout_active(lm)
+    except MissingSignal as reason:
+        frame = stored_columns.empty_frame("dropout")
+        facts |= {"missing": str(reason), "rate": 0.0, "seconds": 0.0}
+        store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts)
+        raise
+    return facts | {"sites": sites}
+
+
+def pass_grid(run: str, lm: LanguageModel, dataset: str, settings: DropoutStep) -> pd.DataFrame:
+    """Return the passes over a pair's tuning rows at every rate, from which one is selected.
+
+    They are rows of what `pass_pair` stores, which finds them finished.
+    """
+    responses = read_responses(run, lm, dataset, settings)
+    facts = describe_passes(run, lm, dataset, settings)
+    cache = RowCache(run, "dropout", f"{lm.name}__{dataset}", facts, settings.rows_per_shard)
+    tuning = tuning_rows(responses, settings.n_tuning_examples, settings.seed)
+    grid = grid_work(tuning, settings.dropout_rates)
+    make = partial(mc_dropout_entropies, lm, responses, settings=settings)
+    return cache.map(make, grid, about=digest_responses(responses)).assign(tuning=True)
+
+
+def pass_pair(
+    run: str,
+    lm: LanguageModel,
+    dataset: str,
+    settings: DropoutStep,
+    rate: float,
+    choices: EvaluationChoices,
+) -> pd.DataFrame:
+    """Run and store a pair's passes: the tuning rows at every rate, the others at the selected one.
+
+    Rows that an earlier process or `pass_grid` has finished are not made again (lib.row_cache).
+
+    Parameters
+    ----------
+    run : name of the run, whose folder holds the frame `dropout`
+    rate : the selected one
+    choices : those under which it was selected, for the manifest
+
+    Raises
+    ------
+    MissingSignal
+        As `describe_passes`.
+    """
+    pair = f"{lm.name}__{dataset}"
+    responses = read_responses(run, lm, dataset, settings)
+    facts = describe_passes(run, lm, dataset, settings)
+    cache = RowCache(run, "dropout", pair, facts, settings.rows_per_shard)
+    tuning = tuning_rows(responses, settings.n_tuning_examples, settings.seed)
+    grid = grid_work(tuning, settings.dropout_rates)
+    rest = rest_work(
+        responses, rate, settings.dropout_limit, tuning, settings.seed, settings.example
+    )
+    make = partial(mc_dropout_entropies, lm, responses, settings=settings)
+    frame = cache.map(make, [*grid, *rest], about=digest_responses(responses))
+    frame["tuning"] = [True] * len(grid) + [False] * len(rest)
     frame["selected"] = frame.rate == rate
-    store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts, rate=rate)
+    facts |= {"rate": rate, "chosen_under": choices.model_dump()} | measured_facts(cache)
+    store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts)
+    cache.clear()
     return frame

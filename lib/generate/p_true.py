@@ -18,19 +18,18 @@ import pandas as pd
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from lib import store, stored_columns
+from lib import store
 from lib.errors import UserError
 from lib.generate.sampling import encode_prefix
 from lib.models.batching import map_by_length
 from lib.models.loading import LanguageModel, apply_chat_template, check_finite_logits, encode
-from lib.paths import relative_path
 from lib.tasks import answers, prompts
 from lib.tasks.thinking import find_open
 
 OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
 # that 01 measures
-IN_SITU_COLUMNS = [*stored_columns.SCHEMAS["in_situ"].names[len(store.KEYS) :], "in_situ_seconds"]
+IN_SITU_COLUMNS = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]
 OptionLogits = dict[str, Any]  # logits of the spellings, and logz; seconds where they are measured
 
 # ---- the options
@@ -44,23 +43,26 @@ def option_tokens(lm: LanguageModel) -> dict[str, int]:
     They are found in the vocabulary. With Metaspace, which puts a space before every text, encoding
     a bare `A` returns `\\u2581A` and never `A`.
     """
-    words, before = "/".join(OPTION_PAIRS).split("/"), query_ids(lm)[-1]
-    by_text: dict[str, int] = {}
-    for token, index in sorted(lm.tokenizer.get_vocab().items(), key=lambda item: item[1]):
+    words = "/".join(OPTION_PAIRS).split("/")
+    last_of_query = query_ids(lm)[-1]
+    ids: dict[str, int] = {}  # by the text that a token writes after the query; the lowest id
+    vocabulary = lm.tokenizer.get_vocab()
+    for token in sorted(vocabulary, key=vocabulary.get):
         if any(word in token and len(token) <= len(word) + MARK_CHARACTERS for word in words):
-            by_text.setdefault(answers.token_texts(lm.tokenizer, [before, index])[-1], index)
-    wanted = [form + word for word in words for form in prompts.FORMS]
-    return {spelling: by_text[spelling] for spelling in wanted if spelling in by_text}
+            texts = answers.token_texts(lm.tokenizer, [last_of_query, vocabulary[token]])
+            ids.setdefault(texts[-1], vocabulary[token])
+    spellings = [form + word for word in words for form in prompts.FORMS]
+    return {spelling: ids[spelling] for spelling in spellings if spelling in ids}
 
 
 def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
     """Return the spellings that P(True) counts, by pair of options that can be compared (for
     manifests)."""
-    said = {}
+    spellings = {}
     for pair in OPTION_PAIRS:
         with suppress(UserError):
-            said[pair] = prompts.describe_spellings(option_tokens(lm), pair)
-    return said
+            spellings[pair] = prompts.describe_spellings(option_tokens(lm), pair)
+    return spellings
 
 
 def option_logits(lm: LanguageModel, logits: torch.Tensor) -> list[OptionLogits]:
@@ -68,11 +70,11 @@ def option_logits(lm: LanguageModel, logits: torch.Tensor) -> list[OptionLogits]
     option."""
     raw = logits.float()
     of_options = raw[:, list(option_tokens(lm).values())].cpu().numpy()
-    logz = raw.double().logsumexp(-1).tolist()
-    return [
-        {"logits": values, "logz": partition}
-        for values, partition in zip(of_options, logz, strict=True)
-    ]
+    partitions = raw.double().logsumexp(-1).tolist()
+    verdicts = []
+    for values, partition in zip(of_options, partitions, strict=True):
+        verdicts.append({"logits": values, "logz": partition})
+    return verdicts
 
 
 # ---- the prompts
@@ -84,14 +86,13 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
 
     A thinking block opened by the template is closed, as A or B inside a thought means nothing.
     """
-    proposed = text[answers.answer_start_char(text, lm.spec.thinking) :]
-    messages = prompts.verification_messages(question, proposed.strip(), lm.spec.system_prompt)
+    proposed = text[answers.answer_start_char(text, lm.spec.thinking) :].strip()
+    messages = prompts.verification_messages(question, proposed, lm.spec.system_prompt)
     prompt = apply_chat_template(lm, messages, thinking=False)
     opened = find_open(prompt)
     return prompt.rstrip() + opened.at_once if opened else prompt
 
 
-@lru_cache(maxsize=1)
 def query_ids(lm: LanguageModel) -> list[int]:
     """Return the token ids of the query after a response, without the space that Metaspace puts
     before every text."""
@@ -137,16 +138,16 @@ def encode_and_ask(
     """
 
     def ask(batch: list[list[int]]) -> list[OptionLogits]:
-        padded = pad_sequence(list(map(torch.tensor, batch)), batch_first=True).to(lm.device)
-        last = torch.tensor([[len(row) - 1] for row in batch]).to(lm.device)
-        return option_logits(
-            lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0]
-        )
+        rows = [torch.tensor(ids) for ids in batch]
+        padded = pad_sequence(rows, batch_first=True).to(lm.device)
+        last = torch.tensor([[len(ids) - 1] for ids in batch]).to(lm.device)
+        output = lm.model(padded, logits_to_keep=last, use_cache=False)
+        return option_logits(lm, output.logits[:, 0])
 
-    lengths, equal = list(map(len, sequences)), lm.model.dtype == torch.float32
-    return map_by_length(
-        ask, sequences, lengths, max_batch_tokens, f"model '{lm.name}'", equal=equal
-    )
+    lengths = [len(ids) for ids in sequences]
+    equal = lm.model.dtype == torch.float32
+    what = f"model '{lm.name}'"
+    return map_by_length(ask, sequences, lengths, max_batch_tokens, what, equal=equal)
 
 
 @torch.inference_mode()
@@ -160,29 +161,14 @@ def ask_in_situ_on_cache(lm: LanguageModel, row: Any) -> tuple[OptionLogits, flo
     cache = encode_prefix(lm, trajectory_ids(lm, row))
     ready = seconds_when_idle(lm)
     query = torch.tensor([query_ids(lm)], device=lm.device)
-    (verdict,) = option_logits(
-        lm, lm.model(query, past_key_values=cache, logits_to_keep=1).logits[:, -1]
-    )
-    return verdict | {"seconds": seconds_when_idle(lm) - ready}, ready - started
+    output = lm.model(query, past_key_values=cache, logits_to_keep=1)
+    verdict = option_logits(lm, output.logits[:, -1])[0]
+    verdict["seconds"] = seconds_when_idle(lm) - ready
+    return verdict, ready - started
 
 
 def in_situ_columns(verdict: OptionLogits) -> dict[str, Any]:
     return {f"in_situ_{name}": value for name, value in verdict.items()}
-
-
-def read_in_situ(run: str, pair: str, generations: str) -> pd.DataFrame:
-    """Return the in-situ verdicts that 01 computed at the end of each trajectory.
-
-    Raise UserError if they are missing, or belong to other generations (sha256) or another query.
-    """
-    path = store.find_frame(run, "in_situ", pair)
-    facts = store.read_manifest(path)
-    if (facts["generations"], facts["query"]) != (generations, prompts.QUERY):
-        where = relative_path(path)
-        raise UserError(
-            f"{where} is of other responses or of another query: run 01_generate for this pair again"
-        )
-    return store.read_frame(path)
 
 
 def verify_responses(
@@ -194,21 +180,19 @@ def verify_responses(
     The standard prompts are omitted unless `save_texts`. Raise UserError if a row's logits are not
     finite.
     """
-    texts = [standard_prompt(lm, *text) for text in zip(frame.question, frame.text, strict=True)]
+    texts = []
+    for question, text in zip(frame.question, frame.text, strict=True):
+        texts.append(standard_prompt(lm, question, text))
     ids = [encode(lm, text) for text in texts]
     started = seconds_when_idle(lm)
     verdicts = encode_and_ask(lm, ids, max_batch_tokens)
     seconds = seconds_when_idle(lm) - started
     check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())
-    asked = frame[store.KEYS].assign(
+    prompted = frame[store.KEYS].assign(
         spellings=[list(option_tokens(lm))] * len(frame),
         standard_prompt=texts if save_texts else None,
-        standard_tokens=list(map(len, ids)),
+        standard_tokens=[len(prompt_ids) for prompt_ids in ids],
         in_situ_tokens=len(query_ids(lm)),
     )
-    standard = (
-        pd.DataFrame(verdicts, frame.index)
-        .assign(seconds=seconds / len(frame))
-        .add_prefix("standard_")
-    )
-    return pd.concat([asked, standard, frame[IN_SITU_COLUMNS]], axis=1)
+    standard = pd.DataFrame(verdicts, frame.index).assign(seconds=seconds / len(frame))
+    return pd.concat([prompted, standard.add_prefix("standard_"), frame[IN_SITU_COLUMNS]], axis=1)

@@ -30,77 +30,109 @@ class TransformersEngine:
     """Samples responses with transformers, one batch of similar prompts at a time."""
 
     def __init__(self, lm: LanguageModel, max_batch_tokens: int):
-        # prompt and response tokens of a batch
-        self.lm, self.max_batch_tokens = lm, max_batch_tokens
+        self.lm = lm
+        self.max_batch_tokens = max_batch_tokens  # of prompts and responses
         self.facts: dict[str, Any] = {"engine": "transformers"}
         self.responses: dict[str, Any] = {}  # no question has one yet
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the token ids of a response to each request, including its end token."""
         lengths = [len(request.prompt_ids) + request.max_new_tokens for request in requests]
-        work, what = partial(sample_batch, self.lm), f"model '{self.lm.name}'"
-        return map_by_length(work, requests, lengths, self.max_batch_tokens, what)
+        sample = partial(sample_batch, self.lm)
+        what = f"model '{self.lm.name}'"
+        return map_by_length(sample, requests, lengths, self.max_batch_tokens, what)
 
 
 @torch.inference_mode()
 def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[int]]:
-    """Return the token ids of a response to each request of a batch.
+    """Return the token ids of a response to each request of a batch."""
+    batch = Batch(lm, requests)
+    with rounded_logits_on_cpu(lm.model):
+        while len(batch.rows):
+            batch.step()
+    names = [request.example.example_id for request in requests]
+    check_finite_logits(lm, batch.largest.tolist(), names)
+    responses = []
+    for request, tokens in zip(requests, batch.tokens.tolist(), strict=True):
+        responses.append(truncate_at_eos(tokens[: request.max_new_tokens], lm.eos))
+    return responses
+
+
+class Batch:
+    """Responses that are sampled together, a token of each at every step.
 
     Padding is on the left, after the shared prefix if the cache keeps all tokens. The rows that
     have ended leave the batch once they are half of it, and at a row's limit, beyond which there
     may be no position.
     """
-    prefix = requests[0].prompt_ids[: requests[0].shared_tokens if keeps_all_tokens(lm) else 0]
-    rest, limits = (
-        [one.prompt_ids[len(prefix) :] for one in requests],
-        [one.max_new_tokens for one in requests],
-    )
-    new = pad_left(rest, lm.eos[0]).to(lm.device)  # any token is padding where the mask is 0
-    mask = pad(pad_left([[1] * len(ids) for ids in rest], 0), (len(prefix), 0), value=1).to(
-        lm.device
-    )
-    cache = repeat_row(encode_prefix(lm, prefix), len(requests))
-    ends, last = torch.tensor(lm.eos, device=lm.device), torch.tensor(limits, device=lm.device)
-    uniforms = uniform_numbers([one.seed for one in requests], max(limits)).to(lm.device)
-    tokens = torch.full_like(uniforms, lm.eos[0], dtype=torch.long)
-    # sums of each row's largest logits: not finite once one is not
-    largest = torch.zeros_like(uniforms[:, 0])
-    rows = torch.arange(len(requests), device=lm.device)  # that are left
-    ended, step = torch.zeros_like(rows, dtype=torch.bool), 0
-    with rounded_logits_on_cpu(lm.model):
-        while len(rows):
-            places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -new.shape[1] :]
-            read = lm.model(
-                new,
-                attention_mask=mask,
-                position_ids=places,
-                past_key_values=cache,
-                logits_to_keep=1,
-            )
-            logits = read.logits[:, -1].to(lm.device, torch.float32)
-            largest[rows] += logits.amax(-1)  # of padding, which sees no key, some kernels make NaN
-            drawn = sample_inverse_cdf(warp_logits(logits, lm.spec), uniforms[rows, step])
-            tokens[rows, step] = drawn
-            new, mask, step = drawn[:, None], pad(mask, (0, 1), value=1), step + 1
-            at_limit = last[rows] == step
-            ended = ended | at_limit | torch.isin(drawn, ends)
-            if (2 * ended.sum() >= len(rows)) | at_limit.any():
-                left: Any = (~ended).nonzero()[:, 0]
-                rows, new, mask, ended = rows[left], new[left], mask[left], ended[left]
-                cache.reorder_cache(left)
-    check_finite_logits(lm, largest.tolist(), [one.example.example_id for one in requests])
-    return [
-        truncate_at_eos(row[:limit], lm.eos)
-        for row, limit in zip(tokens.tolist(), limits, strict=True)
-    ]
+
+    def __init__(self, lm: LanguageModel, requests: Sequence[Request]):
+        shared = requests[0].shared_tokens if keeps_all_tokens(lm) else 0
+        prefix = requests[0].prompt_ids[:shared]
+        rest = [request.prompt_ids[len(prefix) :] for request in requests]
+        unpadded = pad_left([[1] * len(ids) for ids in rest], 0)
+        limits = [request.max_new_tokens for request in requests]
+        uniforms = uniform_numbers([request.seed for request in requests], max(limits))
+        self.lm = lm
+        self.ends = torch.tensor(lm.eos, device=lm.device)
+        # of all requests
+        self.limits = torch.tensor(limits, device=lm.device)
+        self.uniforms = uniforms.to(lm.device)
+        self.tokens = torch.full_like(self.uniforms, lm.eos[0], dtype=torch.long)
+        # sums of each row's largest logits: not finite once one is not
+        self.largest = torch.zeros_like(self.uniforms[:, 0])
+        # of the rows that are left: which these are, what they read next, and what they have read
+        self.rows = torch.arange(len(requests), device=lm.device)
+        self.ended = torch.zeros_like(self.rows, dtype=torch.bool)
+        self.new = pad_left(rest, lm.eos[0]).to(lm.device)  # the mask is 0 where tokens are padding
+        self.mask = pad(unpadded, (len(prefix), 0), value=1).to(lm.device)
+        self.cache = repeat_row(encode_prefix(lm, prefix), len(requests))
+        self.steps = 0
+
+    def step(self) -> None:
+        """Sample the next token of every row that is left."""
+        logits = self.read()
+        # of padding, which sees no key, some kernels make NaN
+        self.largest[self.rows] += logits.amax(-1)
+        uniforms = self.uniforms[self.rows, self.steps]
+        tokens = sample_inverse_cdf(warp_logits(logits, self.lm.spec), uniforms)
+        self.tokens[self.rows, self.steps] = tokens
+        self.new = tokens[:, None]
+        self.mask = pad(self.mask, (0, 1), value=1)
+        self.steps += 1
+        at_limit = self.limits[self.rows] == self.steps
+        self.ended = self.ended | at_limit | torch.isin(tokens, self.ends)
+        half_ended = 2 * self.ended.sum() >= len(self.rows)
+        if half_ended | at_limit.any():
+            self.keep(~self.ended)
+
+    def read(self) -> torch.Tensor:
+        """Read the new tokens, and return the float32 logits (rows, V) of the next ones."""
+        positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
+        output = self.lm.model(
+            self.new,
+            attention_mask=self.mask,
+            position_ids=positions[:, -self.new.shape[1] :],
+            past_key_values=self.cache,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].to(self.lm.device, torch.float32)
+
+    def keep(self, left: torch.Tensor) -> None:
+        """Leave only some rows (a mask) in the batch."""
+        order: Any = left.nonzero()[:, 0]
+        self.rows = self.rows[order]
+        self.ended = self.ended[order]
+        self.new = self.new[order]
+        self.mask = self.mask[order]
+        self.cache.reorder_cache(order)
 
 
 def uniform_numbers(seeds: Sequence[int], steps: int) -> torch.Tensor:
     """Return (batch, steps) numbers in [0, 1), a row per seed. Philox counts, so longer rows extend
     shorter ones."""
-    return torch.from_numpy(
-        np.stack([np.random.Generator(np.random.Philox(s)).random(steps) for s in seeds])
-    )
+    rows = [np.random.Generator(np.random.Philox(seed)).random(steps) for seed in seeds]
+    return torch.from_numpy(np.stack(rows))
 
 
 def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -112,11 +144,11 @@ def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     name.
     """
     cumulative = logits.double().softmax(-1).cumsum(-1)
-    whole = cumulative[:, -1:].contiguous()
+    total = cumulative[:, -1:].contiguous()
+    tokens = torch.searchsorted(cumulative, u[:, None] * total, right=True)
     # last token with mass, for u times the total that rounds to the total
-    last = torch.searchsorted(cumulative, whole)
-    token = torch.searchsorted(cumulative, u[:, None] * whole, right=True).minimum(last)[:, 0]
-    return token.clamp_(max=logits.shape[-1] - 1)
+    last = torch.searchsorted(cumulative, total)
+    return tokens.minimum(last)[:, 0].clamp_(max=logits.shape[-1] - 1)
 
 
 def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
@@ -131,33 +163,40 @@ def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
         least = warped.topk(min(spec.top_k, warped.shape[-1])).values[:, -1:]
         warped = warped.masked_fill(warped < least, -torch.inf)
     if spec.top_p < 1.0:
-        for count in (*CANDIDATES, warped.shape[-1]):
-            values, ids = warped.topk(min(count, warped.shape[-1]))  # falling
-            shares = (values - warped.logsumexp(-1, True)).double().exp()
-            before = shares.cumsum(-1) - shares
-            if (before[:, -1:] >= spec.top_p).all():
-                break
-        kept = values.masked_fill(before >= spec.top_p, -torch.inf)
-        warped = torch.full_like(warped, -torch.inf).scatter(-1, ids, kept)
+        warped = truncate_to_nucleus(warped, spec.top_p)
     if spec.min_p > 0.0:
         shares = warped.softmax(-1)
         warped = warped.masked_fill(shares < spec.min_p * shares.amax(-1, True), -torch.inf)
     return warped
 
 
+def truncate_to_nucleus(logits: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Return logits (n, V), -inf for tokens that follow more probable ones of mass `top_p`."""
+    vocabulary = logits.shape[-1]
+    for count in (*CANDIDATES, vocabulary):
+        values, ids = logits.topk(min(count, vocabulary))  # falling
+        shares = (values - logits.logsumexp(-1, True)).double().exp()
+        before = shares.cumsum(-1) - shares
+        if (before[:, -1:] >= top_p).all():
+            break
+    nucleus = values.masked_fill(before >= top_p, -torch.inf)
+    return torch.full_like(logits, -torch.inf).scatter(-1, ids, nucleus)
+
+
 def truncate_at_eos(row: list[int], eos: Sequence[int]) -> list[int]:
     """Return a row up to and including its first end token."""
-    end = next((i for i, token in enumerate(row) if token in eos), len(row))
-    return row[: end + 1]
+    for place, token in enumerate(row):
+        if token in eos:
+            return row[: place + 1]
+    return row
 
 
 # ---- rows of tokens, and caches of what they begin with
 
 
 def pad_left(rows: Sequence[list[int]], value: int) -> torch.Tensor:
-    return pad_sequence(
-        list(map(torch.tensor, rows)), batch_first=True, padding_value=value, padding_side="left"
-    )
+    tensors = [torch.tensor(row) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side="left")
 
 
 @torch.inference_mode()
@@ -165,11 +204,8 @@ def encode_prefix(lm: LanguageModel, ids: Sequence[int], count: int = 1) -> Cach
     """Return the cache of `count` equal rows of tokens; an empty cache without tokens."""
     cache = DynamicCache(config=lm.model.config)
     if ids:
-        lm.model(
-            torch.tensor([ids], device=lm.device).expand(count, -1),
-            past_key_values=cache,
-            logits_to_keep=1,
-        )
+        rows = torch.tensor([ids], device=lm.device).expand(count, -1)
+        lm.model(rows, past_key_values=cache, logits_to_keep=1)
     return cache
 
 
@@ -187,9 +223,9 @@ def copy_layer(layer: Any) -> Any:
     """Return a copy that shares tensors. Layers of convolutions and of linear attention hold theirs
     in dictionaries."""
     copied = copy.copy(layer)
-    vars(copied).update(
-        {name: dict(held) for name, held in vars(layer).items() if isinstance(held, dict)}
-    )
+    for name, value in vars(layer).items():
+        if isinstance(value, dict):
+            setattr(copied, name, dict(value))
     return copied
 
 
@@ -202,4 +238,5 @@ def keeps_all_tokens(lm: LanguageModel) -> bool:
     """Whether the model's cache keeps every token's keys and values. Padding inside a row would
     displace needed tokens in a sliding window, and would enter the state of a convolution or of
     linear attention."""
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=lm.model.config).layers)
+    cache = DynamicCache(config=lm.model.config)
+    return all(type(layer) is DynamicLayer for layer in cache.layers)

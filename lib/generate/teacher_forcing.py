@@ -9,7 +9,7 @@ a pass.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,9 +57,9 @@ def answer_positions(located: dict[str, Any], length: int) -> list[int]:
     """Return every token that an answer-span policy may choose: those of the answer and of the last
     number, and the last one."""
     positions = {length - 1}
-    for name in ("answer", "last_number"):
-        # empty if both are -1
-        positions |= set(range(located[f"{name}_start"], located[f"{name}_end"]))
+    # either is empty if its ends are -1
+    positions |= set(range(located["answer_start"], located["answer_end"]))
+    positions |= set(range(located["last_number_start"], located["last_number_end"]))
     return sorted(positions)
 
 
@@ -82,8 +82,11 @@ def score_responses(
         A row's logits are not finite, or it exceeds the device's memory.
     """
     prefix = encode_prefix(lm, requests[0].prompt_ids[: requests[0].shared_tokens])
-    rows = [Row(lm, *pair) for pair in zip(requests, responses, strict=True)]
-    work, lengths = partial(score_rows, lm, prefix, settings), [len(row.ids) for row in rows]
+    rows = []
+    for request, response in zip(requests, responses, strict=True):
+        rows.append(Row(lm, request, response))
+    work = partial(score_rows, lm, prefix, settings)
+    lengths = [len(row.ids) for row in rows]
     at_once = logits_at_once(lm) if lm.model.dtype == torch.float32 else 1
     return map_by_length(work, rows, lengths, at_once, f"model '{lm.name}'", equal=True)
 
@@ -91,19 +94,53 @@ def score_responses(
 class Row:
     """A response as the pass reads it.
 
-    `ids` are those of prompt, response and query, and `kept` are the possible answer tokens. `last`
-    is the number of last ids that predict something, from the one before the response on.
+    `ids` are those of prompt, response and query, and `candidates` are the positions of possible
+    answer tokens. `last` is the number of last ids that predict something, from the one before the
+    response on.
     """
 
     def __init__(self, lm: LanguageModel, request: Request, response: list[int]):
-        body, query = response[:-1] if response[-1] in lm.eos else response, p_true.query_ids(lm)
-        self.name, self.response = request.example.example_id, response
-        self.ids, self.last = [*request.prompt_ids, *body, *query], len(body) + len(query) + 1
-        self.located = answers.locate_answer(
-            answers.token_texts(lm.tokenizer, body), lm.spec.thinking
-        )
+        body = response[:-1] if response[-1] in lm.eos else response
+        query = p_true.query_ids(lm)
+        self.name = request.example.example_id
+        self.response = response
+        self.ids = [*request.prompt_ids, *body, *query]
+        self.last = len(body) + len(query) + 1
+        texts = answers.token_texts(lm.tokenizer, body)
+        self.located = answers.locate_answer(texts, lm.spec.thinking)
         # for an empty response, its end token
-        self.kept = answer_positions(self.located, max(len(body), 1))
+        self.candidates = answer_positions(self.located, max(len(body), 1))
+
+
+class TokenScores(NamedTuple):
+    """What the pass computes of n tokens, k of which are possible answer tokens."""
+
+    logprobs: torch.Tensor  # (n,) under the model
+    sampling_logprobs: torch.Tensor  # (n,) under the sampling distribution
+    chosen_logits: torch.Tensor  # (k,)
+    top_logits: torch.Tensor  # (k, top)
+    top_ids: torch.Tensor  # (k, top)
+    tail_curves: torch.Tensor  # (k, nodes)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["TokenScores"]) -> "TokenScores":
+        """Join the scores of consecutive tokens, on the CPU."""
+        return cls(*[torch.cat(column).cpu() for column in zip(*parts, strict=True)])
+
+    def split(self, rows: Sequence[Row]) -> list["TokenScores"]:
+        """Return the scores of each row."""
+        tokens = [len(row.response) for row in rows]
+        candidates = [len(row.candidates) for row in rows]
+        by_row = zip(
+            self.logprobs.split(tokens),
+            self.sampling_logprobs.split(tokens),
+            self.chosen_logits.split(candidates),
+            self.top_logits.split(candidates),
+            self.top_ids.split(candidates),
+            self.tail_curves.split(candidates),
+            strict=True,
+        )
+        return [TokenScores(*columns) for columns in by_row]
 
 
 @torch.inference_mode()
@@ -116,67 +153,23 @@ def score_rows(
     The pass reads prompt, response and query, and predicts the response's tokens and the option.
     The seconds in situ are the query's share of the pass.
     """
-    started, cache, query = (
-        p_true.seconds_when_idle(lm),
-        repeat_row(prefix, len(rows)),
-        len(p_true.query_ids(lm)),
-    )
+    started = p_true.seconds_when_idle(lm)
+    cache = repeat_row(prefix, len(rows))
     ids = torch.tensor([row.ids for row in rows], device=lm.device)[:, prefix.get_seq_length() :]
-    length, last = ids.shape[1], max(row.last for row in rows)
+    length = ids.shape[1]
+    query = len(p_true.query_ids(lm))
+    last = max(row.last for row in rows)
     # of the responses' tokens, and of the option
     places = [*range(length - last, length - query), length - 1]
-    targets, at_answer = place_targets(rows, last, len(places))
+    targets, is_candidate = place_targets(rows, last, len(places))
     parts = []
     for part, logits in predict_in_parts(lm, cache, ids, places):
-        predicts = (targets[:, part] >= 0).to(lm.device)
-        tokens, of_tokens = targets[:, part].to(lm.device)[predicts], logits[predicts]
-        own, sampling = (
-            of_tokens.log_softmax(-1),
-            gather_sampling_logprobs(of_tokens, tokens, lm.spec),
-        )
-        kept = at_answer[:, part].to(lm.device)[predicts]
-        compressed = compress_logits(
-            of_tokens[kept], settings.top_logits, settings.n_temperature_nodes
-        )
-        parts.append(
-            [
-                gather_token(own, tokens),
-                sampling,
-                gather_token(of_tokens, tokens)[kept],
-                *compressed,
-            ]
-        )
+        parts.append(score_part(lm, settings, logits, targets[:, part], is_candidate[:, part]))
     verdicts = p_true.option_logits(lm, logits[:, -1])
-    seconds = (p_true.seconds_when_idle(lm) - started) * query / length / len(rows)
-    columns = [torch.cat(column).cpu() for column in zip(*parts, strict=True)]
-    counts = [[len(row.response) for row in rows]] * 2 + [[len(row.kept) for row in rows]] * 4
-    by_row = list(
-        zip(
-            *(column.split(count) for column, count in zip(columns, counts, strict=True)),
-            strict=True,
-        )
-    )
-    sums = [
-        float(own.sum()) + verdict["logz"]
-        for (own, *_), verdict in zip(by_row, verdicts, strict=True)
-    ]
-    check_finite_logits(lm, sums, [row.name for row in rows])
-    return [
-        {
-            "token_logprobs": own.numpy(),
-            "token_logprobs_sampling": sampling.numpy(),
-            "kept_positions": np.array(row.kept, np.int32),
-            "chosen_logit": chosen.numpy(),
-            "top_logits": list(top.numpy()),
-            "top_ids": list(top_ids.int().numpy()),
-            "tail_curve": list(tail_curve.numpy()),
-            "located": row.located,
-            **p_true.in_situ_columns(verdict | {"seconds": seconds}),
-        }
-        for row, verdict, (own, sampling, chosen, top, top_ids, tail_curve) in zip(
-            rows, verdicts, by_row, strict=True
-        )
-    ]
+    seconds = p_true.seconds_when_idle(lm) - started
+    for verdict in verdicts:
+        verdict["seconds"] = seconds * query / length / len(rows)
+    return combine_scores(lm, rows, TokenScores.concatenate(parts).split(rows), verdicts)
 
 
 def place_targets(rows: Sequence[Row], last: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -186,12 +179,70 @@ def place_targets(rows: Sequence[Row], last: int, count: int) -> tuple[torch.Ten
     The first place is `last` ids before the end.
     """
     targets = torch.full((len(rows), count), -1)
-    at_answer = torch.zeros_like(targets, dtype=torch.bool)
-    for row, tokens, answer in zip(rows, targets, at_answer, strict=True):
+    is_candidate = torch.zeros_like(targets, dtype=torch.bool)
+    for number, row in enumerate(rows):
         first = last - row.last
-        tokens[first : first + len(row.response)] = torch.tensor(row.response)
-        answer[first + torch.tensor(row.kept)] = True
-    return targets, at_answer
+        targets[number, first : first + len(row.response)] = torch.tensor(row.response)
+        is_candidate[number, first + torch.tensor(row.candidates)] = True
+    return targets, is_candidate
+
+
+def score_part(
+    lm: LanguageModel,
+    settings: Generation,
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    is_candidate: torch.Tensor,
+) -> TokenScores:
+    """Return the scores of the tokens at some places.
+
+    Parameters
+    ----------
+    logits : float32 (rows, places, V)
+    targets, is_candidate : of `place_targets`, (rows, places)
+    """
+    predicts = (targets >= 0).to(lm.device)
+    tokens = targets.to(lm.device)[predicts]
+    of_tokens = logits[predicts]
+    candidates = is_candidate.to(lm.device)[predicts]
+    top, top_ids, tail = compress_logits(
+        of_tokens[candidates], settings.top_logits, settings.n_temperature_nodes
+    )
+    return TokenScores(
+        gather_token(of_tokens.log_softmax(-1), tokens),
+        gather_sampling_logprobs(of_tokens, tokens, lm.spec),
+        gather_token(of_tokens, tokens)[candidates],
+        top,
+        top_ids,
+        tail,
+    )
+
+
+def combine_scores(
+    lm: LanguageModel,
+    rows: Sequence[Row],
+    scores: Sequence[TokenScores],
+    verdicts: Sequence[p_true.OptionLogits],
+) -> list[Scores]:
+    """Return the columns of rows, from the scores of their tokens and the verdict in situ."""
+    columns, sums = [], []
+    for row, of_row, verdict in zip(rows, scores, verdicts, strict=True):
+        sums.append(float(of_row.logprobs.sum()) + verdict["logz"])
+        columns.append(
+            {
+                "token_logprobs": of_row.logprobs.numpy(),
+                "token_logprobs_sampling": of_row.sampling_logprobs.numpy(),
+                "kept_positions": np.array(row.candidates, np.int32),
+                "chosen_logit": of_row.chosen_logits.numpy(),
+                "top_logits": list(of_row.top_logits.numpy()),
+                "top_ids": list(of_row.top_ids.int().numpy()),
+                "tail_curve": list(of_row.tail_curves.numpy()),
+                "located": row.located,
+                **p_true.in_situ_columns(verdict),
+            }
+        )
+    check_finite_logits(lm, sums, [row.name for row in rows])
+    return columns
 
 
 def predict_in_parts(
@@ -203,14 +254,14 @@ def predict_in_parts(
     The slice tells which of the places these are. A long response would need too much memory for
     all of them.
     """
-    at_once, read = max(1, logits_at_once(lm) // len(ids)), 0
+    at_once = max(1, logits_at_once(lm) // len(ids))
+    read = 0
     for first in range(0, len(places), at_once):
         part = slice(first, first + at_once)
-        keep, end = torch.tensor(places[part], device=lm.device) - read, places[part][-1] + 1
-        yield (
-            part,
-            lm.model(ids[:, read:end], past_key_values=cache, logits_to_keep=keep).logits.float(),
-        )
+        end = places[part][-1] + 1
+        keep = torch.tensor(places[part], device=lm.device) - read
+        output = lm.model(ids[:, read:end], past_key_values=cache, logits_to_keep=keep)
+        yield part, output.logits.float()
         read = end
 
 
@@ -233,7 +284,8 @@ def gather_sampling_logprobs(
     Another engine may draw a token that is truncated here, as it rounds differently at the nucleus'
     edge. Such a token gets its log-probability before truncation.
     """
-    found = gather_token(warp_logits(logits, spec).log_softmax(-1), tokens)
-    cut = found.isinf()
-    found[cut] = gather_token((logits[cut] / spec.temperature).log_softmax(-1), tokens[cut])
-    return found
+    logprobs = gather_token(warp_logits(logits, spec).log_softmax(-1), tokens)
+    truncated = logprobs.isinf()
+    whole = (logits[truncated] / spec.temperature).log_softmax(-1)
+    logprobs[truncated] = gather_token(whole, tokens[truncated])
+    return logprobs

@@ -1,6 +1,7 @@
 """MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent
 oracles."""
 
+import dataclasses
 from collections import Counter
 from functools import partial
 from itertools import product
@@ -18,7 +19,7 @@ from lib.errors import MissingSignal
 from lib.generate import mc_dropout, seeded_dropout
 from lib.generate.mc_dropout import dropout_columns, mc_dropout_entropies
 from lib.models import loading
-from lib.params import Dropout, EvaluationChoices
+from lib.params import Dropout, DropoutStep, EvaluationChoices
 from lib.random_streams import stream_seed
 from lib.score import confidence
 from lib.score.bald import compute_bald
@@ -124,15 +125,13 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
 
 
 def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch, tmp_path):
-    monkeypatch.setattr(store, "frame_path", lambda *names: tmp_path / "a__b.parquet")
-    facts = {name: {} for name in ("model", "loaded", "inputs", "parameters")}
-    with (
-        pytest.raises(MissingSignal) as missing,
-        mc_dropout.empty_if_missing("lab", "a__b", **facts),
-    ):
-        seeded_dropout.assert_dropout_active(random("falcon"))
-    assert store.read_frame(tmp_path / "a__b.parquet").empty
-    assert store.read_manifest(tmp_path / "a__b.parquet")["missing"] == str(missing.value)
+    path = tmp_path / "dropout" / "a__b.parquet"
+    monkeypatch.setattr(store, "frame_path", lambda *names: path)
+    lm = dataclasses.replace(random("falcon"), name="tiny-llama")
+    with pytest.raises(MissingSignal) as missing:
+        mc_dropout.describe_passes("lab", lm, "demo-easy", DropoutStep())
+    assert store.read_frame(path).empty
+    assert store.read_manifest(path)["missing"] == str(missing.value)
 
 
 # ---- masks

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from synthetic import keyed, passed, responses, single_pass
 
 from lib.analysis import prompt_ablation
+from lib.generate import prompt_arms
 from lib.score import estimators
 from lib.score.confidence import confidence_frame
 from lib.store import KEYS
@@ -170,7 +171,7 @@ def test_every_model_is_asked_the_same_evaluation_questions_again():
     one = keyed(30).assign(split=["calibration", "evaluation", "evaluation"] * 10)
     other = one.assign(model="n").sample(frac=1, random_state=0)
     first, second = (
-        prompt_ablation.choose_ablation_rows(frame, 8).example_id.tolist() for frame in (one, other)
+        prompt_arms.choose_ablation_rows(frame, 8).example_id.tolist() for frame in (one, other)
     )
     assert (
         set(first) == set(second) <= set(one.example_id[one.split == "evaluation"])

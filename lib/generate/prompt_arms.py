@@ -1,0 +1,111 @@
+"""The same questions after the paper's example and after none (04b); lib.analysis.prompt_ablation
+compares the answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lib import store
+from lib.generate import generation
+from lib.models.loading import LanguageModel
+from lib.params import AblationStep, Demonstration
+from lib.random_streams import stream_seed
+from lib.row_cache import RowCache, measured_facts
+from lib.tasks.datasets import Example
+
+# prompts of 04b, asked again unless it is the run's own
+ARMS: tuple[Demonstration, ...] = ("one", "none")
+# of the run's own rows, its demonstration, and the answers by the others, one frame
+Combine = Callable[
+    [pd.DataFrame, Demonstration, Mapping[Demonstration, pd.DataFrame]], pd.DataFrame
+]
+
+
+def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
+    """Return a sample of one pair's evaluation rows, in their own order: the first of a random
+    order of the dataset's questions, the same for every model."""
+    evaluation = store.evaluation_rows(generations)
+    rank = [stream_seed(seed, row.dataset, row.example_id) for row in evaluation.itertuples()]
+    first = np.argsort(rank)[:rows]
+    return evaluation.iloc[np.sort(first)]
+
+
+def read_rows(run: str, lm: LanguageModel, dataset: str, settings: AblationStep) -> pd.DataFrame:
+    """Return the stored responses whose questions are asked again, with their texts."""
+    path = store.find_frame(run, "generations", f"{lm.name}__{dataset}")
+    rows = choose_ablation_rows(store.read_frame(path), settings.ablation_limit, settings.seed)
+    return generation.restore_texts(lm, rows, dataset, store.read_manifest(path)["parameters"])
+
+
+class Arm(NamedTuple):
+    """The answers after one other prompt."""
+
+    responses: pd.DataFrame
+    drawn: dict[str, Any]  # facts on the engine
+    cache: RowCache
+
+
+def ask_pair(
+    run: str, lm: LanguageModel, dataset: str, settings: AblationStep, combine: Combine
+) -> pd.DataFrame:
+    """Ask a model the same questions with each other prompt, and store all answers.
+
+    Rows that an earlier process has finished are not made again (lib.row_cache).
+
+    Parameters
+    ----------
+    run : name of the run, whose folder holds the frame `ablation`
+    combine : makes the frame of the answers (lib.analysis.prompt_ablation.combine_arms)
+
+    Returns
+    -------
+    The ablation frame, with the run's own answers first.
+    """
+    pair = f"{lm.name}__{dataset}"
+    rows = read_rows(run, lm, dataset, settings)
+    examples = [Example(*row) for row in rows[list(Example._fields)].itertuples(index=False)]
+    arms = {}
+    for demonstration in ARMS:
+        if demonstration != settings.demonstration:
+            of_arm = settings.model_copy(update={"demonstration": demonstration})
+            arms[demonstration] = ask_arm(run, lm, dataset, examples, of_arm)
+    answered = {demonstration: arm.responses for demonstration, arm in arms.items()}
+    frame = combine(rows, settings.demonstration, answered)
+    facts = generation.describe_generation(lm, settings) | {
+        "pair": [lm.name, dataset],
+        "inputs": store.file_checksums([store.find_frame(run, "generations", pair)]),
+        "drawn": {demonstration: arm.drawn for demonstration, arm in arms.items()},
+    }
+    caches = [arm.cache for arm in arms.values()]
+    path = store.frame_path(run, "ablation", pair)
+    store.write_frame(frame, path, **facts, **measured_facts(*caches))
+    for cache in caches:
+        cache.clear()
+    return frame
+
+
+def ask_arm(
+    run: str, lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: AblationStep
+) -> Arm:
+    """Ask the questions with the demonstration of the settings, or read what is finished."""
+    pair = f"{lm.name}__{dataset}"
+    responses = store.read_manifest(store.find_frame(run, "generations", pair))
+    facts = generation.describe_generation(lm, settings) | {
+        "pair": [lm.name, dataset],
+        "data": responses["data"],
+        "engine": settings.engine,
+    }
+    cache = RowCache(run, "ablation", pair, facts, settings.rows_per_shard)
+    # a file of responses answers one prompt only
+    asked = replace(lm, spec=lm.spec.model_copy(update={"responses": None}))
+    engine = generation.choose_engine(
+        asked, dataset, settings, settings.engine, examples, cache.folder
+    )
+
+    def respond(part: Sequence[Example]) -> pd.DataFrame:
+        return generation.generate_responses(asked, dataset, part, settings, engine)
+
+    return Arm(cache.map(respond, examples), engine.facts, cache)
