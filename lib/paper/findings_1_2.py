@@ -13,8 +13,8 @@ from scipy.stats import ttest_1samp, ttest_ind
 
 from lib.analysis.resampled_scores import Measure, ResampledNumber, Score, ScoredRows
 from lib.analysis.result_tables import MissingFrame, Results
-from lib.paper import claims
-from lib.paper.claims import (
+from lib.paper import claim
+from lib.paper.claim import (
     AGREES,
     DISAGREES,
     OPEN,
@@ -34,7 +34,7 @@ from lib.paper.claims import (
 )
 from lib.store import PAIR, SCORE_CELL
 
-MEDIANS = claims.format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")  # of a gain
+MEDIANS = claim.format_cases("hard {hard:.3f}, elsewhere {elsewhere:.3f}")  # of a gain
 MULTI_PASS = ("p_true", "c_bald")
 LEAST_UNCHANGED = 20  # responses for a case
 
@@ -48,7 +48,7 @@ LEAST_UNCHANGED = 20  # responses for a case
 )
 def multi_pass_calibrated(results: Results) -> pd.DataFrame:
     if results.scores is None:
-        lower = claims.raw_errors(results, *MULTI_PASS).min(axis=1)
+        lower = claim.raw_errors(results, *MULTI_PASS).min(axis=1)
         return by_number(lower.rename("best_multi_pass").to_frame(), lower <= 0.05)
     cases = []
     for pair in pairs_with_scores(results):
@@ -57,14 +57,14 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
             errors |= results.scores.compare(pair, error_of(name)) or {}
         if errors:
             best = min(errors, key=lambda name: errors[name].value)
-            ranks = claims.compare_pair(
+            ranks = claim.compare_pair(
                 results, pair, lambda auroc: auroc.it - 0.5, {"it": Measure(Score(best), "auroc")}
             )
             if ranks is not None:
                 outcome = ranks["outcome"] if errors[best].within_chance else DISAGREES
                 key = dict(zip(PAIR, pair, strict=True), estimator=best, ece=errors[best].value)
                 cases.append(key | ranks | {"auroc": ranks["it"], "outcome": outcome})
-    return claims.as_cases(cases, [*SCORE_CELL, "ece", "auroc"])
+    return claim.as_cases(cases, [*SCORE_CELL, "ece", "auroc"])
 
 
 @introduction("raw token probabilities often provide unreliable and saturated signals", "often")
@@ -195,10 +195,10 @@ def gaps_of_class_means(results: Results, estimator: str) -> pd.DataFrame:
                 "wrong": wrong.mean(),
                 "margin": right.mean() - wrong.mean(),
             }
-            outcome = claims.decide(case["margin"], low, high)
+            outcome = claim.decide(case["margin"], low, high)
             key = dict(zip(PAIR, pair, strict=True))
             cases.append(key | case | {"low": low, "high": high, "outcome": outcome})
-    return claims.as_cases(cases, [*PAIR, "right", "wrong"])
+    return claim.as_cases(cases, [*PAIR, "right", "wrong"])
 
 
 def pairs_with_scores(results: Results, *estimators: str) -> list[tuple[str, str]]:
@@ -249,10 +249,10 @@ def means_diverge(results: Results) -> pd.DataFrame:
             low, high = min(low_rise, low_fall), min(high_rise, high_fall)
             case = {"rise_of_right": rises.mean(), "fall_of_wrong": falls.mean()}
             case["margin"] = min(case.values())
-            outcome = claims.decide(case["margin"], low, high)
+            outcome = claim.decide(case["margin"], low, high)
             key = dict(zip(PAIR, pair, strict=True))
             cases.append(key | case | {"low": low, "high": high, "outcome": outcome})
-    return claims.as_cases(cases, [*PAIR, "rise_of_right", "fall_of_wrong"])
+    return claim.as_cases(cases, [*PAIR, "rise_of_right", "fall_of_wrong"])
 
 
 @finding_1("the useful signal does not necessarily arise from any single token", "can")
@@ -310,7 +310,7 @@ def joint_below_avg(results: Results) -> pd.DataFrame:
 )
 def joint_below_avg_hard(results: Results) -> pd.DataFrame:
     gains = joint_against_average(results).set_index(PAIR).margin
-    return claims.compare_medians_with_hardest(results, gains)
+    return claim.compare_medians_with_hardest(results, gains)
 
 
 # ---- Finding 2
@@ -333,7 +333,7 @@ def bald_below_p_true(results: Results) -> pd.DataFrame:
 )
 def bald_below_p_true_hard(results: Results) -> pd.DataFrame:
     gains = bald_against_p_true(results).set_index(PAIR).margin
-    return claims.compare_medians_with_hardest(results, gains)
+    return claim.compare_medians_with_hardest(results, gains)
 
 
 @finding_2(
@@ -346,15 +346,15 @@ def p_true_cost_grows(results: Results) -> pd.DataFrame:
 
 
 @finding_2("its performance is sensitive to the dropout rate", "generally")
-@claims.counted(
+@claim.counted(
     "the ECE of c_BALD differs among the dropout rates by more than it does in 95% of draws that exchange the rates "
     "of each row (on printed numbers: by more than .02); else the case is open",
     "tab_dropout_grid_search",
 )
 def rate_matters(results: Results) -> pd.DataFrame:
     if results.scores is None:
-        ece = claims.pivot(
-            claims.table_rows(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate"
+        ece = claim.pivot(
+            claim.table_rows(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate"
         )
         spread = (ece.max(axis=1) - ece.min(axis=1)).rename("ece_range")
         return by_number(spread.to_frame(), spread > 0.02)
@@ -364,22 +364,22 @@ def rate_matters(results: Results) -> pd.DataFrame:
 
 def entropies_by_passes(results: Results, term: str) -> pd.DataFrame:
     """Return a term of `eq:bald` by pair, a column per number of passes."""
-    return claims.pivot(results.frame("entropies").query("term == @term"), "passes", "mean")
+    return claim.pivot(results.frame("entropies").query("term == @term"), "passes", "mean")
 
 
 @finding_2("the expected conditional entropy remains relatively stable", "generally")
 @main_figure("after any number of passes it is within 20% of its value after all")
 def conditional_stays(results: Results) -> pd.DataFrame:
     entropies = entropies_by_passes(results, "conditional")
-    claims.need_own_masks(results)
-    return claims.compare_with_all_passes(entropies, 1, 0.2)
+    claim.need_own_masks(results)
+    return claim.compare_with_all_passes(entropies, 1, 0.2)
 
 
 @finding_2("the predictive entropy increases with T", "generally")
 @main_figure("it grows with each pass up to the fifth")
 def entropy_grows(results: Results) -> pd.DataFrame:
     passes = results.frame("passes")
-    claims.need_own_masks(results)
+    claim.need_own_masks(results)
     return decide_rows(passes, "growth")
 
 
@@ -387,14 +387,14 @@ def decide_rows(passes: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the cases of a statistic of `summarize_passes` that is above 0, by its interval."""
     columns = {name: "margin", f"{name}_low": "low", f"{name}_high": "high"}
     cases = passes[[*PAIR, *columns]].rename(columns=columns).dropna()
-    outcomes = map(claims.decide, cases.margin, cases.low, cases.high)
+    outcomes = map(claim.decide, cases.margin, cases.low, cases.high)
     return cases.assign(outcome=list(outcomes))
 
 
 @finding_2("stabilizes after roughly five samples", "generally")
 @main_figure("from the fifth pass on, the predictive entropy is within 10% of its value after all")
 def predictive_settles(results: Results) -> pd.DataFrame:
-    return claims.compare_with_all_passes(entropies_by_passes(results, "predictive"), 5, 0.1)
+    return claim.compare_with_all_passes(entropies_by_passes(results, "predictive"), 5, 0.1)
 
 
 @finding_2("a five-fold overhead for a reliable estimation", "generally")
@@ -406,9 +406,7 @@ def five_reliable(results: Results) -> pd.DataFrame:
         "after_five": Measure(Score("c_bald_after_five")),
         "after_all": Measure(Score("c_bald")),
     }
-    return compare(
-        results, lambda ece: claims.COMPARABLE * ece.after_all - ece.after_five, measures
-    )
+    return compare(results, lambda ece: claim.COMPARABLE * ece.after_all - ece.after_five, measures)
 
 
 @finding_2("MC Dropout primarily captures distributional uncertainty", "generally")

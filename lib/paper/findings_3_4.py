@@ -9,8 +9,8 @@ import pandas as pd
 from lib.analysis.resampled_scores import Measure, Score, draws_of
 from lib.analysis.result_tables import MissingFrame, Results
 from lib.calibrate.calibrators import METHODS
-from lib.paper import claims
-from lib.paper.claims import (
+from lib.paper import claim
+from lib.paper.claim import (
     COMPARABLE,
     TIE,
     abstract,
@@ -58,10 +58,10 @@ def in_situ_comparable(results: Results) -> pd.DataFrame:
 @finding_3("reduces token-processing overhead by 88% on average across all settings", "figure")
 @in_situ_table(
     "in situ, P(True) reads at least 85% fewer tokens",
-    numbers=claims.format_cases("{mean_reduction:.0f}%"),
+    numbers=claim.format_cases("{mean_reduction:.0f}%"),
 )
 def token_reduction(results: Results) -> pd.DataFrame:
-    mean = claims.table_rows(results, "insitu_ptrue", "token_reduction_pct").value.mean()
+    mean = claim.table_rows(results, "insitu_ptrue", "token_reduction_pct").value.mean()
     return by_number(pd.DataFrame([{"mean_reduction": mean}]), mean >= 85)
 
 
@@ -78,15 +78,15 @@ def saving_grows(results: Results) -> pd.DataFrame:
 def median_gains(results: Results) -> pd.Series:
     """Return the median share by which each method lowers the raw ECE, over pairs and
     estimators."""
-    rows = claims.table_rows(results, "result_calibration").dropna(subset="relative")
+    rows = claim.table_rows(results, "result_calibration").dropna(subset="relative")
     rows = rows[rows.estimator.isin(WITH_SECOND_METHOD) & (rows.method != "")]
     return rows.groupby("method").relative.median().reindex(["isotonic", "platt"])
 
 
 def compare_cells(
-    results: Results, margin: claims.Margin, estimators: tuple[str, ...], **methods: str
+    results: Results, margin: claim.Margin, estimators: tuple[str, ...], **methods: str
 ) -> pd.DataFrame:
-    """Return a case for each pair and estimator, as `claims.compare`; `methods` names the
+    """Return a case for each pair and estimator, as `claim.compare`; `methods` names the
     errors."""
     parts = []
     for estimator in estimators:
@@ -99,7 +99,7 @@ def compare_cells(
 @cells(
     "the median gain is at least half",
     unit="methods",
-    numbers=claims.format_cases("{method} {median_gain:.0%}"),
+    numbers=claim.format_cases("{method} {median_gain:.0%}"),
 )
 def calibration_substantial(results: Results) -> pd.DataFrame:
     medians = median_gains(results)
@@ -188,7 +188,7 @@ def fifty_suffice(results: Results) -> pd.DataFrame:
     "those for which the smallest number of rows is enough on both"
 )
 def hard_needs_fewer(results: Results) -> pd.DataFrame:
-    bands, hardest = errors_by_rows(results), claims.hard_dataset(results)
+    bands, hardest = errors_by_rows(results), claim.hard_dataset(results)
     stable = bands.assign(needed=bands.n.where(bands.high < bands.raw, np.inf))
     needed = stable.groupby(CURVE, sort=False).needed.min().reset_index()
     hard = (
@@ -207,11 +207,11 @@ def hard_needs_fewer(results: Results) -> pd.DataFrame:
     unit="models",
 )
 def errors_on_hard(results: Results) -> pd.DataFrame:
-    errors = claims.pivot(
+    errors = claim.pivot(
         results.frame("calibration_rows"), "dataset", "confident_errors", ["model"]
     )
     errors = errors.reindex(columns=list(results.datasets))
-    hard = errors.pop(claims.hard_dataset(results))
+    hard = errors.pop(claim.hard_dataset(results))
     cases = pd.DataFrame({"hard": hard, "elsewhere": errors.max(axis=1)})
     return by_number(cases, cases.hard > cases.elsewhere)
 
@@ -227,7 +227,7 @@ def transfers(results: Results, changed: str) -> pd.DataFrame:
     `high`), its `draws`, and whether both errors lie within chance.
     """
     models, datasets = results.transfer_labels
-    rows = claims.table_rows(results, "calibration_transfer_summary", "delta_ece").query(
+    rows = claim.table_rows(results, "calibration_transfer_summary", "delta_ece").query(
         "method != ''"
     )
     records = []
@@ -288,29 +288,29 @@ def decide_arrows(rows: pd.DataFrame, rises: bool) -> pd.DataFrame:
     outcomes = []
     for row in rows.itertuples():
         ends = (row.low, row.high) if rises else (-row.high, -row.low)
-        outcome = claims.decide(row.delta_ece if rises else -row.delta_ece, *ends)
-        outcomes.append(claims.OPEN if row.within_chance else outcome)
+        outcome = claim.decide(row.delta_ece if rises else -row.delta_ece, *ends)
+        outcomes.append(claim.OPEN if row.within_chance else outcome)
     return rows.drop(columns=["draws", "within_chance"]).assign(outcome=outcomes)
 
 
 def transfers_between_models(results: Results, hard: bool) -> pd.DataFrame:
     """Return the change of ECE between models on the hardest dataset, or on the others."""
     rows = transfers(results, "model")
-    return rows[(rows.dataset == claims.hard_dataset(results)) == hard]
+    return rows[(rows.dataset == claim.hard_dataset(results)) == hard]
 
 
 @finding_4("mappings learned on GSM8K consistently improve calibration on GSMHard", "all")
 @arrows("a calibrator of another dataset lowers the ECE on the hardest")
 def easy_to_hard(results: Results) -> pd.DataFrame:
     rows = transfers(results, "dataset")
-    return decide_arrows(rows[rows.dataset == claims.hard_dataset(results)], rises=False)
+    return decide_arrows(rows[rows.dataset == claim.hard_dataset(results)], rises=False)
 
 
 @finding_4("whereas the reverse direction generally worsens it", "generally")
 @arrows("a calibrator of the hardest dataset raises the ECE on another")
 def hard_to_easy(results: Results) -> pd.DataFrame:
     rows = transfers(results, "dataset")
-    return decide_arrows(rows[rows.source_dataset == claims.hard_dataset(results)], rises=True)
+    return decide_arrows(rows[rows.source_dataset == claim.hard_dataset(results)], rises=True)
 
 
 @finding_4("both directions improve calibration on GSMHard", "all")
@@ -344,13 +344,13 @@ def models_on_easy(results: Results) -> pd.DataFrame:
                 least_of_rise_and_fall(row.draws, row.draws_back), [2.5, 97.5]
             )
         outcome = (
-            claims.OPEN
+            claim.OPEN
             if row.within_chance and row.within_chance_back
-            else claims.decide(margin, low, high)
+            else claim.decide(margin, low, high)
         )
         numbers = {"delta_ece": row.delta_ece, "back": row.delta_ece_back, "margin": margin}
         cases.append(case | numbers | {"low": low, "high": high, "outcome": outcome})
-    return claims.as_cases(cases, [*ARROW, "delta_ece", "back"])
+    return claim.as_cases(cases, [*ARROW, "delta_ece", "back"])
 
 
 def least_of_rise_and_fall(there, back):
@@ -362,7 +362,7 @@ def least_of_rise_and_fall(there, back):
 @finding_4("can severely degrade calibration", "figure")
 @arrows(
     "off the hardest dataset, the largest rise is above .2",
-    numbers=claims.format_cases("largest {largest:.3f}"),
+    numbers=claim.format_cases("largest {largest:.3f}"),
 )
 def transfer_severe(results: Results) -> pd.DataFrame:
     largest = transfers_between_models(results, hard=False).delta_ece.max()

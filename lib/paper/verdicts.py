@@ -14,7 +14,7 @@ from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.errors import UserError
 from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords
-from lib.paper.claims import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
+from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
 

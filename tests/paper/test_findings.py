@@ -13,7 +13,7 @@ from latex import PAPER, paper
 from lib import params, store
 from lib.analysis import run_results
 from lib.paper import findings_1_2, findings_3_4, numbers_of_paper, report_contents, tables
-from lib.paper.claims import Claim
+from lib.paper.claim import Claim
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
 
