@@ -12,8 +12,9 @@ from latex import PAPER, paper
 
 from lib import params, store
 from lib.analysis import run_results
-from lib.paper import findings_1_2, findings_3_4, numbers_of_paper, report_contents, tables
+from lib.paper import numbers_of_paper, report_contents, tables
 from lib.paper.claim import Claim
+from lib.paper.claims import finding_1, finding_4
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
 
@@ -28,7 +29,7 @@ def test_every_finding_on_the_papers_numbers():
 
 
 def test_every_claim_is_listed_once_group_by_group():
-    functions = [*vars(findings_1_2).values(), *vars(findings_3_4).values()]
+    functions = [*vars(finding_1).values(), *vars(finding_4).values()]
     defined = sorted(claim.name for claim in functions if isinstance(claim, Claim))
     assert sorted(claim.name for claim in CLAIMS) == defined
     assert [group for group, _ in groupby(claim.group for claim in CLAIMS)] == [

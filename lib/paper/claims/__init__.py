@@ -1,0 +1,2 @@
+"""The claims of the paper, a module for each of its parts; `CLAIMS` in lib/paper/verdicts.py lists
+them."""
