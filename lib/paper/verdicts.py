@@ -14,56 +14,11 @@ from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.errors import UserError
 from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
-from lib.paper.claims import finding_1, finding_4
+from lib.paper.claims import CLAIMS
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
-CLAIMS: tuple[Claim, ...] = (  # by group
-    finding_1.multi_pass_calibrated,
-    finding_4.calibration_substantial,
-    finding_1.answers_saturate,
-    finding_1.overconfidence_of_answers,
-    finding_1.seq_discriminates,
-    finding_1.seq_ranks_above_answer,
-    finding_1.top_token_unchanged,
-    finding_1.seq_avg_below_answer,
-    finding_1.seq_joint_below_answer,
-    finding_1.substantially_better,
-    finding_1.seq_below_multi_pass,
-    finding_1.means_overlap_first,
-    finding_1.means_part_later,
-    finding_1.means_diverge,
-    finding_1.no_single_token,
-    finding_1.signal_accumulates,
-    finding_1.joint_below_avg,
-    finding_1.joint_below_avg_hard,
-    finding_1.bald_below_p_true,
-    finding_1.bald_below_p_true_hard,
-    finding_1.p_true_cost_grows,
-    finding_1.rate_matters,
-    finding_1.conditional_stays,
-    finding_1.entropy_grows,
-    finding_1.predictive_settles,
-    finding_1.five_reliable,
-    finding_1.mostly_distributional,
-    finding_4.p_true_below_ans_avg,
-    finding_4.in_situ_comparable,
-    finding_4.token_reduction,
-    finding_4.saving_grows,
-    finding_4.isotonic_reduces,
-    finding_4.platt_reduces,
-    finding_4.isotonic_below_temperature,
-    finding_4.high_raw_mends,
-    finding_4.fifty_suffice,
-    finding_4.hard_needs_fewer,
-    finding_4.errors_on_hard,
-    finding_4.easy_to_hard,
-    finding_4.hard_to_easy,
-    finding_4.models_on_hard,
-    finding_4.models_on_easy,
-    finding_4.transfer_severe,
-)
 HOLDS, FAILS, UNDECIDED, NOT_JUDGED = "holds", "fails", "open", "not judged"
 VERDICTS: Mapping[str, str] = {  # of a claim, and what each means
     HOLDS: "enough cases agree for its word",

@@ -1,2 +1,50 @@
-"""The claims of the paper, a module for each of its parts; `CLAIMS` in lib/paper/verdicts.py lists
-them."""
+"""The claims of the paper, a module for each of its parts, and the list of them all."""
+
+from lib.paper.claim import Claim
+from lib.paper.claims import abstract, finding_1, finding_2, finding_3, finding_4, introduction
+
+CLAIMS: tuple[Claim, ...] = (
+    abstract.multi_pass_calibrated,
+    abstract.calibration_substantial,
+    introduction.answers_saturate,
+    introduction.overconfidence_of_answers,
+    introduction.seq_discriminates,
+    introduction.seq_ranks_above_answer,
+    introduction.top_token_unchanged,
+    finding_1.seq_avg_below_answer,
+    finding_1.seq_joint_below_answer,
+    finding_1.substantially_better,
+    finding_1.seq_below_multi_pass,
+    finding_1.means_overlap_first,
+    finding_1.means_part_later,
+    finding_1.means_diverge,
+    finding_1.no_single_token,
+    finding_1.signal_accumulates,
+    finding_1.joint_below_avg,
+    finding_1.joint_below_avg_hard,
+    finding_2.bald_below_p_true,
+    finding_2.bald_below_p_true_hard,
+    finding_2.p_true_cost_grows,
+    finding_2.rate_matters,
+    finding_2.conditional_stays,
+    finding_2.entropy_grows,
+    finding_2.predictive_settles,
+    finding_2.five_reliable,
+    finding_2.mostly_distributional,
+    finding_3.p_true_below_ans_avg,
+    finding_3.in_situ_comparable,
+    finding_3.token_reduction,
+    finding_3.saving_grows,
+    finding_4.isotonic_reduces,
+    finding_4.platt_reduces,
+    finding_4.isotonic_below_temperature,
+    finding_4.high_raw_mends,
+    finding_4.fifty_suffice,
+    finding_4.hard_needs_fewer,
+    finding_4.errors_on_hard,
+    finding_4.easy_to_hard,
+    finding_4.hard_to_easy,
+    finding_4.models_on_hard,
+    finding_4.models_on_easy,
+    finding_4.transfer_severe,
+)
