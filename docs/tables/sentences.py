@@ -21,7 +21,7 @@ from lib.analysis.resampled_scores import Pooled, Score, pool_difference
 from lib.analysis.run_results import results_without_frames
 from lib.calibrate.experiments import compare_on_resplits
 from lib.paper.cells import format_3dp
-from lib.paper.claims import AGREES, DISAGREES, OPEN
+from lib.paper.claim import AGREES, DISAGREES, OPEN
 from lib.paper.verdicts import CLAIMS
 from lib.score.confidence import confidence_frame
 from lib.score.evaluation import evaluate

@@ -12,58 +12,13 @@ from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, col
 from lib.analysis.result_tables import MissingFrame, Results
 from lib.analysis.run_results import Signals, calibration_frames, raw_frames
 from lib.errors import UserError
-from lib.paper import findings_1_2, findings_3_4
 from lib.paper.booktabs import CHOICES, ReportRecords
-from lib.paper.claims import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
+from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
+from lib.paper.claims import CLAIMS
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims
-CLAIMS: tuple[Claim, ...] = (  # by group
-    findings_1_2.multi_pass_calibrated,
-    findings_3_4.calibration_substantial,
-    findings_1_2.answers_saturate,
-    findings_1_2.overconfidence_of_answers,
-    findings_1_2.seq_discriminates,
-    findings_1_2.seq_ranks_above_answer,
-    findings_1_2.top_token_unchanged,
-    findings_1_2.seq_avg_below_answer,
-    findings_1_2.seq_joint_below_answer,
-    findings_1_2.substantially_better,
-    findings_1_2.seq_below_multi_pass,
-    findings_1_2.means_overlap_first,
-    findings_1_2.means_part_later,
-    findings_1_2.means_diverge,
-    findings_1_2.no_single_token,
-    findings_1_2.signal_accumulates,
-    findings_1_2.joint_below_avg,
-    findings_1_2.joint_below_avg_hard,
-    findings_1_2.bald_below_p_true,
-    findings_1_2.bald_below_p_true_hard,
-    findings_1_2.p_true_cost_grows,
-    findings_1_2.rate_matters,
-    findings_1_2.conditional_stays,
-    findings_1_2.entropy_grows,
-    findings_1_2.predictive_settles,
-    findings_1_2.five_reliable,
-    findings_1_2.mostly_distributional,
-    findings_3_4.p_true_below_ans_avg,
-    findings_3_4.in_situ_comparable,
-    findings_3_4.token_reduction,
-    findings_3_4.saving_grows,
-    findings_3_4.isotonic_reduces,
-    findings_3_4.platt_reduces,
-    findings_3_4.isotonic_below_temperature,
-    findings_3_4.high_raw_mends,
-    findings_3_4.fifty_suffice,
-    findings_3_4.hard_needs_fewer,
-    findings_3_4.errors_on_hard,
-    findings_3_4.easy_to_hard,
-    findings_3_4.hard_to_easy,
-    findings_3_4.models_on_hard,
-    findings_3_4.models_on_easy,
-    findings_3_4.transfer_severe,
-)
 HOLDS, FAILS, UNDECIDED, NOT_JUDGED = "holds", "fails", "open", "not judged"
 VERDICTS: Mapping[str, str] = {  # of a claim, and what each means
     HOLDS: "enough cases agree for its word",

@@ -11,7 +11,7 @@ import yaml
 from test_claims_by_rows import BY_ROWS
 
 from lib.analysis.result_tables import Results
-from lib.paper.claims import QUANTIFIERS, decide
+from lib.paper.claim import QUANTIFIERS, decide
 from lib.paper.verdicts import CLAIMS, count_kinds, count_outcomes, judge, kind_of_verdict
 
 MODELS, DATASETS = {"llama": "Llama-3", "qwen": "Qwen3"}, {"easy": "Easy", "hard": "Hard"}

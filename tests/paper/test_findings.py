@@ -12,10 +12,19 @@ from latex import PAPER, paper
 
 from lib import params, store
 from lib.analysis import run_results
-from lib.paper import findings_1_2, findings_3_4, numbers_of_paper, report_contents, tables
-from lib.paper.claims import Claim
+from lib.paper import numbers_of_paper, report_contents, tables
+from lib.paper.claim import Claim
+from lib.paper.claims import (
+    CLAIMS,
+    abstract,
+    finding_1,
+    finding_2,
+    finding_3,
+    finding_4,
+    introduction,
+)
 from lib.paper.numbers_of_paper import paper_facts
-from lib.paper.verdicts import CLAIMS, FINDINGS, judge_all, judge_alternatives
+from lib.paper.verdicts import FINDINGS, judge_all, judge_alternatives
 
 ON_PAPER = yaml.safe_load(Path(__file__).with_name("on_paper.yaml").read_text())  # counted by hand
 PUBLISHED = numbers_of_paper.published()
@@ -28,9 +37,10 @@ def test_every_finding_on_the_papers_numbers():
 
 
 def test_every_claim_is_listed_once_group_by_group():
-    functions = [*vars(findings_1_2).values(), *vars(findings_3_4).values()]
-    defined = sorted(claim.name for claim in functions if isinstance(claim, Claim))
-    assert sorted(claim.name for claim in CLAIMS) == defined
+    defined = []
+    for module in (abstract, introduction, finding_1, finding_2, finding_3, finding_4):
+        defined += [claim.name for claim in vars(module).values() if isinstance(claim, Claim)]
+    assert sorted(claim.name for claim in CLAIMS) == sorted(defined)
     assert [group for group, _ in groupby(claim.group for claim in CLAIMS)] == [
         "Abstract",
         "Introduction",
