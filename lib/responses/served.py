@@ -30,8 +30,9 @@ from lib.parameter_schemas import Model
 from lib.params import Generation
 from lib.paths import relative_path
 from lib.random_streams import stream_seed
-from lib.responses.formats import LISTED, Response, read_response_file
+from lib.responses.formats import Response, read_response_file
 from lib.responses.imported import IMPOSSIBLE, ImportedResponses
+from lib.responses.response_lines import LISTED
 from lib.store import KEYS
 from lib.tasks import prompts
 from lib.tasks.answers import answer_start_char
