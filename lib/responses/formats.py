@@ -12,7 +12,7 @@ from pathlib import Path
 from lib.errors import UserError
 from lib.files import read_bytes
 from lib.paths import relative_path
-from lib.responses.logged_tokens import check_decoded, cut_pieces, decode, find_end, is_end_token
+from lib.responses.logged_tokens import LoggedText, read_text
 from lib.responses.response_lines import ResponseLine, parse_line
 from lib.tasks.thinking import CLOSING
 
@@ -48,6 +48,11 @@ class Response:
     def empty(self) -> bool:
         return not (self.text or self.token_ids or self.pieces)
 
+    @property
+    def text_pieces(self) -> list[str]:
+        """The pieces without an end token."""
+        return self.pieces[:-1] if self.ended else self.pieces
+
 
 def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     """Return the responses of a file to the questions of a dataset, by example_id.
@@ -62,8 +67,10 @@ def parse_response_lines(data: bytes, name: str, dataset: str) -> dict[str, Resp
     """Return the responses of a file's content, as `read_response_file`; `name`: the file's."""
     responses: dict[str, Response] = {}
     for number, text in enumerate(data.split(b"\n"), 1):
-        line = parse_line(text, name, number) if text.strip() else None
-        if line is None or line.dataset not in (None, dataset):
+        if not text.strip():
+            continue
+        line = parse_line(text, name, number)
+        if line.dataset not in (None, dataset):
             continue
         where = f"{name}, line {number}"
         response = build_response(line, where)
@@ -87,46 +94,46 @@ def build_response(line: ResponseLine, where: str) -> Response:
     """Return the response of a line. Raise UserError if its fields disagree."""
     if line.finish_reason == "lost":
         return Response(line.example_id, remarks=[LOST])
-    tokens, text = line.logprobs, line.text or ""
-    if line.token_ids and (tokens or text):
+    if line.token_ids and (line.logprobs or line.text):
         raise UserError(f"{where}: a response is given as 'text', as 'token_ids' or as 'logprobs'")
-    stopped = line.finish_reason == "stop"
-    pieces = decode(tokens)
-    ended = stopped and is_end_token(pieces, text)
-    body = pieces[:-1] if ended else pieces
-    check_decoded(body, text, where)
-    written = "".join(body) if tokens else text
-    end = find_end(written, line)
-    if end is None:
-        raise UserError(
-            f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: "
-            "leave out the one that is wrong (the text, if tokens halve its characters), "
-            "or serve without a parser"
-        )
-    remarks = [UNFINISHED] if line.finish_reason == "unfinished" else []
-    if end < len(written):
-        remarks.append(CUT)
-        pieces, ended = cut_pieces(body, end), False
-    logprobs = [token.logprob for token in tokens[: len(pieces)]]
-    if reason := why_no_probabilities(logprobs):
+    logged = read_text(line, where)
+    tokens = line.logprobs[: len(logged.pieces)]
+    logprobs = [token.logprob for token in tokens]
+    reason = why_no_probabilities(logprobs)
+    if reason:
         raise UserError(f"{where}: {reason}")
-    if min(logprobs, default=0) < LEAST:
-        remarks.append(MARKED)
-    apart = line.reasoning_content or any(token.thinking for token in tokens)
     return Response(
         line.example_id,
-        text=written[:end],
+        text=logged.text,
         token_ids=line.token_ids or [],
-        pieces=pieces,
+        pieces=logged.pieces,
         logprobs=logprobs,
         listed=line.listed,
-        ended=ended,
-        thought=bool(apart or CLOSING.search(written, 0, end)),
-        finish_reason="stop" if stopped else "length",
-        remarks=remarks,
+        ended=logged.ended,
+        thought=has_thought(line, logged.text),
+        finish_reason="stop" if line.finish_reason == "stop" else "length",
+        remarks=list_remarks(line, logged, logprobs),
         prompt_tokens=line.prompt_size,
         cached_tokens=line.cached_size,
     )
+
+
+def has_thought(line: ResponseLine, text: str) -> bool:
+    """Whether a response begins with thinking: listed apart, or closed in its text."""
+    listed_apart = any(token.thinking for token in line.logprobs)
+    return bool(line.reasoning_content or listed_apart or CLOSING.search(text))
+
+
+def list_remarks(line: ResponseLine, logged: LoggedText, logprobs: Sequence[float]) -> list[str]:
+    """Return what is unusual about a response."""
+    remarks = []
+    if line.finish_reason == "unfinished":
+        remarks.append(UNFINISHED)
+    if logged.cut:
+        remarks.append(CUT)
+    if min(logprobs, default=0) < LEAST:
+        remarks.append(MARKED)
+    return remarks
 
 
 def why_no_probabilities(logprobs: Sequence[float]) -> str:

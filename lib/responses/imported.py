@@ -154,7 +154,7 @@ def imported_row(
     ended = response.ended or not response.pieces
     thinking = spec.thinking or response.thought
     scores: Scores = {
-        "located": locate_answer(response.pieces[: len(logprobs) - ended], thinking),
+        "located": locate_answer(response.text_pieces, thinking),
         "token_logprobs": logprobs,
         "token_logprobs_sampling": logprobs,
         "finish_reason": response.finish_reason if response.pieces else "stop",

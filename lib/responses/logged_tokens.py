@@ -1,8 +1,9 @@
-"""The text of a response by its tokens, and whether the text beside them is the same."""
+"""The text of a response by its tokens. A text beside them is only compared."""
 
 import codecs
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lib.errors import UserError
 from lib.responses.response_lines import LoggedToken, ResponseLine
@@ -18,6 +19,38 @@ NOT_DECODED = re.compile(
 INSIDE = re.compile(r"(?<=[^\W_])(\w|[^\w\s]\d)")
 
 
+class LoggedText(NamedTuple):
+    """The text of a line, and how its tokens make it up."""
+
+    text: str  # with the thinking, without an end token
+    pieces: list[str]  # (n,) the text that each token adds
+    ended: bool  # whether the last piece is an end token
+    cut: bool  # whether tokens after the text were left out
+
+
+def read_text(line: ResponseLine, where: str) -> LoggedText:
+    """Return the text of a line, that of its tokens if it has some.
+
+    Raise UserError if these are not decoded, or are not those of the text beside them.
+    """
+    text = line.text or ""
+    pieces = decode(line.logprobs)
+    ended = line.finish_reason == "stop" and is_end_token(pieces, text)
+    body = pieces[:-1] if ended else pieces
+    check_decoded(body, text, where)
+    written = "".join(body) if line.logprobs else text
+    end = find_end(written, line)
+    if end is None:
+        raise UserError(
+            f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: "
+            "leave out the one that is wrong (the text, if tokens halve its characters), "
+            "or serve without a parser"
+        )
+    if end < len(written):
+        return LoggedText(written[:end], cut_pieces(body, end), ended=False, cut=True)
+    return LoggedText(written, pieces, ended, cut=False)
+
+
 def decode(tokens: Sequence[LoggedToken]) -> list[str]:
     """Return the text that each token adds; a character in several tokens belongs to the last one.
 
@@ -28,16 +61,18 @@ def decode(tokens: Sequence[LoggedToken]) -> list[str]:
     for token in tokens:
         data = bytes(token.bytes or token.token.encode())
         pieces.append(decoder.decode(data, final=token is tokens[-1]))
-    thinking = sum(token.thinking for token in tokens)
-    if 0 < thinking < len(tokens) and not CLOSING.search("".join(pieces)):
-        pieces[thinking - 1] += CLOSING_TAG
+    thinking = [token for token in tokens if token.thinking]
+    is_part = 0 < len(thinking) < len(tokens)
+    if is_part and not CLOSING.search("".join(pieces)):
+        pieces[len(thinking) - 1] += CLOSING_TAG
     return pieces
 
 
 def is_end_token(pieces: Sequence[str], text: str) -> bool:
     """Whether the last piece is an end token, which the text leaves out."""
-    last = pieces[-1] if pieces else "none"
-    return bool(END_MARK.fullmatch(last)) and not (last and text.endswith(last))
+    if not pieces or not END_MARK.fullmatch(pieces[-1]):
+        return False
+    return pieces[-1] == "" or not text.endswith(pieces[-1])
 
 
 def check_decoded(pieces: Sequence[str], text: str, where: str) -> None:
@@ -56,26 +91,28 @@ def find_end(written: str, line: ResponseLine) -> int | None:
     Blanks at both ends aside, the text is the whole response, or what follows its thinking, or its
     beginning: a server that stopped at a string cuts the text there, and not the tokens.
     """
-    thinking, *answer = CLOSING.split(written, maxsplit=1)
     text = (line.text or "").lstrip()
+    thinking, *answers = CLOSING.split(written, maxsplit=1)  # no answer without a closing mark
     if line.reasoning_content:
-        thinking = re.sub(rf"^\s*({OPENING.pattern})", "", thinking)
-        same = thinking.strip() == line.reasoning_content.strip()
-        return len(written) if same and "".join(answer).strip() == text.rstrip() else None
-    whole = [part.strip() for part in (written, *answer)]
-    if line.text is None or text.rstrip() in whole:
+        without_mark = re.sub(rf"^\s*({OPENING.pattern})", "", thinking)
+        is_thinking = without_mark.strip() == line.reasoning_content.strip()
+        is_answer = "".join(answers).strip() == text.rstrip()
+        return len(written) if is_thinking and is_answer else None
+    wholes = [part.strip() for part in (written, *answers)]
+    if line.text is None or text.rstrip() in wholes:
         return len(written)
-    cut = re.match(rf"\s*{re.escape(text)}", written)
-    if cut and text and line.finish_reason == "stop" and not INSIDE.match(written, cut.end()):
-        return cut.end()
-    return None
+    beginning = re.match(rf"\s*{re.escape(text)}", written)
+    if not beginning or not text or line.finish_reason != "stop":
+        return None
+    end = beginning.end()
+    return None if INSIDE.match(written, end) else end
 
 
 def cut_pieces(pieces: Sequence[str], end: int) -> list[str]:
     """Return the pieces that begin before a character, the last one up to it."""
-    kept = []
+    remaining = []
     for piece in pieces:
         if end > 0:
-            kept.append(piece[:end])
+            remaining.append(piece[:end])
         end -= len(piece)
-    return kept
+    return remaining

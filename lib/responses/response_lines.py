@@ -25,17 +25,17 @@ ENDINGS = {
     "|function|malformed",
 }
 # lists of `logprobs`, and whether a server's parser took their tokens out as thinking
-PARTS = {"reasoning_content": True, "reasoning": True, "content": False}
+TOKEN_LISTS = {"reasoning_content": True, "reasoning": True, "content": False}
 # other fields of our own form that may not be ignored
-OTHERS = [
+OTHER_FIELDS = [
     "thinking", "reasoning", "error", "refusal", "tool_calls", "stop_reason", "done_reason",
     "token_logprobs",
 ]  # fmt: skip
-VERDICTS = ("#verify", "#in_situ")  # ends of custom_ids: requests for one token, P(True)
+VERDICT_ENDS = ("#verify", "#in_situ")  # ends of custom_ids: requests for one token, P(True)
 LISTED = 20  # most probable tokens that a server lists: the most that OpenAI's interface allows
 Fields = dict[str, Any]  # of a JSON object
 
-
+# any constraint makes pydantic refuse half of a surrogate pair
 Whole = Annotated[str, Field(min_length=0)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Logprob = Annotated[float, Field(le=1e-3)]  # nats; rounding may raise it above 0
@@ -56,21 +56,20 @@ def list_tokens(value: Any) -> list[Fields]:
     Raise ValueError for other forms than that of chat completions, and its list alone.
     """
     given = value if isinstance(value, dict) else {"content": value}
-    parts = {name: part for name, part in given.items() if part is not None}
+    lists = {name: entries for name, entries in given.items() if entries is not None}
     tokens = []
     try:
-        if parts.keys() - {*PARTS, "refusal"}:
-            raise TypeError
-        for name, thinking in PARTS.items():
-            for entry in parts.get(name, []):
+        for name, thinking in TOKEN_LISTS.items():
+            for entry in lists.pop(name, []):
                 token = {"token": entry["token"], "logprob": entry["logprob"]}
                 tokens.append(token | {"bytes": entry.get("bytes"), "thinking": thinking})
+        if lists.keys() <= {"refusal"}:
+            return tokens
     except (LookupError, TypeError):
-        raise ValueError(
-            'is no list [{"token": ..., "logprob": ...}, ...]: '
-            "ask /v1/chat/completions, which has it"
-        ) from None
-    return tokens
+        pass
+    raise ValueError(
+        'is no list [{"token": ..., "logprob": ...}, ...]: ask /v1/chat/completions, which has it'
+    )
 
 
 def name_ending(value: Any) -> str:
@@ -78,7 +77,9 @@ def name_ending(value: Any) -> str:
 
     SGLang wraps it. It is empty in an unfinished stream.
     """
-    name = value.get("type", value) if isinstance(value, dict) else value or "none"
+    name = value or "none"
+    if isinstance(value, dict):
+        name = value.get("type", value)
     plain = str(name).rpartition(".")[2].lower().removeprefix("finish_reason_")
     for ending, starts in ENDINGS.items():
         if re.match(starts, plain):
@@ -127,41 +128,52 @@ def drop_other_fields(raw: Fields) -> Fields:
     known = ResponseLine.model_fields
     if raw.keys().isdisjoint(("text", "token_ids", "logprobs")):
         return raw
-    kept = {}
+    refused = [*known, *OTHER_FIELDS]
+    fields = {}
     for name, value in raw.items():
-        similar = difflib.get_close_matches(name, [*known, *OTHERS], cutoff=0.85)
+        similar = difflib.get_close_matches(name, refused, cutoff=0.85)
         if name in known or (value and similar):
-            kept[name] = value
-    return kept
+            fields[name] = value
+    return fields
 
 
 def unwrap_batch(raw: Fields, where: str) -> Fields:
     """Return a batch line in our own form. A failed request gives no response."""
     name = raw["custom_id"]
+    is_verdict = str(name).endswith(VERDICT_ENDS)
     try:
         answer = raw["response"] or {}
         body = answer.get("body", answer)
-        if raw.get("error") or not body or answer.get("status_code") not in (200, None):
+        refused = answer.get("status_code") not in (200, None)
+        if raw.get("error") or refused or not body:
             return {"example_id": name, "finish_reason": "failed"}
-        choices = body["choices"]
-        (choice,) = [choices] if isinstance(choices, dict) else choices  # SGLang writes one
-        usage = body.get("usage") or {}
-        line = {
-            "example_id": name,
-            "logprobs": choice.get("logprobs"),
-            "finish_reason": choice.get("finish_reason"),
-            "prompt_size": usage.get("prompt_tokens") or 0,
-        }
-        if str(name).endswith(VERDICTS):
-            return line | read_verdict(choice["logprobs"], usage)
-        message = choice["message"]
-        thinking = message.get("reasoning_content") or message.get("reasoning")
-        return line | {"text": message.get("content"), "reasoning_content": thinking}
+        return {"example_id": name} | read_completion(body, is_verdict)
     except (LookupError, TypeError, ValueError, AttributeError):
         raise UserError(
             f"{where}: its 'response' is not one chat completion: ask /v1/chat/completions, "
             f"with `n: 1` and `top_logprobs: {LISTED}`"
         ) from None
+
+
+def read_completion(body: Fields, is_verdict: bool) -> Fields:
+    """Return the fields of a chat completion with one choice."""
+    choices = body["choices"]
+    if isinstance(choices, dict):  # SGLang writes one
+        choices = [choices]
+    (choice,) = choices
+    usage = body.get("usage") or {}
+    fields = {
+        "finish_reason": choice.get("finish_reason"),
+        "prompt_size": usage.get("prompt_tokens") or 0,
+    }
+    if is_verdict:
+        return fields | read_verdict(choice["logprobs"], usage)
+    message = choice["message"]
+    return fields | {
+        "logprobs": choice.get("logprobs"),
+        "text": message.get("content"),
+        "reasoning_content": message.get("reasoning_content") or message.get("reasoning"),
+    }
 
 
 def read_verdict(logprobs: Fields, usage: Fields) -> Fields:
@@ -175,9 +187,9 @@ def read_verdict(logprobs: Fields, usage: Fields) -> Fields:
         tops = sorted(token["top_logprobs"], key=itemgetter("logprob"))
         listed = {top["token"]: top["logprob"] for top in tops}
     else:
-        (text,), (logprob,) = logprobs["tokens"], logprobs["token_logprobs"]
-        token = {"token": text, "logprob": logprob}
+        (text,) = logprobs["tokens"]
+        (logprob,) = logprobs["token_logprobs"]
         (listed,) = logprobs["top_logprobs"]
+        token = {"token": text, "logprob": logprob}
     details = usage.get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens")
-    return {"logprobs": [token], "listed": listed, "cached_size": cached}
+    return {"logprobs": [token], "listed": listed, "cached_size": details.get("cached_tokens")}
