@@ -28,7 +28,7 @@ from lib import params
 from lib.errors import UserError, first_line
 from lib.files import parse_json, read_bytes
 from lib.paths import ROOT, relative_path
-from lib.responses import served
+from lib.responses import server_requests
 from lib.responses.formats import Response, parse_response, parse_response_lines
 from lib.responses.imported import ImportedResponses
 from workflow.check import select_examples
@@ -51,15 +51,17 @@ def main(run: Run, args: Namespace) -> int:
     """Write the requests of every pair, or send them, and return the exit code."""
     if args.verb == "ask":
         for model, dataset in run.pairs:
-            for form in ("", *served.VERIFICATIONS):
-                requests, answers = served.exchange_files(run.specs[model], dataset, form)
+            for form in ("", *server_requests.VERIFICATIONS):
+                requests, answers = server_requests.exchange_files(run.specs[model], dataset, form)
                 if requests.exists() or not form:
                     ask_for_missing(requests, answers, dataset, args)
         return 0
     check_folders(run)
     for model, dataset in run.pairs:
         write_requests(run, model, dataset, args.model_name or model)
-    requests, answers = map(relative_path, served.exchange_files(run.specs[model], dataset))
+    requests, answers = map(
+        relative_path, server_requests.exchange_files(run.specs[model], dataset)
+    )
     ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
     ask += f" --datasets {' '.join(run.values['datasets'])}" if args.datasets else ""
     batch = f"vllm run-batch -i {requests} -o {answers} --model NAME"
@@ -76,7 +78,7 @@ def check_folders(run: Run) -> None:
     taken: dict[Path, str] = {}
     for model, dataset in run.pairs:
         path, data = (
-            served.exchange_files(run.specs[model], dataset)[0],
+            server_requests.exchange_files(run.specs[model], dataset)[0],
             params.load_dataset_config(dataset),
         )
         if (other := taken.setdefault(path, model)) != model:
@@ -102,16 +104,20 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
         select_examples(run, dataset),
         params.Generation.of(run.values),
     )
-    asked = served.question_requests(spec, model_name, (model, dataset), examples, settings)
+    asked = server_requests.question_requests(
+        spec, model_name, (model, dataset), examples, settings
+    )
     written = {"": asked}
-    if served.exchange_files(spec, dataset)[1].exists():
+    if server_requests.exchange_files(spec, dataset)[1].exists():
         imported = ImportedResponses.read(spec, dataset, examples)
         for line in imported.describe_coverage():
             say(line)
-        written |= served.verification_requests(imported, {one["custom_id"]: one for one in asked})
+        written |= server_requests.verification_requests(
+            imported, {one["custom_id"]: one for one in asked}
+        )
     for form, requests in written.items():
-        path, answers = served.exchange_files(spec, dataset, form)
-        served.write_requests(path, requests, answers)
+        path, answers = server_requests.exchange_files(spec, dataset, form)
+        server_requests.write_requests(path, requests, answers)
         say(f"{relative_path(path)}: {len(requests)} requests")
 
 
@@ -120,7 +126,7 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
 
 def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
-    asked, name = served.read_requests(requests), relative_path(answers)
+    asked, name = server_requests.read_requests(requests), relative_path(answers)
     try:
         lock = FileLock(answers.with_name(f".{answers.name}.lock")).acquire(blocking=False)
     except Timeout:
@@ -186,7 +192,7 @@ def read_key() -> str:
 
 
 async def send(
-    requests: list[served.BatchRequest], file: BinaryIO, url: str, concurrent: int
+    requests: list[server_requests.BatchRequest], file: BinaryIO, url: str, concurrent: int
 ) -> list[UserError]:
     """Send requests, append each answer to a file, and return why others can't be used.
 
@@ -219,7 +225,7 @@ async def send(
     return unusable
 
 
-async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> bytes:
+async def fetch_line(api: openai.AsyncOpenAI, request: server_requests.BatchRequest) -> bytes:
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
     name, body = request["custom_id"], request["body"]
     if "prompt" in body:
@@ -238,7 +244,7 @@ async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> b
     return line
 
 
-async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
+async def render(api: openai.AsyncOpenAI, body: server_requests.BatchRequest) -> str:
     """Return the messages of a request as the server's own template renders them: by llama.cpp,
     else by vLLM."""
     shown = {
@@ -256,7 +262,9 @@ async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
     return str(rendered.get("prompt"))
 
 
-async def post(api: openai.AsyncOpenAI, path: str, body: served.BatchRequest) -> dict[str, Any]:
+async def post(
+    api: openai.AsyncOpenAI, path: str, body: server_requests.BatchRequest
+) -> dict[str, Any]:
     """Return the JSON object of an answer. Raise UserError with the status and what to do."""
     url = str(api.base_url).rstrip("/") + path
     try:

@@ -4,7 +4,7 @@ If the model is available, it scores them like its own responses. Otherwise the 
 log-probabilities suffice for the single-pass estimators only. Temperature scaling of logits,
 P(True) and MC dropout need the model. A question without a response then becomes a row without an
 answer. Its only token is an end token of probability 0, so every confidence is at its minimum. The
-lines of a file are read by response_files.py.
+file is read by lib.responses.formats.
 """
 
 from collections.abc import Mapping, Sequence
@@ -154,7 +154,7 @@ def imported_row(
     ended = response.ended or not response.pieces
     thinking = spec.thinking or response.thought
     scores: Scores = {
-        "located": locate_answer(response.pieces[: len(logprobs) - ended], thinking),
+        "located": locate_answer(response.text_pieces, thinking),
         "token_logprobs": logprobs,
         "token_logprobs_sampling": logprobs,
         "finish_reason": response.finish_reason if response.pieces else "stop",
