@@ -7,12 +7,13 @@ cli                     the command line (help.txt)
 environment             Python and its packages, found or installed
 run                     from start to summary
 run_options             the parameters, shipped signals, cores and GPUs of a run
+findings                the notebooks and exhibits of each finding (findings.yaml)
 check                   preflight check: machine, disk, access, models, the memory that they need
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
 serve_requests          `requests` and `ask`: what a model that only a server has is asked
 
-engine/notebook_table   the notebooks, with their inputs and outputs (notebooks.yaml, findings.yaml)
+engine/notebook_table   the notebooks, with their inputs and outputs (notebooks.yaml)
 engine/jobs_of_run      runs and their jobs
 engine/job_key          everything that the outputs of a job depend on, and its record once finished
 engine/local_files      the files of models and datasets on this machine
@@ -25,6 +26,7 @@ engine/slurm            submit the jobs to a SLURM cluster
 engine/progress         the lines printed while jobs run
 
 output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)
+output/first_numbers    the numbers that end the line of a job
 output/report           the HTML report of a run (report.html.jinja)
 output/verify           judge a finished run: a finding's claims, and whether it reproduces another
 """

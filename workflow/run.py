@@ -1,6 +1,6 @@
 """One run, from the command line to the summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
-It finds the jobs that are out of date (fresh.py), runs them (jobs.py), and prints progress and
+It finds the jobs that are out of date (engine/freshness.py), runs them (engine/jobs.py), and prints progress and
 where the results are. If everything is up to date, it starts nothing.
 """
 
@@ -96,9 +96,9 @@ def list_jobs(run: Run, force: list[str]) -> int:
     with suppress(UserError):  # a start would report it
         hub.pin_revisions(run)
     todo = [
-        verdict.job.title
-        for verdict in freshness.judge_all(freshness.force(run, force))
-        if verdict.needs_run
+        assessment.job.title
+        for assessment in freshness.assess_all(freshness.force(run, force))
+        if assessment.needs_run
     ]
     for title in todo:
         say(title)
@@ -120,9 +120,9 @@ def make(args: Namespace, run: Run) -> int:
     with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
         run = freshness.force(run, args.force)
-        verdicts = freshness.judge_all(run)
-        todo = [verdict for verdict in verdicts if verdict.needs_run]
-        jobs = [verdict.job for verdict in todo]
+        assessments = freshness.assess_all(run)
+        todo = [assessment for assessment in assessments if assessment.needs_run]
+        jobs = [assessment.job for assessment in todo]
         models = list(dict.fromkeys(job.model for job in jobs if job.model))
         if models:
             hub.go_offline_if_silent(run)  # before the fork server is given its environment
@@ -132,24 +132,26 @@ def make(args: Namespace, run: Run) -> int:
         taken = slurm.take_on(run, jobs) if run.slurm else {}
         if not taken:  # no process writes files of this run now
             machine.remove_partial_files(run)
-        freshness.settle(run, verdicts)  # changes files: every check of the user's input is above
-        print_verdicts(verdicts)
+        freshness.settle(
+            run, assessments
+        )  # changes files: every check of the user's input is above
+        print_states(assessments)
         board = Board(run.job(job.name) for job in jobs)
         if todo and (code := execute(run, todo, board, scratch, taken)):
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
-        summarize(run, board.ran, len(verdicts), started)
+        summarize(run, board.ran, len(assessments), started)
     return 0
 
 
 def check_up_to_date(run: Run, force: list[str]) -> None:
     """Raise UserError if a run whose folder may not be written has anything to do."""
     hub.pin_revisions(run)
-    verdicts = freshness.judge_all(freshness.force(run, force))
-    todo = [verdict for verdict in verdicts if verdict.needs_run or verdict.source]
+    assessments = freshness.assess_all(freshness.force(run, force))
+    todo = [assessment for assessment in assessments if assessment.needs_run or assessment.source]
     if todo:
-        count = f"{len(todo)} of {len(verdicts)} jobs are not up to date"
+        count = f"{len(todo)} of {len(assessments)} jobs are not up to date"
         raise UserError(
             f"{count}, and {run.folder} may not be written: copy the project to where you may write"
         )
@@ -183,14 +185,14 @@ SAID = {  # by state
 }
 
 
-def print_verdicts(verdicts: list[freshness.Verdict]) -> None:
+def print_states(assessments: list[freshness.Freshness]) -> None:
     """Print which notebooks will run, are kept or were restored: one line per notebook and
     reason."""
     lines = []
-    for verdict in verdicts:
-        if verdict.state in SAID:
-            row, said = verdict.job.notebook, SAID[verdict.state]
-            lines.append(f"{row.name}: {said.format(why=verdict.why, number=row.number)}")
+    for assessment in assessments:
+        if assessment.state in SAID:
+            row, said = assessment.job.notebook, SAID[assessment.state]
+            lines.append(f"{row.name}: {said.format(why=assessment.why, number=row.number)}")
     for text, count in Counter(lines).items():
         say(text + (f" x {count}" if count > 1 else ""))
 
@@ -238,13 +240,13 @@ def typeset(folder: Path) -> str:
 
 
 def execute(
-    run: Run, todo: list[freshness.Verdict], board: Board, scratch: Path, taken: dict[str, str]
+    run: Run, todo: list[freshness.Freshness], board: Board, scratch: Path, taken: dict[str, str]
 ) -> int:
     """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
     at_once = (
         "SLURM" if run.slurm else f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     )
-    conditional = sum(verdict.state == "waits" for verdict in todo)
+    conditional = sum(assessment.state == "waits" for assessment in todo)
     others = f", and {conditional} if their inputs change" if conditional else ""
     say(f"{run.name}: {len(todo) - conditional} of {len(run.jobs)} jobs to do on {at_once}{others}")
     hub.save_revisions(run)

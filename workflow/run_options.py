@@ -16,7 +16,7 @@ from workflow import machine
 from workflow.engine import slurm
 from workflow.engine.fingerprint import checksum
 from workflow.engine.jobs_of_run import SHIPPED, Run
-from workflow.engine.notebook_table import NEEDS
+from workflow.findings import NEEDS
 
 
 def plan(args: Namespace) -> Run:

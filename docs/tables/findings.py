@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table
 from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds
-from workflow.engine.notebook_table import NEEDS
+from workflow.findings import NEEDS
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
 SIDES = (

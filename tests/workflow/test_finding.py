@@ -2,8 +2,8 @@
 
 from lib import params, store
 from workflow import run
-from workflow.engine import progress
 from workflow.engine.jobs_of_run import Run
+from workflow.output.first_numbers import first_numbers
 
 
 def test_a_finding_from_shipped_signals(capsys):
@@ -35,9 +35,9 @@ def test_the_line_that_ends_a_job_tells_what_the_tables_will(demo, monkeypatch):
     shown = demo.frames["result_estimation"].query("model == @pair[0] and dataset == @pair[1]")
     value = shown.set_index(["estimator", "metric"]).value
     for job in (job for job in of_demo.jobs if [job.model, job.dataset] == pair):
-        said, names = progress.first_numbers(job), job.notebook.shown_at_end
+        said, names = first_numbers(job), job.notebook.shown_at_end
         assert all(f" {value[name, 'ece']:.3f}" in said for name in names), job.name
         if job.notebook.number != "04":  # of fewer rows
             assert (f"; {value['', 'acc']:.1%} right; ECE of " in said) == bool(names)
     monkeypatch.setattr(store, "frame_path", lambda run, kind, pair: store.SHIPPED / "none.parquet")
-    assert progress.first_numbers(of_demo.jobs[0]) == ""
+    assert first_numbers(of_demo.jobs[0]) == ""

@@ -30,17 +30,17 @@ def run_of(name="demo", **values) -> Run:
     return Run(name, {**VALUES, **values}, cores=2)
 
 
-def walk(run: Run, remake=()) -> list[freshness.Verdict]:
-    """The verdicts of a start of the run, after it has moved what they say."""
+def walk(run: Run, remake=()) -> list[freshness.Freshness]:
+    """The assessments of a start of the run, after it has moved what they say."""
     run = freshness.force(run, remake)
-    verdicts = freshness.judge_all(run)
-    freshness.settle(run, verdicts)
-    return verdicts
+    assessments = freshness.assess_all(run)
+    freshness.settle(run, assessments)
+    return assessments
 
 
-def make(verdicts: list[freshness.Verdict]) -> Iterator[Job]:
+def make(assessments: list[freshness.Freshness]) -> Iterator[Job]:
     """Stand in for the execution of what is to be made, and tell which jobs ran."""
-    for job in (verdict.job for verdict in verdicts if verdict.needs_run):
+    for job in (assessment.job for assessment in assessments if assessment.needs_run):
         if freshness.decide_at_start(job):
             continue
         found = job_key.key_parts(job)
@@ -68,12 +68,14 @@ def complete(run: Run) -> None:
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
-    return {verdict.job.notebook.number: verdict.state for verdict in walk(run, remake)}
+    return {assessment.job.notebook.number: assessment.state for assessment in walk(run, remake)}
 
 
 def numbers(run: Run) -> str:
     """Numbers of the notebooks that are to be made, some only if what they read changes."""
-    return " ".join(verdict.job.notebook.number for verdict in walk(run) if verdict.needs_run)
+    return " ".join(
+        assessment.job.notebook.number for assessment in walk(run) if assessment.needs_run
+    )
 
 
 def rows(job: Job) -> str:
@@ -198,14 +200,14 @@ class Life:
     def start(self, seed: int, jobs: int = JOBS, at: int = NEVER, remake: str = "") -> list[Job]:
         """A start that makes so many jobs, or is killed at a step: of what was there it makes
         nothing again."""
-        ran, verdicts = [], []
+        ran, assessments = [], []
         with killed(self.monkeypatch, at):
-            verdicts = walk(run_of(seed=seed), remake.split())
-            for job in make(verdicts[:jobs]):
+            assessments = walk(run_of(seed=seed), remake.split())
+            for job in make(assessments[:jobs]):
                 ran.append(job)
         assert self.whole.keys().isdisjoint(map(content_of, ran)), "made twice"
         if jobs == JOBS and at == NEVER:
-            ran = [verdict.job for verdict in verdicts]
+            ran = [assessment.job for assessment in assessments]
             assert all(
                 self.look(path) == {path: f'"{content_of(job)}"\n'}
                 for job in ran

@@ -144,8 +144,8 @@ def test_a_run_after_another_file_of_one_name_makes_what_reads_it(inside, tmp_pa
     job = Run("mine", VALUES).jobs[0]
     write(inside.root / job.executed, "{}")
     job_key.write_record(job, job_key.key_parts(job), [])
-    assert freshness.judge(job).state == "fresh"
+    assert freshness.assess(job).state == "fresh"
     (tmp_path / "one/q.jsonl").write_text("other")
     assert (
-        freshness.judge(job).state == "changed" and freshness.judge(job).why == "file .../q.jsonl"
+        freshness.assess(job).state == "changed" and freshness.assess(job).why == "file .../q.jsonl"
     )

@@ -1,7 +1,7 @@
 """Which outputs of a run are valid, and where the others are kept.
 
-Outputs are fresh if the key of their job (keys.py) is unchanged, so a clone, a copy or `touch`
-reruns nothing. A job downstream of a job that runs is judged again when its turn comes: if its
+Outputs are fresh if the key of their job (job_key.py) is unchanged, so a clone, a copy or `touch`
+reruns nothing. A job downstream of a job that runs is assessed again when its turn comes: if its
 inputs are unchanged, it keeps its outputs.
 
 What a job replaces is linked into artifacts/<run>/stale/<key>/ before it is removed (edited files:
@@ -25,7 +25,7 @@ from workflow.engine.job_key import is_intact, key_parts, read_record, tolerates
 from workflow.engine.jobs_of_run import Job, Run
 
 
-class Verdict(NamedTuple):
+class Freshness(NamedTuple):
     """`state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced,
     changed and damaged are not; waits: it depends on what jobs upstream write. `why`: what changed,
     or which notebook is waited for. `source`: the folder to restore from."""
@@ -40,16 +40,16 @@ class Verdict(NamedTuple):
         return self.state not in ("fresh", "kept", "restored")
 
 
-def judge_all(run: Run) -> list[Verdict]:
-    """Return the verdict on each job, upstream first. No file changes."""
-    verdicts: dict[Job, Verdict] = {}
+def assess_all(run: Run) -> list[Freshness]:
+    """Return the freshness of each job, upstream first. No file changes."""
+    assessments: dict[Job, Freshness] = {}
     for job in run.jobs:
-        verdicts[job] = judge(job, [verdicts[above] for above in job.upstream])
-    return list(verdicts.values())
+        assessments[job] = assess(job, [assessments[above] for above in job.upstream])
+    return list(assessments.values())
 
 
-def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
-    """Return the verdict on one job, given those upstream, of which some may be yet to run. No file
+def assess(job: Job, upstream: Iterable[Freshness] = ()) -> Freshness:
+    """Return the freshness of one job, given those upstream, of which some may be yet to run. No file
     changes."""
     current_paths = {
         path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs
@@ -68,9 +68,9 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
     why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     if record and is_intact(record) and (not changed or tolerates_changes(job, changed)):
         return (
-            Verdict(job, "waits", waits_for[0])
+            Freshness(job, "waits", waits_for[0])
             if waits_for
-            else Verdict(job, "kept" if changed else "fresh", why)
+            else Freshness(job, "kept" if changed else "fresh", why)
         )
     source = ROOT / job.run.folder / "stale" / digest(content)
     if (
@@ -78,23 +78,23 @@ def judge(job: Job, upstream: Iterable[Verdict] = ()) -> Verdict:
         and (earlier := read_record(source / job.record, job))
         and is_intact(earlier, source)
     ):
-        return Verdict(job, "restored", source=source)
+        return Freshness(job, "restored", source=source)
     if "forced" in changed:
-        return Verdict(job, "forced")
-    return Verdict(job, "changed" if changed else "damaged" if record else "new", why)
+        return Freshness(job, "forced")
+    return Freshness(job, "changed" if changed else "damaged" if record else "new", why)
 
 
 def decide_at_start(job: Job) -> str:
     """Return why a job need not run, now that its inputs exist. Else set its old outputs aside and
     return ''."""
-    verdict = judge(job)
-    if verdict.needs_run:
+    assessment = assess(job)
+    if assessment.needs_run:
         set_aside(job)
         return ""
-    if verdict.source:
-        restore(job, verdict.source)
+    if assessment.source:
+        restore(job, assessment.source)
         return "from an earlier run with the same inputs"
-    return verdict.why or "its inputs are unchanged"
+    return assessment.why or "its inputs are unchanged"
 
 
 def force(run: Run, numbers: Iterable[str]) -> Run:
@@ -118,13 +118,13 @@ def force(run: Run, numbers: Iterable[str]) -> Run:
     return replace(run, forced=forced)
 
 
-def settle(run: Run, verdicts: list[Verdict]) -> None:
+def settle(run: Run, assessments: list[Freshness]) -> None:
     """Do what can be done before the first job: note what is forced, and restore outputs."""
     if run.forced:
         write_json(ROOT / run.folder / "forced.json", run.forced)
-    for verdict in verdicts:
-        if verdict.source:
-            restore(verdict.job, verdict.source)
+    for assessment in assessments:
+        if assessment.source:
+            restore(assessment.job, assessment.source)
 
 
 # ---- stale/

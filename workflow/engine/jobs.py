@@ -30,7 +30,7 @@ from workflow import hub, machine
 from workflow.engine import freshness, job_key, notebook, slurm
 from workflow.engine.jobs_of_run import Job, Run
 from workflow.engine.notebook_table import NOTEBOOKS
-from workflow.engine.progress import Board, describe_system_error, first_numbers, redact_paths
+from workflow.engine.progress import Board, describe_system_error, redact_paths
 
 CAN_FORK = sys.platform == "linux"  # on macOS, a fork after the first use of Accelerate may hang
 CONTEXT = multiprocessing.get_context("forkserver" if CAN_FORK else "spawn")
@@ -166,6 +166,8 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
             return 0
         began = time.monotonic()
         make_outputs(job, scratch, tell)
+        from workflow.output.first_numbers import first_numbers
+
         last = {"event": "end", "text": f"{time.monotonic() - began:.1f} s{first_numbers(job)}"}
     except (UserError, notebook.Failure) as problem:
         last = {

@@ -71,10 +71,6 @@ NOTEBOOKS = tuple(
     Notebook(name, **row)
     for name, row in read_yaml(Path(__file__).with_name("notebooks.yaml")).items()
 )
-FINDINGS_TABLE = read_yaml(Path(__file__).with_name("findings.yaml"))
-NEEDS = {
-    name.removeprefix("Finding "): finding["notebooks"] for name, finding in FINDINGS_TABLE.items()
-}
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:

@@ -35,39 +35,6 @@ def describe_system_error(problem: OSError) -> str:
     return f"{problem.strerror or problem}{where}"
 
 
-def first_numbers(job: Job) -> str:
-    """Return what 02 to 04 compute of a finished job's evaluation rows: the share right and each
-    estimator's ECE.
-
-    They are shown and not kept. So any failure, of frames too, counts as having none.
-    """
-    if not (names := job.notebook.shown_at_end):
-        return ""
-    kind = job.notebook.writes[0].split("/")[0]
-    try:
-        from lib import store  # slow to import in a run's process, which never needs them
-        from lib.params import EvaluationChoices
-        from lib.score import confidence, estimators, evaluation, reading
-
-        choices, pair = EvaluationChoices.of(job.run.values), f"{job.model}__{job.dataset}"
-        kinds = dict.fromkeys(("generations", kind))
-        frames = {
-            name: store.read_frame(store.frame_path(job.run.name, name, pair)) for name in kinds
-        }
-        responses = reading.interpret_responses(frames["generations"], choices)
-        passes = (
-            confidence.rows_at_selected_rate(frames[kind], choices) if kind == "dropout" else None
-        )
-        scores = confidence.confidence_frame(
-            responses, frames.get("verification"), passes, choices, names
-        )
-        value = evaluation.evaluate(scores, choices.bins).set_index(["estimator", "metric"]).value
-        errors = [f"{estimators.ESTIMATORS[name].plain} {value[name, 'ece']:.3f}" for name in names]
-        return f"; {value['', 'acc']:.1%} right; ECE of {', '.join(errors)}"
-    except Exception:
-        return ""
-
-
 class Board:
     """The progress display of some jobs. `failed`: exit code and text of each."""
 

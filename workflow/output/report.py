@@ -26,11 +26,10 @@ from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.run_names import RunName
-from workflow.engine.notebook_table import FINDINGS_TABLE
+from workflow.findings import EXHIBITS
 from workflow.output.paper_files import SECTIONS, TABLES
 
 FOLDER = Path(__file__).parent
-EXHIBITS = {name: finding["exhibits"] for name, finding in FINDINGS_TABLE.items()}
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 

@@ -33,8 +33,9 @@ from lib.params import EvaluationChoices
 from lib.paths import ROOT
 from lib.run_names import REPLAY, RunName
 from workflow.engine.jobs_of_run import Run
-from workflow.engine.notebook_table import NEEDS, needed
+from workflow.engine.notebook_table import needed
 from workflow.engine.progress import say
+from workflow.findings import NEEDS
 
 MAX_ROWS = 6  # deciding rows that are printed per claim
 LEAST_MATCHED = 0.97  # minimum share of identical responses
