@@ -12,6 +12,7 @@ from latex import PAPER, paper
 
 from lib import params, store
 from lib.analysis import run_results
+from lib.analysis.signals import Signals
 from lib.paper import findings_1_2, findings_3_4, numbers_of_paper, report_contents, tables
 from lib.paper.claims import Claim
 from lib.paper.numbers_of_paper import paper_facts
@@ -168,9 +169,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
     verification, dropout = (
         part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout)
     )
-    signals = run_results.Signals(
-        first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices
-    )
+    signals = Signals(first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices)
     monkeypatch.setattr(
         report_contents.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})]
     )
@@ -204,9 +203,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     )
     unread = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    nothing = run_results.Signals(
-        unread, first, shipped.dropout.head(0), params.EvaluationChoices()
-    )
+    nothing = Signals(unread, first, shipped.dropout.head(0), params.EvaluationChoices())
     found = judge_alternatives(
         nothing, run_results.results_without_frames(["tiny-llama"], ["demo-medium"])
     )
