@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.analysis import run_results
+from lib.analysis.signals import load_signals
 from lib.generate import generation, mc_dropout
 from lib.models import loading
 from lib.score import confidence, estimators, metrics
@@ -78,7 +78,7 @@ def of_passes(
 
 def main(run: str) -> None:
     torch.set_num_threads(1)
-    signals = run_results.load_signals(run, DEMO.models, DEMO.datasets, CHOICES)
+    signals = load_signals(run, DEMO.models, DEMO.datasets, CHOICES)
     columns = {}
     for name in DEMO.models:
         lm = loading.load_language_model(name, params.load_model_config(name))

@@ -46,7 +46,7 @@ def lm(request):
 @pytest.fixture(scope="session")
 def shipped():
     """The shipped signals of the demo, read by its profile."""
-    from lib.analysis.run_results import load_signals
+    from lib.analysis.signals import load_signals
 
     demo = params.load_profile("demo")
     return load_signals(

@@ -10,7 +10,8 @@ from contextlib import suppress
 import pandas as pd
 
 from lib import params
-from lib.analysis.run_results import Signals, calibration_frames, load_signals, raw_frames
+from lib.analysis.run_results import calibration_frames, raw_frames
+from lib.analysis.signals import Signals, load_signals
 from lib.errors import UserError
 from lib.paper.verdicts import alternative_choices, change_choice
 from lib.params import EvaluationChoices

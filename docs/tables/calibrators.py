@@ -16,7 +16,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lib.analysis.run_results import load_signals
+from lib.analysis.signals import load_signals
 from lib.calibrate.calibration_sets import Pair
 from lib.calibrate.calibrator_files import calibrator_record
 from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic

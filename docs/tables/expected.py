@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.findings import SIDES, count, judged
 from docs.tables.replacing import replace_table
 from docs.tables.small_models import results as of_small
-from lib.analysis.run_results import load_signals
+from lib.analysis.signals import load_signals
 from lib.paper.verdicts import CLAIMS, FINDINGS
 from lib.params import EvaluationChoices, load_profile
 from lib.score import evaluation

@@ -24,7 +24,8 @@ from lib.analysis.resampled_scores import (
     Score,
     draws_of,
 )
-from lib.analysis.run_results import Signals, load_signals, resample_scores
+from lib.analysis.run_results import resample_scores
+from lib.analysis.signals import Signals, load_signals
 from lib.calibrate import experiments
 from lib.calibrate.calibrators import Isotonic
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile

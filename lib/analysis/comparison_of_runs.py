@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.analysis.run_results import Frames, Signals, calibration_frames, raw_frames
+from lib.analysis.run_results import Frames, calibration_frames, raw_frames
+from lib.analysis.signals import Signals
 from lib.errors import UserError
 from lib.store import KEYS, PAIR
 

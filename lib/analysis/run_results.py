@@ -1,13 +1,9 @@
-"""The results of a run: its stored signals under its choices, and the frames computed from them or
-stored by 04b to 09.
-
-`load_signals` reads what 01, 03 and 04 stored; `results_of_run` makes the frame of every table and
-claim of it.
+"""The results of a run: the frame of every table and claim, computed from its signals or stored by
+04b to 09.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import pandas as pd
 
@@ -16,15 +12,12 @@ from lib.analysis import multi_pass_statistics, token_statistics
 from lib.analysis.prompt_ablation import summarize_arms
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.result_tables import Results, as_sentence
+from lib.analysis.signals import Signals
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
-from lib.calibrate.calibration_sets import DataByPair, calibration_data
-from lib.calibrate.fit_methods import Fit, calibrate
-from lib.params import EvaluationChoices
-from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
+from lib.score.confidence import evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
-from lib.score.reading import interpret_responses
 from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
 
 # tables from one frame
@@ -37,62 +30,6 @@ STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
 }  # fmt: skip
 KINDS = ("verification", "dropout", *STORED_FRAMES)  # of frames, beside generations
 Frames = dict[str, pd.DataFrame]
-
-# ---- signals
-
-
-@dataclass(eq=False)
-class Signals:
-    """The stored model outputs of a run, and what they are under its choices, computed once."""
-
-    generations: pd.DataFrame
-    verification: pd.DataFrame
-    dropout: pd.DataFrame
-    choices: EvaluationChoices
-
-    @cached_property
-    def responses(self) -> pd.DataFrame:
-        """The responses under the choices, from `interpret_responses`."""
-        return interpret_responses(self.generations, self.choices)
-
-    @cached_property
-    def sets(self) -> DataByPair:
-        """The rows of calibrators. Raise UserError if the choices leave no response."""
-        return calibration_data(self.generations, self.responses)
-
-    @cached_property
-    def confidence(self) -> pd.DataFrame:
-        """The scores of every estimator of the paper; c_BALD at the selected dropout rate."""
-        passes = rows_at_selected_rate(self.dropout, self.choices)
-        return confidence_frame(self.responses, self.verification, passes, self.choices)
-
-    @cached_property
-    def calibration(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
-        """The calibrated scores, what was learned, and the calibrators, from `calibrate`."""
-        return calibrate(self.confidence, self.sets)
-
-
-def load_signals(
-    run: str,
-    models: Sequence[str],
-    datasets: Sequence[str],
-    choices: EvaluationChoices,
-    kinds: Collection[str] = KINDS,
-) -> Signals:
-    """Load the signals of a run, or the shipped ones.
-
-    `kinds`: which frames to read beside the generations. Raise UserError if there are neither own
-    nor shipped ones; passes may be missing, and the verification of models that are not at hand.
-    """
-    here = params.models_at_hand(models)
-    served = {name.split("__")[0] for name in store.stored_frames(run, "verification")}
-    asked = [name for name in models if name in {*here, *served} and "verification" in kinds]
-    passed = here if "dropout" in kinds else []
-    generations = store.load_frames(run, "generations", models, datasets)[0]
-    verification = store.load_frames(run, "verification", asked, datasets)[0]
-    dropout = store.load_frames(run, "dropout", passed, datasets, may_lack=True)[0]
-    return Signals(generations, verification, dropout, choices)
-
 
 # ---- frames
 

@@ -19,7 +19,7 @@ from IPython.display import HTML
 from tokenizers import Tokenizer
 
 from lib import params, store
-from lib.analysis.run_results import Signals
+from lib.analysis.signals import Signals
 from lib.analysis.token_statistics import rows_of_example
 from lib.errors import show_hidden
 from lib.paper.booktabs import TEMPLATES, escape

@@ -10,7 +10,8 @@ import pandas as pd
 
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.result_tables import MissingFrame, Results
-from lib.analysis.run_results import Signals, calibration_frames, raw_frames
+from lib.analysis.run_results import calibration_frames, raw_frames
+from lib.analysis.signals import Signals
 from lib.errors import UserError
 from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged

@@ -12,6 +12,7 @@ from latex import PAPER, paper
 
 from lib import params, store
 from lib.analysis import run_results
+from lib.analysis.signals import Signals
 from lib.paper import numbers_of_paper, report_contents, tables
 from lib.paper.claim import Claim
 from lib.paper.claims import (
@@ -178,7 +179,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
     verification, dropout = (
         part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout)
     )
-    signals = run_results.Signals(
+    signals = Signals(
         first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices
     )
     monkeypatch.setattr(
@@ -214,7 +215,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     )
     unread = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    nothing = run_results.Signals(
+    nothing = Signals(
         unread, first, shipped.dropout.head(0), params.EvaluationChoices()
     )
     found = judge_alternatives(

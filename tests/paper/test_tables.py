@@ -13,7 +13,7 @@ from synthetic import results_of
 
 from lib import params
 from lib.analysis.result_tables import as_sentence
-from lib.analysis.run_results import load_signals
+from lib.analysis.signals import load_signals
 from lib.paper import booktabs, numbers_of_paper, report_contents, response_views, tables, verdicts
 from lib.score import evaluation
 

@@ -7,6 +7,7 @@ from synthetic import results_of
 
 from lib import params
 from lib.analysis import run_results
+from lib.analysis.signals import load_signals
 from lib.calibrate import fit_methods
 from lib.paper import tables
 from lib.score.estimators import ESTIMATORS, Estimator
@@ -62,7 +63,7 @@ def test_every_kind_is_computed_and_calibrated_and_has_its_column(monkeypatch):
     for estimator in MINE:
         monkeypatch.setitem(ESTIMATORS, estimator.name, estimator)
     demo = params.load_profile("demo")
-    signals = run_results.load_signals(
+    signals = load_signals(
         "shipped", demo.models[:1], demo.datasets[:1], params.EvaluationChoices()
     )
     scores = signals.confidence.pivot(

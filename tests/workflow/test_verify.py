@@ -9,7 +9,7 @@ from clone import SMALL, copy_of_project, edit, start
 
 from lib import params
 from lib.analysis.comparison_of_runs import compare_numbers, match_rows, recompute_frames
-from lib.analysis.run_results import load_signals
+from lib.analysis.signals import load_signals
 from lib.errors import UserError
 from workflow.engine.jobs_of_run import Run
 from workflow.output import verify as verification

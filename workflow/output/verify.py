@@ -25,7 +25,8 @@ from lib.analysis.comparison_of_runs import (
     recompute_frames,
 )
 from lib.analysis.result_tables import Results
-from lib.analysis.run_results import Signals, load_signals, results_of_run
+from lib.analysis.run_results import results_of_run
+from lib.analysis.signals import Signals, load_signals
 from lib.paper.numbers_of_paper import published
 from lib.paper.report_contents import printed_numbers
 from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds, judge_all
