@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import netcal_and_baal
 from scipy.optimize import isotonic_regression
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import log_softmax, softmax
 from scipy.stats import entropy
 from synthetic import columns, generations, responses, single_pass
 
@@ -82,22 +83,30 @@ def test_smoothed_isotonic_is_ordered_and_never_certain(rows):
 # ---- Platt scaling
 
 
-@pytest.mark.parametrize("slope", [0.7, 0.02, -0.3])
-def test_platt_is_the_maximum_of_the_likelihood_and_netcals(slope):
-    """Of margins of any scale and offset."""
-    from netcal import scaling
+# at five new margins, printed by tests/oracles/netcal_and_baal.py
+PLATT_BY_NETCAL = {
+    "the surer, the more are right": [0.026372, 0.367697, 0.474018, 0.528723, 0.950855],
+    "as many everywhere": [0.427206, 0.462501, 0.467583, 0.470126, 0.503283],
+    "the surer, the fewer are right": [0.937021, 0.532930, 0.441532, 0.396906, 0.057166],
+}
+SHIFTS = {
+    "as they are": lambda margins: margins,
+    "tiny": lambda margins: 1e-6 * margins,
+    "far from zero": lambda margins: 1e4 * margins + 5e5,
+    "turned around": lambda margins: 3 - margins,
+}
 
-    rng = np.random.default_rng(0)
-    m = rng.normal(scale=3, size=200)
-    y = rng.random(200) < expit(slope * m - 0.4)
-    theirs = scaling.LogisticCalibration(method="mle")
-    theirs.fit(expit(m), y.astype(int))
-    for moved in (m, 1e-6 * m, 1e4 * m + 5e5, 3 - m):
-        fitted = Platt().fit(moved, y)
-        assert (
-            fitted.predict(moved) == pytest.approx(theirs.transform(expit(m)), abs=1e-5)
-            and not fitted.separable_
-        )
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("kind", PLATT_BY_NETCAL)
+def test_platt_is_the_maximum_of_the_likelihood_and_netcals(kind, shift):
+    """Whatever the scale and offset of the margins."""
+    move = SHIFTS[shift]
+    margins = np.array(netcal_and_baal.MARGINS)
+    new_margins = np.array(netcal_and_baal.NEW_MARGINS)
+    fitted = Platt().fit(move(margins), np.array(netcal_and_baal.OUTCOMES[kind]))
+    assert not fitted.separable_
+    assert fitted.predict(move(new_margins)) == pytest.approx(PLATT_BY_NETCAL[kind], abs=1e-5)
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -179,9 +179,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
     verification, dropout = (
         part.merge(first[store.KEYS]) for part in (shipped.verification, shipped.dropout)
     )
-    signals = Signals(
-        first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices
-    )
+    signals = Signals(first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices)
     monkeypatch.setattr(
         report_contents.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})]
     )
@@ -215,9 +213,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     )
     unread = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     first = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    nothing = Signals(
-        unread, first, shipped.dropout.head(0), params.EvaluationChoices()
-    )
+    nothing = Signals(unread, first, shipped.dropout.head(0), params.EvaluationChoices())
     found = judge_alternatives(
         nothing, run_results.results_without_frames(["tiny-llama"], ["demo-medium"])
     )

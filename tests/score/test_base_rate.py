@@ -1,0 +1,29 @@
+"""Scores beside a constant."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic import keyed
+
+from lib.score.evaluation import add_base_rate, base_rate, compare_with_base_rate, evaluate
+
+
+def test_the_base_rate_is_never_certain():
+    """As if one more row were right and one more wrong."""
+    assert base_rate([True, True, False]) == pytest.approx((2 + 1) / (3 + 2))
+    assert base_rate([]) == 0.5
+
+
+@pytest.fixture
+def all_right():
+    rows = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10)
+    return rows.assign(method="", estimator="seq_avg")
+
+
+def test_auroc_of_one_class_is_missing_with_the_reason(all_right):
+    calibration = all_right.assign(split="calibration")
+    scores = add_base_rate(pd.concat([all_right, calibration]), all_right)
+    for results in (compare_with_base_rate(scores, resamples=50), evaluate(all_right)):
+        missing = results[results.value.isna()]
+        assert set(missing.metric) == {"auroc"}
+        assert set(missing.reason) == {"one class only"}
