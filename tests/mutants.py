@@ -1,165 +1,220 @@
-"""Do the tests notice when the program computes otherwise? One operator, comparison, constant,
-`and`, `or` or `not` of a module is changed at a time; a test of those files that import the module
-must then fail.
+"""Do the tests notice when the program computes otherwise? A fragment of a function is changed at a
+time (an operator, comparison, constant, `and`, `or` or `not`); a test of those files that import the
+module must then fail.
 
-    python tests/mutants.py                     # tries the stored ones again, wherever their lines stand now
-    python tests/mutants.py workflow lib/score  # those of some rooms
+    python tests/mutants.py                     # tries the stored ones again, about an hour on two cores
+    python tests/mutants.py workflow lib/score  # those of some rooms, some minutes each
     python tests/mutants.py lib/score/metrics   # those of a module, and draws new ones until it has three
+    python tests/mutants.py --places            # seconds: which fragment does the code no longer have?
 
-mutants.json keeps a mutant to a line: its module, the line before and after as `ast.unparse` sets
-it, and how it ended. The exit code is 1 where one that was killed survives. Lines that no test can
-tell from those before stand in the file as "alike", each with the reason; mutants whose line is
-gone are forgotten.
+mutants.json keeps a mutant to a line: its module, its function, the fragment before and after
+(`fragments.py` says what a fragment is), and how it ended. The exit code is 1 where one that was
+killed survives, or a fragment has no place in the code: it is to be stated anew on today's code, as
+the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell from the
+code end as "alike", also with the reason.
 """
 
 import ast
-import io
+import copy
 import json
 import random
 import re
 import subprocess
 import sys
 import tempfile
-import tokenize
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import fragments
 from clone import ENV, ROOT, copy_of_project
+from fragments import Change
 
 STORE = Path(__file__).with_suffix(".json")
-ROOMS = (
-    "lib",
-    "lib/analysis",
-    "lib/calibrate",
-    "lib/generate",
-    "lib/paper",
-    "lib/score",
-    "lib/tasks",
-    "workflow",
-)
-MODULES = [f"{room}/{path.stem}" for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))]
-COUNT, LONGEST = 3, 300  # mutants of a module; characters of their lines
-# files of tests that a mutant is tried on; after so long it counts as killed
-FILES, SECONDS = 5, 600
-OTHER = {
-    "+": "-",
-    "*": "/",
-    "&": "|",
-    "and": "or",
-    "<": "<=",
-    ">": ">=",
-    "==": "!=",
-    "True": "False",
+COUNT = 3  # mutants that are drawn of a module
+LONGEST = 60  # characters of a fragment that is drawn
+FILES = 5  # files of tests that a mutant is tried on
+SECONDS = 600  # after so long a mutant counts as killed
+KILLED, SURVIVED, ALIKE = "killed", "survived", "alike"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of the code, how it ended, and for some the reason."""
+
+    change: Change
+    end: str = ""
+    reason: str = ""
+
+    @classmethod
+    def parse(cls, line: dict[str, str]) -> "Mutant":
+        names = ("module", "function", "before", "after")
+        change = Change(*(line[name] for name in names))
+        return cls(change, line["end"], line.get("reason", ""))
+
+    def line(self) -> str:
+        content = vars(self.change) | {"end": self.end}
+        if self.reason:
+            content["reason"] = self.reason
+        return json.dumps(content, ensure_ascii=False)
+
+    def is_in(self, words: list[str]) -> bool:
+        """Whether it is in one of these rooms or modules; in any, if there are no words."""
+        module = self.change.module
+        return not words or any(f"{module}/".startswith(f"{word}/") for word in words)
+
+
+# ---- new mutants
+
+OTHER_OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
 }
-OTHER |= {other: one for one, other in OTHER.items()}
-OTHER |= {"//": "/", "**": "*", "%": "*", "@": "*", "is": "is not", "in": "not in", "not": ""}
-# What only raises, annotates, unpacks or leads to a file, and keywords by which no number changes;
-# § is before a token.
-UNTOUCHED = re.compile(
-    r"^ *(raise|assert|@|from|import|class|if __name__)\b|^ *(def |\w+: ).*§\||§\*+[^ ]|ROOT §/|§/ f?['\"]"
-    r"|\b(ignore_index|drop|index|sort|strict|assume_finite|skip_parameter_validation)=§"
-)
+# keywords by which no number changes
+WITHOUT_EFFECT = {"ignore_index", "drop", "index", "sort", "strict", "assume_finite"}
 
 
-# ---- mutants of a module
+def change_node(node: ast.AST) -> ast.AST | None:
+    """Return a node with another operator or constant; None for nodes without one."""
+    other = copy.deepcopy(node)
+    if isinstance(node, ast.BinOp | ast.BoolOp):
+        return change_operator(other, "op", other.op)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        operators = change_operator(other, "ops", other.ops[0])
+        if operators is not None:
+            other.ops = [operators.ops]
+        return operators
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return node.operand
+    is_constant = isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant)
+    if is_constant and node.arg not in WITHOUT_EFFECT:
+        if isinstance(node.value.value, bool):
+            other.value.value = not node.value.value
+            return other
+        if isinstance(node.value.value, int | float):
+            other.value.value += 1
+            return other
+    return None
 
 
-def source(module: str) -> str:
-    return ast.unparse(ast.parse((ROOT / f"{module}.py").read_bytes()))
-
-
-def changed(module: str, before: str, after: str) -> str | None:
-    """A module with another line, where the line stands there once and what comes of it is
-    Python."""
-    text, count = re.subn(
-        rf"(?m)^( *){re.escape(before)}$", lambda line: line[1] + after, source(module)
+def change_operator(node: ast.AST, field: str, operator: ast.AST) -> ast.AST | None:
+    """Give a node another operator and return it; None if there is none, or it joins paths."""
+    joins_paths = isinstance(operator, ast.Div) and isinstance(
+        node.right, ast.JoinedStr | ast.Constant
     )
-    with suppress(SyntaxError):
-        return text if count == 1 and ast.parse(text) else None
+    if type(operator) not in OTHER_OPERATORS or joins_paths:
+        return None
+    setattr(node, field, OTHER_OPERATORS[type(operator)]())
+    return node
 
 
-def drawn(module: str, stored: list[dict]) -> list[dict]:
-    """New mutants of a module, of which some are stored."""
-    found, known = [], [(one["before"], one["after"]) for one in stored]
-    for token in tokenize.generate_tokens(io.StringIO(source(module)).readline):
-        line, start, other = token.line, token.start[1], OTHER.get(token.string)
-        if token.type == tokenize.NUMBER:
-            other = str(ast.literal_eval(token.string) + 1)
-        if (
-            other is not None
-            and not UNTOUCHED.search(f"{line[:start]}§{line[start:]}")
-            and len(line) <= LONGEST
-        ):
-            rest = other + line[token.end[1] :]
-            found.append((line.strip(), (line[:start] + rest.lstrip()).strip()))
-    random.Random(f"0 {module}").shuffle(found)
-    some = [pair for pair in found if pair not in known and changed(module, *pair)][
-        : max(0, COUNT - len(known))
-    ]
-    return [{"module": module, "before": before, "after": after} for before, after in some]
+def list_changes(module: str) -> Iterator[Change]:
+    """Yield the changes of a module's functions that `locate` places."""
+    functions = fragments.functions_of(ast.parse(fragments.read_module(module)))
+    for name, function in functions.items():
+        if isinstance(function, ast.FunctionDef):
+            for node in nodes_that_compute(function):
+                other = change_node(node)
+                before = ast.unparse(node)
+                if other is not None and len(before) <= LONGEST:
+                    change = Change(module, name, before, ast.unparse(other))
+                    if fragments.spell(change) == change:
+                        yield change
 
 
-def standing(mutant: dict) -> Iterator[tuple[str, str]]:
-    """The modules in which a mutant's line stands now, its own first, each with the change."""
-    for module in sorted(MODULES, key=lambda name: name != mutant["module"]):
-        if text := changed(module, mutant["before"], mutant["after"]):
-            yield module, text
+def nodes_that_compute(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Yield the nodes of a function's body but those of what only raises or annotates."""
+    skipped = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Raise | ast.Assert | ast.AnnAssign | ast.arguments):
+            skipped.update(id(part) for part in ast.walk(node))
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if id(node) not in skipped:
+                yield node
 
 
-# ---- tried
+def draw_mutants(module: str, stored: list[Mutant]) -> list[Mutant]:
+    """Return new mutants of a module, so many that with those stored it has COUNT."""
+    known = [mutant.change for mutant in stored if mutant.is_in([module])]
+    changes = [change for change in list_changes(module) if change not in known]
+    random.Random(f"0 {module}").shuffle(changes)
+    return [Mutant(change) for change in changes[: max(0, COUNT - len(known))]]
+
+
+# ---- trying them
 
 
 @cache
-def imported(path: Path) -> set[str]:
-    """The words of a file's imports."""
-    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-    lines = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    return set(re.findall(r"\w+", " ".join(lines)))
+def imported_words(path: Path) -> set[str]:
+    """Return the words of a file's imports."""
+    words = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            words.update(re.findall(r"\w+", ast.unparse(node)))
+    return words
 
 
 @cache
 def tests_of(module: str) -> list[str]:
-    """The files of tests that import a module, those of its room and its name first, or all of its
-    room's folder; and one that goes through every module."""
-    room, _, name = module.rpartition("/")
-    own = ROOT / "tests" / (room.removeprefix("lib").strip("/") or "files")
-    through_all = (
-        ROOT
-        / "tests"
-        / ("workflow/test_runs.py" if room == "workflow" else "demo/test_demo_numbers.py")
-    )
-    some = [one for one in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(one)]
-    some.sort(
-        key=lambda path: (path.parent != own, path.parent.name != "field", name not in path.stem)
-    )
-    return [
-        str(path.relative_to(ROOT))
-        for path in (*(some[:FILES] or sorted(own.glob("test_*.py"))), through_all)
-    ]
+    """Return the files of tests that import a module, those of its room and its name first, or all
+    of its room's folder; and one that goes through every module."""
+    top, *rooms, name = module.split("/")
+    tests = ROOT / "tests"
+    room = tests / "workflow" if top == "workflow" else tests / (rooms or ["files"])[0]
+
+    def distance(path: Path) -> tuple[bool, bool, bool]:
+        return path.parent != room, path.parent.name != "field", name not in path.stem
+
+    files = []
+    for path in sorted(tests.rglob("test_*.py")):
+        if name in imported_words(path):
+            files.append(path)
+    files = sorted(files, key=distance)[:FILES] or sorted(room.glob("test_*.py"))
+    whole = "workflow/test_runs.py" if top == "workflow" else "demo/test_demo_numbers.py"
+    return [str(path.relative_to(ROOT)) for path in (*files, tests / whole)]
 
 
 def copy_beside_shared(to: Path) -> Path:
-    """A copy of the project, beside what lies beside the project."""
+    """Return a copy of the project, beside what lies beside the project."""
     copy_of_project(to)
     if (ROOT.parent / "shared").exists():
         (to.parent / "shared").symlink_to(ROOT.parent / "shared")
     return to
 
 
-def tested(path: Path, text: str, project: Path, *words: str) -> subprocess.CompletedProcess:
-    """What pytest ends with in a copy of the project while a file has another text. No module is
-    taken for what it was before."""
-    before, options = (
-        path.read_bytes(),
-        ("-qx", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={project} scratch"),
-    )
+def run_tests(path: Path, text: str, project: Path, *words: str) -> subprocess.CompletedProcess:
+    """Run pytest in a copy of the project while a file has another text.
+
+    No module is taken for what it was before.
+    """
+    before = path.read_bytes()
+    options = ["-qx", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={project} scratch"]
+    command = [sys.executable, "-m", "pytest", *options, *words]
     env = ENV | {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
     path.write_text(text, "utf-8")
     try:
-        command = [sys.executable, "-m", "pytest", *options, *words]
         return subprocess.run(
             command, cwd=project, env=env, capture_output=True, text=True, timeout=SECONDS
         )
@@ -170,70 +225,100 @@ def tested(path: Path, text: str, project: Path, *words: str) -> subprocess.Comp
 def fails(project: Path, module: str, text: str) -> bool:
     """Whether a test of a module fails with another text of it."""
     with suppress(subprocess.TimeoutExpired):
-        return tested(project / f"{module}.py", text, project, *tests_of(module)).returncode != 0
+        done = run_tests(project / f"{module}.py", text, project, *tests_of(module))
+        return done.returncode != 0
     return True
 
 
 @cache
-def sound(project: Path, module: str) -> bool:
-    return not fails(project, module, source(module))
+def passes_without_change(project: Path, module: str) -> bool:
+    return not fails(project, module, fragments.read_module(module))
 
 
-def end_of(mutant: dict, project: Path) -> str:
-    """How a mutant ends now: killed, or survived."""
-    module, text = next(standing(mutant))
-    if not sound(project, module):
+def end_of(mutant: Mutant, project: Path) -> Mutant:
+    """Return a mutant with how it ends now."""
+    if mutant.end == ALIKE:
+        return mutant
+    module = mutant.change.module
+    if not passes_without_change(project, module):
         sys.exit(f"tests fail without a mutant: {' '.join(tests_of(module))}")
-    ended = "killed" if fails(project, module, text) else "survived"
-    print(f"{ended:9} {module}: {mutant['before']} -> {mutant['after']}", flush=True)
-    return ended
+    text = fragments.change_module(mutant.change)
+    end = KILLED if fails(project, module, text) else SURVIVED
+    print(f"{end:9} {mutant.change}", flush=True)
+    return replace(mutant, end=end)
+
+
+def try_all(mutants: list[Mutant], scratch: Path) -> list[Mutant]:
+    """Try half of the mutants in one copy of the project, half in another at the same time."""
+
+    def try_half(name: str, half: list[Mutant]) -> list[Mutant]:
+        project = copy_beside_shared(scratch / name / "a project")
+        return [end_of(mutant, project) for mutant in half]
+
+    middle = len(mutants) // 2
+    halves = (mutants[:middle], mutants[middle:])
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(try_half, "ab", halves)
+    return first + second
 
 
 # ---- stored
 
 
-def is_of(mutant: dict, words: list[str]) -> bool:
-    return mutant["module"] in words or mutant["module"].rpartition("/")[0] in words
+def rate(mutants: list[Mutant]) -> str:
+    ends = [mutant.end for mutant in mutants]
+    killed = ends.count(KILLED)
+    return f"{killed} of {killed + ends.count(SURVIVED)}"
 
 
-def rate(mutants: list[dict]) -> str:
-    ends = [one.get("end") for one in mutants]
-    return f"{ends.count('killed')} of {ends.count('killed') + ends.count('survived')}"
+def room_of(mutant: Mutant) -> str:
+    return mutant.change.module.rpartition("/")[0]
 
 
-def store(alike: dict[str, str], mutants: list[dict]) -> None:
-    """Writes the rate of each room, and a line for each mutant."""
-    rates = {room: rate([one for one in mutants if is_of(one, [room])]) for room in ROOMS}
-    lines = [
-        json.dumps(one, ensure_ascii=False)
-        for one in sorted(mutants, key=lambda one: list(one.values()))
-    ]
-    text = json.dumps({"killed": rates, "alike": alike}, indent=1, ensure_ascii=False)
-    STORE.write_text(text[:-2] + ',\n "mutants": [\n' + ",\n".join(lines) + "\n]}\n", "utf-8")
+def store(mutants: list[Mutant], impossible: list[dict[str, str]]) -> None:
+    """Write the rate of each room, and a line for each mutant."""
+    rates = {}
+    for room in sorted({room_of(mutant) for mutant in mutants}):
+        rates[room] = rate([mutant for mutant in mutants if room_of(mutant) == room])
+    lines = ",\n".join(sorted(mutant.line() for mutant in mutants))
+    head = json.dumps({"killed": rates, "impossible": impossible}, indent=1, ensure_ascii=False)
+    STORE.write_text(f'{head[:-2]},\n "mutants": [\n{lines}\n]}}\n', "utf-8")
+
+
+def place_all(mutants: list[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
+    """Return the mutants as today's code spells them, and those that have no place in it."""
+    placed, lost = [], []
+    for mutant in mutants:
+        change = fragments.locate(mutant.change)
+        if change is None:
+            print(f"no place  {mutant.change}", flush=True)
+            lost.append(mutant)
+            continue
+        if change != mutant.change:
+            print(f"now       {change}", flush=True)
+        placed.append(replace(mutant, change=change))
+    return placed, lost
 
 
 def main(words: list[str], scratch: Path) -> int:
-    """Half of them are tried in one copy of the project, half in another at the same time."""
-    alike, before = (json.loads(STORE.read_text("utf-8"))[name] for name in ("alike", "mutants"))
-    others = [one for one in before if not is_of(one, words or ROOMS)]
-    some = [one for one in before if one not in others and any(standing(one))]
-    for module in set(words) & set(MODULES):
-        some += drawn(module, [one for one in some if is_of(one, [module])])
-
-    def ended(mutants: list[dict], name: str) -> list[dict]:
-        project = copy_beside_shared(scratch / name / "a project")
-        return [
-            one | {"end": "alike" if one["after"] in alike else end_of(one, project)}
-            for one in mutants
-        ]
-
-    half = len(some) // 2
-    with ThreadPoolExecutor(2) as pool:
-        now = [one for ends in pool.map(ended, (some[:half], some[half:]), "ab") for one in ends]
-    print(f"{rate(some)} killed then, {rate(now)} now")
-    store(alike, others + now)
-    killed = {one["after"] for one in some if one.get("end") == "killed"}
-    return int(any(one["end"] == "survived" and one["after"] in killed for one in now))
+    stored = json.loads(STORE.read_text("utf-8"))
+    mutants = [Mutant.parse(line) for line in stored["mutants"]]
+    rooms = [word for word in words if word != "--places"]
+    others = [mutant for mutant in mutants if not mutant.is_in(rooms)]
+    placed, lost = place_all([mutant for mutant in mutants if mutant.is_in(rooms)])
+    if rooms == words:
+        for module in set(rooms) & set(fragments.modules()):
+            placed += draw_mutants(module, placed)
+        tried = try_all(placed, scratch)
+    else:
+        tried = placed
+    print(f"{rate(placed)} killed then, {rate(tried)} now; {len(lost)} without a place")
+    store(others + lost + tried, stored["impossible"])
+    risen = []
+    for before, now in zip(placed, tried, strict=True):
+        if before.end == KILLED and now.end == SURVIVED:
+            risen.append(now)
+    return int(bool(risen or lost))
 
 
 if __name__ == "__main__":
