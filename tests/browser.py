@@ -74,4 +74,4 @@ def check_in_browser(path, anchor):
         assert found.pop("operable") > 0 and (found.pop("ground") == "rgb(255, 255, 255)") == (
             found is not dark
         )
-        assert found == {"loaded": 0, "sideways": 0, "unreached": [], "undrawn": []}
+        assert found == {"loaded": 0, "sideways": 0, "unreached": [], "undrawn": [], "unboxed": 0}
