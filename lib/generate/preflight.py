@@ -99,7 +99,8 @@ def check_model(
 
 def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXAMPLE) -> str:
     """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that
-    can render it."""
+    can render it.
+    """
     if not lm.tokenizer.chat_template:
         raise UserError(f"its tokenizer has no chat template: {why_no_template(lm)}")
     try:
@@ -127,7 +128,8 @@ def find_longest_prompt(
     lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
 ) -> tuple[int, str]:
     """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is
-    available."""
+    available.
+    """
     if not questions:
         return estimate_prompt(lm, values), "estimated"
     prompts_by_dataset = []
@@ -142,7 +144,8 @@ def find_longest_prompt(
 
 def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
     """Check that the template writes what it is given and nothing that changes, in tokens of the
-    network; and that the options of P(True) are tokens that can be compared."""
+    network; and that the options of P(True) are tokens that can be compared.
+    """
     text = render_prompt(lm, values)
     ids = loading.encode(lm, text)
     begins = "none of its own"
@@ -178,7 +181,8 @@ def check_context(
     lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
 ) -> Iterator[Line]:
     """Check that the longest prompt, the longest response and the in-situ query fit in the model's
-    context."""
+    context.
+    """
     if lm.context is None:
         reason = "its configuration names no context length"
         yield "note", f"{reason}: whether prompt and response fit is not known"
@@ -201,7 +205,8 @@ def check_context(
 
 def check_kind(lm: LanguageModel) -> Iterator[Line]:
     """Check on a random network of its kind that it can be read from a cache, and that dropout
-    acts."""
+    acts.
+    """
     kind = type(lm.model).__name__
     try:
         twin = random_twin(lm)
@@ -268,7 +273,8 @@ def reduce_layers(config: Any) -> None:
     few = 2
     types = getattr(config, "layer_types", None)
     if types:
-        few = max(2, 1 + max(types.index(kind) for kind in types))
+        last_new = max(types.index(kind) for kind in types)
+        few = max(2, last_new + 1)
     few = min(few, layers)
     if values.get("num_kv_shared_layers"):
         # each type of layer once more, with the keys and values of the earlier one
@@ -298,11 +304,12 @@ def why_no_cache(lm: LanguageModel) -> str:
         for prompt, response in zip(prompts, sample_batch(greedy, requests), strict=True):
             ids = torch.tensor([prompt + response])
             plain = lm.model(ids, use_cache=False).logits[0]
-            if plain[len(prompt) - 1 : -1].argmax(-1).tolist() != response:
+            predicting = plain[len(prompt) - 1 : -1]
+            if predicting.argmax(-1).tolist() != response:
                 return "tokens of a batch differ from those of a plain forward pass"
-            difference = read_in_parts(lm, opening, ids) - plain[SHARED:]
+            difference = (read_in_parts(lm, opening, ids) - plain[SHARED:]).abs().max()
             # not <=, so that NaN differs
-            if not difference.abs().max() <= FAR * plain.abs().max():
+            if not difference <= FAR * plain.abs().max():
                 return "logits after a cache differ from those of a plain forward pass"
     except Exception as error:  # of the network's own code
         return f"{type(error).__name__}: {first_line(error)}"
@@ -314,12 +321,17 @@ def random_prompts(vocabulary: int) -> list[list[int]]:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(1, vocabulary, (ROWS, TOKENS), generator=generator).tolist()
     opening = rows[0][:SHARED]
-    return [opening + row[: TOKENS - SHARED - number] for number, row in enumerate(rows)]
+    prompts = []
+    for number, row in enumerate(rows):
+        rest = row[: TOKENS - SHARED - number]
+        prompts.append(opening + rest)
+    return prompts
 
 
 def read_in_parts(lm: LanguageModel, opening: Cache, ids: torch.Tensor) -> torch.Tensor:
-    """Return the logits (tokens, V) of a row's token ids (1, tokens) after its beginning, a few at a
-    time."""
+    """Return the logits (tokens, V) of a row's token ids (1, tokens) after its beginning, read a few
+    at a time.
+    """
     cache = repeat_row(opening, 1)
     logits = []
     for part in ids[:, SHARED:].split(5, 1):

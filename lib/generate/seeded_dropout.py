@@ -39,11 +39,12 @@ def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int]) -> 
     are numpy's Philox.
     """
     count = math.prod(shape)
+    words = math.ceil(count / 4)  # of 64 bits, which serve four entries each
     keep = np.empty((len(passes), count), dtype=bool)
     for row, (seed, rate) in zip(keep, passes, strict=True):
-        numbers = np.random.Philox(key=seed, counter=[0, 0, site, 0]).random_raw(-(-count // 4))
-        # 64 bits serve four entries
-        np.greater_equal(numbers.view(np.uint16)[:count], round(rate * 65536), out=row)
+        generator = np.random.Philox(key=seed, counter=[0, 0, site, 0])
+        numbers = generator.random_raw(words).view(np.uint16)[:count]
+        np.greater_equal(numbers, round(rate * 65536), out=row)
     return torch.from_numpy(keep).view(len(passes), *shape)
 
 
@@ -55,7 +56,8 @@ def masks_on_gpu(passes: Sequence[Pass], site: int, x: torch.Tensor) -> torch.Te
     """
     bits = torch.empty_like(x, dtype=torch.int32)
     for row, (seed, _) in zip(bits, passes, strict=True):
-        generator = torch.Generator(row.device).manual_seed(stream_seed(seed, str(site)))
+        generator = torch.Generator(row.device)
+        generator.manual_seed(stream_seed(seed, str(site)))
         row.random_(0, 65536, generator=generator)
     thresholds = tuple(round(rate * 65536) for _, rate in passes)
     return bits >= by_pass(thresholds, x.dim(), x.device)
@@ -64,7 +66,8 @@ def masks_on_gpu(passes: Sequence[Pass], site: int, x: torch.Tensor) -> torch.Te
 @lru_cache(maxsize=64)  # every copy to a GPU waits for it
 def by_pass(values: tuple[float, ...], dimensions: int, device: torch.device) -> torch.Tensor:
     """Return values of the passes as a tensor (passes, 1, ...)."""
-    return torch.tensor(values, device=device).view(-1, *[1] * (dimensions - 1))
+    ones = [1] * (dimensions - 1)
+    return torch.tensor(values, device=device).view(-1, *ones)
 
 
 class SeededDropout:
@@ -149,8 +152,10 @@ def blockwise_eager_attention(
         last = min(first + size, queries)
         seen = keys - queries + last
         mask = attention_mask[:, :, first:last, :seen]
-        of_block = query[:, :, first:last], key[:, :, :seen], value[:, :, :seen]
-        parts.append(eager(module, *of_block, mask, **more)[0])
+        keys_seen = key[:, :, :seen]
+        values_seen = value[:, :, :seen]
+        output = eager(module, query[:, :, first:last], keys_seen, values_seen, mask, **more)
+        parts.append(output[0])
     return torch.cat(parts, 1), None
 
 
@@ -165,7 +170,8 @@ AttentionMaskInterface.register(BLOCKWISE, unpadded_mask)
 
 def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the modules that apply dropout in training mode: attention (by name, as the classes
-    share no base) and nn.Dropout."""
+    share no base) and nn.Dropout.
+    """
     modules = []
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout) or "Attention" in type(module).__name__:
@@ -175,7 +181,8 @@ def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def count_dropout_modules(model: torch.nn.Module) -> dict[str, int]:
     """Return the number of dropout modules by class."""
-    return dict(Counter(type(module).__name__ for module in dropout_modules(model)))
+    kinds = [type(module).__name__ for module in dropout_modules(model)]
+    return dict(Counter(kinds))
 
 
 @torch.inference_mode()

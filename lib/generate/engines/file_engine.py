@@ -1,4 +1,4 @@
-"""Responses from a file, as an engine draws them: their token ids, scored by the model afterwards."""
+"""Responses from a file, as an engine draws them: token ids, scored by the model afterwards."""
 
 from collections.abc import Sequence
 

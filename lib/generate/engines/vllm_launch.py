@@ -67,14 +67,15 @@ def draw_with_vllm(
 
 def find_python() -> str:
     """Return the Python that has vLLM: VLLM_PYTHON, or that of .venv-vllm. Raise UserError if it is
-    not there."""
+    not there.
+    """
     python = str(ROOT / ".venv-vllm" / "bin" / "python")
     if os.environ.get("VLLM_PYTHON"):
         python = os.environ["VLLM_PYTHON"]
     if not Path(python).exists():
         raise UserError(
-            "`engine: vllm` draws in .venv-vllm, which is not there: ./run_all.sh makes it, or name "
-            "a Python that has vLLM in VLLM_PYTHON; or write `engine: transformers`"
+            "`engine: vllm` draws in .venv-vllm, which is not there: ./run_all.sh makes it, "
+            "or name a Python that has vLLM in VLLM_PYTHON; or write `engine: transformers`"
         )
     return python
 
@@ -147,7 +148,8 @@ def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
 
 def find_root_cause(log: str) -> str:
     """Return the first error in an engine's log, from which later ones follow; else its last
-    line."""
+    line.
+    """
     error = re.search(r"\b\w*(?:Error|Exception): .+", log)
     if error:
         return error.group()
