@@ -104,12 +104,12 @@ def ask_arm(
     }
     cache = RowCache(run, "ablation", pair, facts, settings.rows_per_shard)
     # a file of responses answers one prompt only
-    asked = replace(lm, spec=lm.spec.model_copy(update={"responses": None}))
+    without_file = replace(lm, spec=lm.spec.model_copy(update={"responses": None}))
     engine = generation.choose_engine(
-        asked, dataset, settings, settings.engine, examples, cache.folder
+        without_file, dataset, settings, settings.engine, examples, cache.folder
     )
 
     def respond(part: Sequence[Example]) -> pd.DataFrame:
-        return generation.generate_responses(asked, dataset, part, settings, engine)
+        return generation.generate_responses(without_file, dataset, part, settings, engine)
 
     return Arm(cache.map(respond, examples), engine.facts, cache)
