@@ -23,10 +23,11 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     predictive, conditional : entropy of the mean of the first t passes, mean of their entropies;
         (T, m) each, nats
     """
-    t = torch.arange(1, len(p) + 1, device=p.device)[:, None]
-    mean = p.cumsum(0) / t[..., None]
+    t = torch.arange(1, len(p) + 1, device=p.device)
+    mean = p.cumsum(0) / t[:, None, None]
+    entropies = torch.special.entr(p).sum(-1)
     predictive = torch.special.entr(mean).sum(-1)
-    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t
+    conditional = entropies.cumsum(0) / t[:, None]
     return predictive, conditional
 
 
@@ -93,9 +94,13 @@ def dropout_columns(
     by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for
     each half of the passes; and `top_changed` (m,)
     """
-    blocks = [columns_of_block(block.double().softmax(-1), top_k, top_p) for block in logits]
+    blocks = []
+    for block in logits:
+        p = block.double().softmax(-1)
+        blocks.append(columns_of_block(p, top_k, top_p))
     columns: dict[str, Any] = {}
     for name in blocks[0]:
-        values = torch.cat([block[name] for block in blocks], -1).cpu().numpy()
+        joined = torch.cat([block[name] for block in blocks], -1)
+        values = joined.cpu().numpy()
         columns[name] = values if values.ndim == 1 else list(values)
     return columns

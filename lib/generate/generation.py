@@ -79,7 +79,8 @@ def build_requests(
     ids = [encode(lm, text) for text in texts]
     shared = 0
     if settings.demonstration == "few":  # only then is it worth encoding the beginning once
-        shared = len(os.path.commonprefix([shared_prompt_ids(lm, "few"), *ids]))
+        opening = shared_prompt_ids(lm, "few")
+        shared = len(os.path.commonprefix([opening, *ids]))
     requests = []
     for example, text, prompt_ids in zip(examples, texts, ids, strict=True):
         room = p_true.room_for_response(lm, prompt_ids)
@@ -161,7 +162,8 @@ def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame) -> int:
     """
     if lm.context is None:
         return 0
-    length = frame.prompt_tokens + frame.token_ids.map(len) + len(p_true.query_ids(lm))
+    query = len(p_true.query_ids(lm))
+    length = frame.prompt_tokens + frame.token_ids.map(len) + query
     cut = (frame.finish_reason == "length") & (length >= lm.context)
     return int(cut.sum())
 
@@ -283,7 +285,8 @@ def restore_texts(
 
 def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     """Return a generations row token by token: text, part of the response, probability (raw and
-    when sampling)."""
+    when sampling).
+    """
     count = len(response.token_ids)
     part = np.full(count, "", dtype="<U8")
     part[: response.thinking_end] = "thinking"

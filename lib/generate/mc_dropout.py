@@ -54,7 +54,8 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
     if not row.question or row.question not in row.prompt:
         return ()
     before = row.prompt.rpartition(row.question)[0]
-    return tuple(os.path.commonprefix([encode(lm, before), list(ids)]))
+    shared = os.path.commonprefix([encode(lm, before), list(ids)])
+    return tuple(shared)
 
 
 @lru_cache(maxsize=1)  # consecutive rows share it
@@ -66,10 +67,12 @@ def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, .
 
 def tokens_to_read(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     """Return the token ids that a pass over a generations row reads, and how many of the last ones
-    predict the answer."""
+    predict the answer.
+    """
     start, end = answers.answer_span(row)
-    response = row.token_ids[: end - 1].tolist()
-    return tuple(encode(lm, row.prompt) + response), end - start
+    before = row.token_ids[: end - 1].tolist()
+    ids = encode(lm, row.prompt) + before
+    return tuple(ids), end - start
 
 
 @torch.inference_mode()
@@ -89,16 +92,17 @@ def pass_logits(
     if shared:
         cache = encode_shared(lm, shared, seeded_passes(settings, rate, lm.name, "opening"))
     new = torch.tensor(ids[len(shared) :], device=lm.device)
+    at_once = MAX_LOGITS // (len(passes) * lm.vocab_size)
     predicting = torch.arange(len(new) - n_answer, len(new), device=lm.device)
+    numbers = range(len(passes))
     lengths = [len(ids)] * len(passes)
-    for places in predicting.split(max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))):
+    what = f"model '{lm.name}'"
+    for places in predicting.split(max(1, at_once)):
         run = partial(run_passes, lm, new, cache, passes, places)
-        logits = torch.stack(
-            map_by_length(
-                run, range(len(passes)), lengths, settings.max_dropout_tokens, f"model '{lm.name}'"
-            )
-        )
-        check_finite_logits(lm, [float(logits.amax(-1).sum())], [row.example_id])
+        by_pass = map_by_length(run, numbers, lengths, settings.max_dropout_tokens, what)
+        logits = torch.stack(by_pass)
+        largest = float(logits.amax(-1).sum())
+        check_finite_logits(lm, [largest], [row.example_id])
         yield logits
 
 
@@ -111,7 +115,8 @@ def run_passes(
     numbers: Sequence[int],
 ) -> list[torch.Tensor]:
     """Return the float32 logits (b, V) of some passes, by their `numbers`, at b places of the token
-    ids, which follow a cache with a row per pass."""
+    ids, which follow a cache with a row per pass.
+    """
     before = None if cache is None else select_rows(cache, numbers)
     with seeded_dropout(lm.model, [passes[number] for number in numbers]):
         output = lm.model(
@@ -123,22 +128,21 @@ def run_passes(
     return list(output.logits.float())
 
 
-def tabulate_passes(
-    lm: LanguageModel, row: Any, rate: float, settings: Dropout, top: int = 3
-) -> pd.DataFrame:
+def tabulate_passes(lm: LanguageModel, row: Any, rate: float, settings: Dropout) -> pd.DataFrame:
     """Return a table of probabilities of the passes over a generations row: one row per pass and
     one for their mean.
 
-    Each answer token has one column for each of its `top` most probable tokens by the mean.
+    Each answer token has one column for each of its three most probable tokens by the mean.
     """
     blocks = []
     for logits in pass_logits(lm, row, rate, settings):
-        blocks.append(logits.double().softmax(-1).cpu())
+        p = logits.double().softmax(-1)
+        blocks.append(p.cpu())
     p = torch.cat(blocks, 1)
     mean = p.mean(0, keepdim=True)
     p = torch.cat([p, mean])  # (T + 1, m, V)
     columns = {}
-    for position, likely in enumerate(mean[0].topk(top).indices.tolist()):
+    for position, likely in enumerate(mean[0].topk(3).indices.tolist()):
         for token in likely:
             text = repr(lm.tokenizer.decode([token]))
             columns[position, text] = p[:, position, token].tolist()
@@ -173,14 +177,18 @@ def mc_dropout_entropies(
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[str]:
     """Return the ids of `count` calibration examples, the first in the dataset's fixed random
-    order."""
+    order.
+    """
     rows = first_rows(frame, count, seed)
     return store.calibration_rows(rows).example_id.tolist()
 
 
 def grid_work(tuning: Sequence[str], rates: Sequence[float]) -> list[Work]:
     """Return the tuning rows at every rate of the grid."""
-    return [(example_id, rate) for rate in rates for example_id in tuning]
+    work = []
+    for rate in rates:
+        work += [(example_id, rate) for example_id in tuning]
+    return work
 
 
 def rest_work(
@@ -192,7 +200,8 @@ def rest_work(
     example: str = "",
 ) -> list[Work]:
     """Return the other rows at the selected rate, with `dropout_limit` rows per split (0: all) and
-    the running `example` among them."""
+    the running `example` among them.
+    """
     places = first_positions(frame, dropout_limit, seed, always_first=example)
     names = frame.example_id.iloc[places]
     return [(example_id, rate) for example_id in names if example_id not in tuning]
@@ -273,8 +282,8 @@ def pass_pair(
         responses, rate, settings.dropout_limit, tuning, settings.seed, settings.example
     )
     make = partial(mc_dropout_entropies, lm, responses, settings=settings)
-    frame = cache.map(make, [*grid, *rest], about=digest_responses(responses))
-    frame["tuning"] = [True] * len(grid) + [False] * len(rest)
+    frame = cache.map(make, grid + rest, about=digest_responses(responses))
+    frame["tuning"] = frame.example_id.isin(tuning)
     frame["selected"] = frame.rate == rate
     facts |= {"rate": rate, "chosen_under": choices.model_dump()} | measured_facts(cache)
     store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts)

@@ -48,16 +48,26 @@ def option_tokens(lm: LanguageModel) -> dict[str, int]:
     ids: dict[str, int] = {}  # by the text that a token writes after the query; the lowest id
     vocabulary = lm.tokenizer.get_vocab()
     for token in sorted(vocabulary, key=vocabulary.get):
-        if any(word in token and len(token) <= len(word) + MARK_CHARACTERS for word in words):
+        if any(may_spell(token, word) for word in words):
             texts = answers.token_texts(lm.tokenizer, [last_of_query, vocabulary[token]])
             ids.setdefault(texts[-1], vocabulary[token])
-    spellings = [form + word for word in words for form in prompts.FORMS]
-    return {spelling: ids[spelling] for spelling in spellings if spelling in ids}
+    spellings = {}
+    for word in words:
+        for form in prompts.FORMS:
+            if form + word in ids:
+                spellings[form + word] = ids[form + word]
+    return spellings
+
+
+def may_spell(token: str, word: str) -> bool:
+    """Whether an entry of the vocabulary is the word with few other characters."""
+    return word in token and len(token) <= len(word) + MARK_CHARACTERS
 
 
 def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
     """Return the spellings that P(True) counts, by pair of options that can be compared (for
-    manifests)."""
+    manifests).
+    """
     spellings = {}
     for pair in OPTION_PAIRS:
         with suppress(UserError):
@@ -67,9 +77,11 @@ def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
 
 def option_logits(lm: LanguageModel, logits: torch.Tensor) -> list[OptionLogits]:
     """Return the option spellings' logits and the log-partition of logits (n, V) that predict an
-    option."""
+    option.
+    """
     raw = logits.float()
-    of_options = raw[:, list(option_tokens(lm).values())].cpu().numpy()
+    options = list(option_tokens(lm).values())
+    of_options = raw[:, options].cpu().numpy()
     partitions = raw.double().logsumexp(-1).tolist()
     verdicts = []
     for values, partition in zip(of_options, partitions, strict=True):
@@ -86,7 +98,8 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
 
     A thinking block opened by the template is closed, as A or B inside a thought means nothing.
     """
-    proposed = text[answers.answer_start_char(text, lm.spec.thinking) :].strip()
+    start = answers.answer_start_char(text, lm.spec.thinking)
+    proposed = text[start:].strip()
     messages = prompts.verification_messages(question, proposed, lm.spec.system_prompt)
     prompt = apply_chat_template(lm, messages, thinking=False)
     opened = find_open(prompt)
@@ -95,20 +108,27 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
 
 def query_ids(lm: LanguageModel) -> list[int]:
     """Return the token ids of the query after a response, without the space that Metaspace puts
-    before every text."""
+    before every text.
+    """
     ids = encode(lm, prompts.QUERY)
-    return ids[1:] if lm.tokenizer.convert_ids_to_tokens(ids[0]) == "\u2581" else ids
+    if lm.tokenizer.convert_ids_to_tokens(ids[0]) == "\u2581":
+        return ids[1:]
+    return ids
 
 
 def room_for_response(lm: LanguageModel, prompt_ids: Sequence[int]) -> int:
     """Return how many tokens a response may have, as the context must hold prompt, response and
-    query."""
-    return (lm.context or sys.maxsize) - len(prompt_ids) - len(query_ids(lm))
+    query.
+    """
+    if lm.context is None:
+        return sys.maxsize
+    return lm.context - len(prompt_ids) - len(query_ids(lm))
 
 
 def trajectory_ids(lm: LanguageModel, row: Any) -> list[int]:
     """Return the token ids of a generations row: prompt, and response without its end token."""
-    return [*encode(lm, row.prompt), *row.token_ids[: len(row.token_ids) - row.eos]]
+    body = row.token_ids[: len(row.token_ids) - row.eos]
+    return [*encode(lm, row.prompt), *body]
 
 
 # ---- the verdicts
@@ -140,8 +160,9 @@ def encode_and_ask(
     def ask(batch: list[list[int]]) -> list[OptionLogits]:
         rows = [torch.tensor(ids) for ids in batch]
         padded = pad_sequence(rows, batch_first=True).to(lm.device)
-        last = torch.tensor([[len(ids) - 1] for ids in batch]).to(lm.device)
-        output = lm.model(padded, logits_to_keep=last, use_cache=False)
+        last = [[len(ids) - 1] for ids in batch]
+        keep = torch.tensor(last).to(lm.device)
+        output = lm.model(padded, logits_to_keep=keep, use_cache=False)
         return option_logits(lm, output.logits[:, 0])
 
     lengths = [len(ids) for ids in sequences]
@@ -162,7 +183,7 @@ def ask_in_situ_on_cache(lm: LanguageModel, row: Any) -> tuple[OptionLogits, flo
     ready = seconds_when_idle(lm)
     query = torch.tensor([query_ids(lm)], device=lm.device)
     output = lm.model(query, past_key_values=cache, logits_to_keep=1)
-    verdict = option_logits(lm, output.logits[:, -1])[0]
+    (verdict,) = option_logits(lm, output.logits[:, -1])
     verdict["seconds"] = seconds_when_idle(lm) - ready
     return verdict, ready - started
 
@@ -187,12 +208,15 @@ def verify_responses(
     started = seconds_when_idle(lm)
     verdicts = encode_and_ask(lm, ids, max_batch_tokens)
     seconds = seconds_when_idle(lm) - started
-    check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())
+    partitions = [verdict["logz"] for verdict in verdicts]
+    check_finite_logits(lm, partitions, frame.example_id.tolist())
     prompted = frame[store.KEYS].assign(
         spellings=[list(option_tokens(lm))] * len(frame),
         standard_prompt=texts if save_texts else None,
         standard_tokens=[len(prompt_ids) for prompt_ids in ids],
         in_situ_tokens=len(query_ids(lm)),
     )
-    standard = pd.DataFrame(verdicts, frame.index).assign(seconds=seconds / len(frame))
-    return pd.concat([prompted, standard.add_prefix("standard_"), frame[IN_SITU_COLUMNS]], axis=1)
+    standard = pd.DataFrame(verdicts, frame.index)
+    standard["seconds"] = seconds / len(frame)
+    standard = standard.add_prefix("standard_")
+    return pd.concat([prompted, standard, frame[IN_SITU_COLUMNS]], axis=1)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, logging
+from transformers import AutoModelForCausalLM, Cache, logging
 
 from lib.errors import MissingSignal, UserError, first_line
 from lib.generate import generation, p_true, seeded_dropout
@@ -69,10 +69,8 @@ def load_outline(
     """
     logging.set_verbosity_error()
     with checkpoints.loading_errors():
-        config, tokenizer = (
-            checkpoints.read_config(folder, **named),
-            checkpoints.read_tokenizer(folder, **named),
-        )
+        config = checkpoints.read_config(folder, **named)
+        tokenizer = checkpoints.read_tokenizer(folder, **named)
         network = (
             checkpoints.load_network(folder, device_map="meta")
             if whole
@@ -101,17 +99,16 @@ def check_model(
 
 def render_prompt(lm: LanguageModel, values: Values, question: str = prompts.EXAMPLE) -> str:
     """Return the prompt of a question. Raise UserError if the tokenizer has no chat template that
-    can render it."""
+    can render it.
+    """
     if not lm.tokenizer.chat_template:
         raise UserError(f"its tokenizer has no chat template: {why_no_template(lm)}")
     try:
         return generation.solving_prompt(lm, question, values["demonstration"])
     except Exception as error:  # templates raise many types
-        hint = (
-            "; if it knows no system role, write `system_prompt: false`"
-            if lm.spec.system_prompt
-            else ""
-        )
+        hint = ""
+        if lm.spec.system_prompt:
+            hint = "; if it knows no system role, write `system_prompt: false`"
         raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
 
 
@@ -131,34 +128,45 @@ def find_longest_prompt(
     lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
 ) -> tuple[int, str]:
     """Return the tokens of the longest prompt, and its dataset; an estimate if no dataset is
-    available."""
-    found = []
+    available.
+    """
+    if not questions:
+        return estimate_prompt(lm, values), "estimated"
+    prompts_by_dataset = []
     for dataset, texts in questions.items():
-        lengths = [
-            len(ids) for ids in lm.tokenizer(list(texts), add_special_tokens=False).input_ids
-        ]
-        prompt = render_prompt(lm, values, texts[lengths.index(max(lengths))])
-        found.append((len(loading.encode(lm, prompt)), f"of {dataset}"))
-    return max(found, default=(estimate_prompt(lm, values), "estimated"))
+        encoded = lm.tokenizer(list(texts), add_special_tokens=False).input_ids
+        lengths = [len(ids) for ids in encoded]
+        longest = texts[lengths.index(max(lengths))]
+        prompt = loading.encode(lm, render_prompt(lm, values, longest))
+        prompts_by_dataset.append((len(prompt), f"of {dataset}"))
+    return max(prompts_by_dataset)
 
 
 def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
     """Check that the template writes what it is given and nothing that changes, in tokens of the
-    network; and that the options of P(True) are tokens that can be compared."""
+    network; and that the options of P(True) are tokens that can be compared.
+    """
     text = render_prompt(lm, values)
     ids = loading.encode(lm, text)
-    begins = (
-        "one beginning-of-sequence token"
-        if ids[:1] == [lm.tokenizer.bos_token_id]
-        else "none of its own"
-    )
+    begins = "none of its own"
+    if ids[:1] == [lm.tokenizer.bos_token_id]:
+        begins = "one beginning-of-sequence token"
     yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
+    yield from check_template(lm, text)
+    last = max(ids, default=0)
+    if last >= lm.vocab_size:
+        size = f"the network's {lm.vocab_size} tokens"
+        yield "wrong", f"its prompt holds token {last}, which is none of {size}"
+    spellings = prompts.describe_spellings(p_true.option_tokens(lm), values["options"])
+    yield "ok", f"P(True) counts {spellings}"
+
+
+def check_template(lm: LanguageModel, text: str) -> Iterator[Line]:
+    """Check that a prompt's text holds what the template was given, and nothing that changes."""
     if "strftime_now" in str(lm.tokenizer.chat_template) and not lm.spec.date_string:
-        yield (
-            "wrong",
-            "its template writes today's date, so prompts change every day: set `date_string`",
-        )
-    if not (prompts.EXAMPLE in text and prompts.INSTRUCTION.strip() in text):
+        reason = "its template writes today's date, so prompts change every day"
+        yield "wrong", f"{reason}: set `date_string`"
+    if prompts.EXAMPLE not in text or prompts.INSTRUCTION.strip() not in text:
         yield "wrong", "its chat template does not write question and instruction as they are given"
     if lm.spec.system_prompt and prompts.SYSTEM not in text:
         yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
@@ -167,68 +175,56 @@ def check_prompt(lm: LanguageModel, values: Values) -> Iterator[Line]:
     if lm.spec.thinking and not lm.family:
         reason = "its template has no switch and no mark of thinking that docs/extending.md lists"
         yield "wrong", f"{reason}, so no answer would be found after one: write `thinking: false`"
-    if (last := max(ids, default=0)) >= lm.vocab_size:
-        yield (
-            "wrong",
-            f"its prompt holds token {last}, which is none of the network's {lm.vocab_size} tokens",
-        )
-    yield (
-        "ok",
-        f"P(True) counts {prompts.describe_spellings(p_true.option_tokens(lm), values['options'])}",
-    )
 
 
 def check_context(
     lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
 ) -> Iterator[Line]:
     """Check that the longest prompt, the longest response and the in-situ query fit in the model's
-    context."""
+    context.
+    """
     if lm.context is None:
-        yield (
-            "note",
-            "its configuration names no context length: whether prompt and response fit is not known",
-        )
+        reason = "its configuration names no context length"
+        yield "note", f"{reason}: whether prompt and response fit is not known"
         return
     prompt, where = find_longest_prompt(lm, values, questions)
-    new, query = lm.spec.max_new_tokens or values["max_new_tokens"], len(p_true.query_ids(lm))
+    query = len(p_true.query_ids(lm))
+    new = lm.spec.max_new_tokens or values["max_new_tokens"]
     left = lm.context - prompt - query
-    text = (
+    parts = (
         f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
     )
     if new <= left:
-        yield "ok", f"{text} fit its context of {lm.context}"
-    else:
-        remedy = (
-            f"write `max_new_tokens: {left}` in its file"
-            if left > 0
-            else "it can't be asked these questions"
-        )
-        yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
+        yield "ok", f"{parts} fit its context of {lm.context}"
+        return
+    remedy = "it can't be asked these questions"
+    if left > 0:
+        remedy = f"write `max_new_tokens: {left}` in its file"
+    yield "wrong", f"{parts} do not fit its context of {lm.context}: {remedy}"
 
 
 def check_kind(lm: LanguageModel) -> Iterator[Line]:
     """Check on a random network of its kind that it can be read from a cache, and that dropout
-    acts."""
+    acts.
+    """
     kind = type(lm.model).__name__
     try:
         twin = random_twin(lm)
     except Exception as error:  # of the network's own code
         yield "note", f"a small {kind} can't be tried: {first_line(error)}"
         return
-    if why := why_no_cache(twin):
-        yield (
-            "wrong",
-            f"a {kind} can't be read from a cache of keys and values, as a run does: {why:.150}",
-        )
+    reason = why_no_cache(twin)
+    if reason:
+        limit = f"a {kind} can't be read from a cache of keys and values, as a run does"
+        yield "wrong", f"{limit}: {reason:.150}"
     try:
         seeded_dropout.assert_dropout_active(twin)
-        sites = seeded_dropout.count_dropout_modules(lm.model)
-        yield (
-            "ok",
-            "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items()),
-        )
-    except MissingSignal as reason:
-        yield "note", f"{reason}: c_BALD stays empty"
+    except MissingSignal as missing:
+        yield "note", f"{missing}: c_BALD stays empty"
+        return
+    sites = seeded_dropout.count_dropout_modules(lm.model)
+    counts = [f"{count} {module}" for module, count in sites.items()]
+    yield "ok", f"dropout sites: {', '.join(counts)}"
 
 
 # ---- networks of the same kind
@@ -243,9 +239,11 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
     unseen. Raises what the network's own code raises.
     """
     config = copy.deepcopy(lm.model.config)
-    parts = [getattr(config, name, None) for name in config.sub_configs]  # of text, of images
-    for part in [config, *filter(None, parts)]:
-        reduce_config(part)
+    reduce_config(config)
+    for name in config.sub_configs:  # of text, of images
+        part = getattr(config, name, None)
+        if part is not None:
+            reduce_config(part)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
@@ -255,23 +253,37 @@ def random_twin(lm: LanguageModel) -> LanguageModel:
 
 def reduce_config(config: Any) -> None:
     """Leave few layers of a configuration, or of its part, of every type, and small sizes."""
-    own = vars(config)
-    if layers := getattr(config, "num_hidden_layers", 0):
-        types = getattr(config, "layer_types", None) or [""]
-        few = min(layers, max(2, 1 + max(map(types.index, types))))
-        if own.get("num_kv_shared_layers"):
-            # each type of layer once more, with the keys and values of the earlier one
-            own["num_kv_shared_layers"] = min(few, layers - few)
-            few = min(layers, 2 * few)
-        lists = {name: value for name, value in own.items() if isinstance(value, list)}
-        own.update({name: value[:few] for name, value in lists.items() if len(value) == layers})
-        config.num_hidden_layers = few
+    values = vars(config)
+    if getattr(config, "num_hidden_layers", 0):
+        reduce_layers(config)
     for pattern, most in LARGEST.items():
-        sizes = {name: value for name, value in own.items() if type(value) is int}
-        own.update({name: min(sizes[name], most) for name in sizes if re.search(pattern, name)})
+        for name, value in values.items():
+            if type(value) is int and re.search(pattern, name):
+                values[name] = min(value, most)
     config.initializer_range = SPREAD
-    # some look up the embedding of padding
-    config.bos_token_id, config.eos_token_id, config.pad_token_id = None, None, 0
+    config.bos_token_id = None
+    config.eos_token_id = None
+    config.pad_token_id = 0  # some look up the embedding of padding
+
+
+def reduce_layers(config: Any) -> None:
+    """Leave few layers, but at least one of every type."""
+    values = vars(config)
+    layers = config.num_hidden_layers
+    few = 2
+    types = getattr(config, "layer_types", None)
+    if types:
+        last_new = max(types.index(kind) for kind in types)
+        few = max(2, last_new + 1)
+    few = min(few, layers)
+    if values.get("num_kv_shared_layers"):
+        # each type of layer once more, with the keys and values of the earlier one
+        values["num_kv_shared_layers"] = min(few, layers - few)
+        few = min(layers, 2 * few)
+    for name, value in values.items():
+        if isinstance(value, list) and len(value) == layers:
+            values[name] = value[:few]
+    config.num_hidden_layers = few
 
 
 @torch.inference_mode()
@@ -282,32 +294,46 @@ def why_no_cache(lm: LanguageModel) -> str:
     tokens, and the logits of each row that is read in parts after its beginning, must be those of a
     plain forward pass.
     """
-    rows = torch.randint(
-        1, lm.vocab_size, (ROWS, TOKENS), generator=torch.Generator().manual_seed(0)
-    ).tolist()
-    prompts = [
-        rows[0][:SHARED] + row[: TOKENS - SHARED - number] for number, row in enumerate(rows)
-    ]
-    asked = [
-        Request(Example("", "evaluation", "", ""), None, prompt, 0, STEPS, SHARED)
-        for prompt in prompts
-    ]
-    greedy = replace(
-        lm, spec=lm.spec.model_copy(update={"top_k": 1}), eos=list(range(0, lm.vocab_size, 3))
-    )
+    prompts = random_prompts(lm.vocab_size)
+    example = Example("", "evaluation", "", "")
+    requests = [Request(example, None, prompt, 0, STEPS, SHARED) for prompt in prompts]
+    most_probable = lm.spec.model_copy(update={"top_k": 1})
+    greedy = replace(lm, spec=most_probable, eos=list(range(0, lm.vocab_size, 3)))
     try:
-        begun = encode_prefix(lm, prompts[0][:SHARED])
-        for prompt, response in zip(prompts, sample_batch(greedy, asked), strict=True):
-            ids, cache = torch.tensor([prompt + response]), repeat_row(begun, 1)
+        opening = encode_prefix(lm, prompts[0][:SHARED])
+        for prompt, response in zip(prompts, sample_batch(greedy, requests), strict=True):
+            ids = torch.tensor([prompt + response])
             plain = lm.model(ids, use_cache=False).logits[0]
-            parts = [
-                lm.model(part, past_key_values=cache).logits[0]
-                for part in ids[:, SHARED:].split(5, 1)
-            ]
-            if plain[len(prompt) - 1 : -1].argmax(-1).tolist() != response:
+            predicting = plain[len(prompt) - 1 : -1]
+            if predicting.argmax(-1).tolist() != response:
                 return "tokens of a batch differ from those of a plain forward pass"
-            if not (torch.cat(parts) - plain[SHARED:]).abs().max() <= FAR * plain.abs().max():
+            difference = (read_in_parts(lm, opening, ids) - plain[SHARED:]).abs().max()
+            # not <=, so that NaN differs
+            if not difference <= FAR * plain.abs().max():
                 return "logits after a cache differ from those of a plain forward pass"
     except Exception as error:  # of the network's own code
         return f"{type(error).__name__}: {first_line(error)}"
     return ""
+
+
+def random_prompts(vocabulary: int) -> list[list[int]]:
+    """Return prompts of several lengths, with one beginning."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, vocabulary, (ROWS, TOKENS), generator=generator).tolist()
+    opening = rows[0][:SHARED]
+    prompts = []
+    for number, row in enumerate(rows):
+        rest = row[: TOKENS - SHARED - number]
+        prompts.append(opening + rest)
+    return prompts
+
+
+def read_in_parts(lm: LanguageModel, opening: Cache, ids: torch.Tensor) -> torch.Tensor:
+    """Return the logits (tokens, V) of a row's token ids (1, tokens) after its beginning, read a few
+    at a time.
+    """
+    cache = repeat_row(opening, 1)
+    logits = []
+    for part in ids[:, SHARED:].split(5, 1):
+        logits.append(lm.model(part, past_key_values=cache).logits[0])
+    return torch.cat(logits)

@@ -1,7 +1,8 @@
 """The same questions after the paper's example and after none (04b); lib.analysis.prompt_ablation
-compares the answers."""
+compares the answers.
+"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,15 +19,12 @@ from lib.tasks.datasets import Example
 
 # prompts of 04b, asked again unless it is the run's own
 ARMS: tuple[Demonstration, ...] = ("one", "none")
-# of the run's own rows, its demonstration, and the answers by the others, one frame
-Combine = Callable[
-    [pd.DataFrame, Demonstration, Mapping[Demonstration, pd.DataFrame]], pd.DataFrame
-]
 
 
 def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
     """Return a sample of one pair's evaluation rows, in their own order: the first of a random
-    order of the dataset's questions, the same for every model."""
+    order of the dataset's questions, the same for every model.
+    """
     evaluation = store.evaluation_rows(generations)
     rank = [stream_seed(seed, row.dataset, row.example_id) for row in evaluation.itertuples()]
     first = np.argsort(rank)[:rows]
@@ -49,7 +47,11 @@ class Arm(NamedTuple):
 
 
 def ask_pair(
-    run: str, lm: LanguageModel, dataset: str, settings: AblationStep, combine: Combine
+    run: str,
+    lm: LanguageModel,
+    dataset: str,
+    settings: AblationStep,
+    combine: Callable[..., pd.DataFrame],
 ) -> pd.DataFrame:
     """Ask a model the same questions with each other prompt, and store all answers.
 
@@ -58,7 +60,8 @@ def ask_pair(
     Parameters
     ----------
     run : name of the run, whose folder holds the frame `ablation`
-    combine : makes the frame of the answers (lib.analysis.prompt_ablation.combine_arms)
+    combine : makes one frame of the run's own rows, its demonstration, and the answers after the
+        others (lib.analysis.prompt_ablation.combine_arms)
 
     Returns
     -------
@@ -66,7 +69,8 @@ def ask_pair(
     """
     pair = f"{lm.name}__{dataset}"
     rows = read_rows(run, lm, dataset, settings)
-    examples = [Example(*row) for row in rows[list(Example._fields)].itertuples(index=False)]
+    questions = rows[list(Example._fields)]
+    examples = [Example(*row) for row in questions.itertuples(index=False)]
     arms = {}
     for demonstration in ARMS:
         if demonstration != settings.demonstration:
@@ -100,12 +104,12 @@ def ask_arm(
     }
     cache = RowCache(run, "ablation", pair, facts, settings.rows_per_shard)
     # a file of responses answers one prompt only
-    asked = replace(lm, spec=lm.spec.model_copy(update={"responses": None}))
+    without_file = replace(lm, spec=lm.spec.model_copy(update={"responses": None}))
     engine = generation.choose_engine(
-        asked, dataset, settings, settings.engine, examples, cache.folder
+        without_file, dataset, settings, settings.engine, examples, cache.folder
     )
 
     def respond(part: Sequence[Example]) -> pd.DataFrame:
-        return generation.generate_responses(asked, dataset, part, settings, engine)
+        return generation.generate_responses(without_file, dataset, part, settings, engine)
 
     return Arm(cache.map(respond, examples), engine.facts, cache)

@@ -130,8 +130,12 @@ class Batch:
 
 def uniform_numbers(seeds: Sequence[int], steps: int) -> torch.Tensor:
     """Return (batch, steps) numbers in [0, 1), a row per seed. Philox counts, so longer rows extend
-    shorter ones."""
-    rows = [np.random.Generator(np.random.Philox(seed)).random(steps) for seed in seeds]
+    shorter ones.
+    """
+    rows = []
+    for seed in seeds:
+        generator = np.random.Generator(np.random.Philox(seed))
+        rows.append(generator.random(steps))
     return torch.from_numpy(np.stack(rows))
 
 
@@ -148,7 +152,8 @@ def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     tokens = torch.searchsorted(cumulative, u[:, None] * total, right=True)
     # last token with mass, for u times the total that rounds to the total
     last = torch.searchsorted(cumulative, total)
-    return tokens.minimum(last)[:, 0].clamp_(max=logits.shape[-1] - 1)
+    tokens = tokens.minimum(last)[:, 0]
+    return tokens.clamp_(max=logits.shape[-1] - 1)
 
 
 def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
@@ -160,13 +165,15 @@ def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
     """
     warped = logits / spec.temperature
     if spec.top_k > 0:
-        least = warped.topk(min(spec.top_k, warped.shape[-1])).values[:, -1:]
+        falling = warped.topk(min(spec.top_k, warped.shape[-1])).values
+        least = falling[:, -1:]
         warped = warped.masked_fill(warped < least, -torch.inf)
     if spec.top_p < 1.0:
         warped = truncate_to_nucleus(warped, spec.top_p)
     if spec.min_p > 0.0:
         shares = warped.softmax(-1)
-        warped = warped.masked_fill(shares < spec.min_p * shares.amax(-1, True), -torch.inf)
+        least = spec.min_p * shares.amax(-1, True)
+        warped = warped.masked_fill(shares < least, -torch.inf)
     return warped
 
 
@@ -204,14 +211,15 @@ def encode_prefix(lm: LanguageModel, ids: Sequence[int], count: int = 1) -> Cach
     """Return the cache of `count` equal rows of tokens; an empty cache without tokens."""
     cache = DynamicCache(config=lm.model.config)
     if ids:
-        rows = torch.tensor([ids], device=lm.device).expand(count, -1)
-        lm.model(rows, past_key_values=cache, logits_to_keep=1)
+        row = torch.tensor([ids], device=lm.device)
+        lm.model(row.expand(count, -1), past_key_values=cache, logits_to_keep=1)
     return cache
 
 
 def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
     """Return a growable cache with these rows of a cache, by the cache's own reordering; `cache` is
-    unchanged."""
+    unchanged.
+    """
     selected = copy.copy(cache)
     selected.layers = [copy_layer(layer) for layer in cache.layers]
     order: Any = torch.tensor(rows, dtype=torch.long)
@@ -221,7 +229,8 @@ def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
 
 def copy_layer(layer: Any) -> Any:
     """Return a copy that shares tensors. Layers of convolutions and of linear attention hold theirs
-    in dictionaries."""
+    in dictionaries.
+    """
     copied = copy.copy(layer)
     for name, value in vars(layer).items():
         if isinstance(value, dict):
@@ -237,6 +246,7 @@ def repeat_row(cache: Cache, count: int) -> Cache:
 def keeps_all_tokens(lm: LanguageModel) -> bool:
     """Whether the model's cache keeps every token's keys and values. Padding inside a row would
     displace needed tokens in a sliding window, and would enter the state of a convolution or of
-    linear attention."""
+    linear attention.
+    """
     cache = DynamicCache(config=lm.model.config)
     return all(type(layer) is DynamicLayer for layer in cache.layers)

@@ -39,11 +39,12 @@ def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int]) -> 
     are numpy's Philox.
     """
     count = math.prod(shape)
+    words = math.ceil(count / 4)  # of 64 bits, which serve four entries each
     keep = np.empty((len(passes), count), dtype=bool)
     for row, (seed, rate) in zip(keep, passes, strict=True):
-        numbers = np.random.Philox(key=seed, counter=[0, 0, site, 0]).random_raw(-(-count // 4))
-        # 64 bits serve four entries
-        np.greater_equal(numbers.view(np.uint16)[:count], round(rate * 65536), out=row)
+        generator = np.random.Philox(key=seed, counter=[0, 0, site, 0])
+        numbers = generator.random_raw(words).view(np.uint16)[:count]
+        np.greater_equal(numbers, round(rate * 65536), out=row)
     return torch.from_numpy(keep).view(len(passes), *shape)
 
 
@@ -55,25 +56,26 @@ def masks_on_gpu(passes: Sequence[Pass], site: int, x: torch.Tensor) -> torch.Te
     """
     bits = torch.empty_like(x, dtype=torch.int32)
     for row, (seed, _) in zip(bits, passes, strict=True):
-        row.random_(
-            0,
-            65536,
-            generator=torch.Generator(row.device).manual_seed(stream_seed(seed, str(site))),
-        )
-    return bits >= by_pass(tuple(round(rate * 65536) for _, rate in passes), x.dim(), x.device)
+        generator = torch.Generator(row.device)
+        generator.manual_seed(stream_seed(seed, str(site)))
+        row.random_(0, 65536, generator=generator)
+    thresholds = tuple(round(rate * 65536) for _, rate in passes)
+    return bits >= by_pass(thresholds, x.dim(), x.device)
 
 
 @lru_cache(maxsize=64)  # every copy to a GPU waits for it
 def by_pass(values: tuple[float, ...], dimensions: int, device: torch.device) -> torch.Tensor:
     """Return values of the passes as a tensor (passes, 1, ...)."""
-    return torch.tensor(values, device=device).view(-1, *[1] * (dimensions - 1))
+    ones = [1] * (dimensions - 1)
+    return torch.tensor(values, device=device).view(-1, *ones)
 
 
 class SeededDropout:
     """Replaces torch's dropout: each row of a batch is one pass."""
 
     def __init__(self, passes: Sequence[Pass]):
-        self.passes, self.site = passes, 0
+        self.passes = passes
+        self.site = 0  # counts the masks of a pass
 
     def __call__(
         self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -90,8 +92,10 @@ class SeededDropout:
             keep = bernoulli_masks(self.passes, self.site, x.shape[1:]).to(x.device)
         self.site += 1
         keep = keep.view(torch.uint8)  # fast to multiply
-        kept = x.mul_(keep) if x.dim() == 4 else x * keep  # nothing else uses the attention weights
-        return kept.div_(by_pass(tuple(1 - rate for _, rate in self.passes), x.dim(), x.device))
+        # nothing else uses the attention weights
+        masked = x.mul_(keep) if x.dim() == 4 else x * keep
+        shares = tuple(1 - rate for _, rate in self.passes)
+        return masked.div_(by_pass(shares, x.dim(), x.device))
 
 
 @contextmanager
@@ -102,11 +106,9 @@ def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout
     At the end the model is restored, also after an exception. Masks need the attention weights, so
     attention is eager.
     """
-    modules, attention, dropout = (
-        dropout_modules(model),
-        model.config._attn_implementation,
-        functional.dropout,
-    )
+    modules = dropout_modules(model)
+    attention = model.config._attn_implementation
+    dropout = functional.dropout
     try:
         model.config._attn_implementation = BLOCKWISE
         functional.dropout = SeededDropout(passes)  # a TorchFunctionMode would slow every operation
@@ -116,7 +118,8 @@ def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout
     finally:
         for module in modules:
             module.training = False
-        model.config._attn_implementation, functional.dropout = attention, dropout
+        model.config._attn_implementation = attention
+        functional.dropout = dropout
 
 
 def blockwise_eager_attention(
@@ -135,22 +138,24 @@ def blockwise_eager_attention(
     once for all blocks.
     """
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
-    if (groups := getattr(module, "num_key_value_groups", 1)) > 1:
+    groups = getattr(module, "num_key_value_groups", 1)
+    if groups > 1:
         module = copy.copy(module)  # with groups of one head, so that it does not repeat them again
         module.num_key_value_groups = 1
-        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
-    queries, keys = query.shape[2], key.shape[2]
-    size = max(1, min(QUERIES, MAX_WEIGHTS // (query.shape[1] * keys)))
+        key = key.repeat_interleave(groups, dim=1)
+        value = value.repeat_interleave(groups, dim=1)
+    heads, queries = query.shape[1:3]
+    keys = key.shape[2]
+    size = max(1, min(QUERIES, MAX_WEIGHTS // (heads * keys)))
     parts = []
     for first in range(0, queries, size):
         last = min(first + size, queries)
         seen = keys - queries + last
         mask = attention_mask[:, :, first:last, :seen]
-        parts.append(
-            eager(
-                module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more
-            )[0]
-        )
+        keys_seen = key[:, :, :seen]
+        values_seen = value[:, :, :seen]
+        output = eager(module, query[:, :, first:last], keys_seen, values_seen, mask, **more)
+        parts.append(output[0])
     return torch.cat(parts, 1), None
 
 
@@ -165,17 +170,19 @@ AttentionMaskInterface.register(BLOCKWISE, unpadded_mask)
 
 def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the modules that apply dropout in training mode: attention (by name, as the classes
-    share no base) and nn.Dropout."""
-    return [
-        m
-        for m in model.modules()
-        if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__
-    ]
+    share no base) and nn.Dropout.
+    """
+    modules = []
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout) or "Attention" in type(module).__name__:
+            modules.append(module)
+    return modules
 
 
 def count_dropout_modules(model: torch.nn.Module) -> dict[str, int]:
     """Return the number of dropout modules by class."""
-    return dict(Counter(type(module).__name__ for module in dropout_modules(model)))
+    kinds = [type(module).__name__ for module in dropout_modules(model)]
+    return dict(Counter(kinds))
 
 
 @torch.inference_mode()
@@ -188,9 +195,8 @@ def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
     kind = type(lm.model).__name__
     try:
         with seeded_dropout(lm.model, [(1, 0.5), (2, 0.5)]):
-            logits = lm.model(
-                torch.arange(8, device=lm.device).expand(2, -1), use_cache=False
-            ).logits
+            ids = torch.arange(8, device=lm.device).expand(2, -1)
+            logits = lm.model(ids, use_cache=False).logits
     except Exception as error:  # of the network's own code
         raise MissingSignal(
             f"passes with dropout fail in a {kind} ({first_line(error):.150})"

@@ -46,16 +46,20 @@ def compress_logits(
     curve of the rest (n, nodes): log sum_v exp((z_v - z_max) / t) over the vocabulary outside the
     top, at `temperatures(nodes)`.
     """
-    values, ids = logits.topk(min(top, logits.shape[-1] - 1), dim=-1)
-    rest = (logits - values[:, :1]).scatter(-1, ids, -torch.inf)
-    # one node at a time: all together would need nodes x V
-    curve = torch.stack([(rest / t).logsumexp(-1) for t in temperatures(nodes)], dim=-1)
-    return values, ids, curve
+    count = min(top, logits.shape[-1] - 1)
+    values, ids = logits.topk(count, dim=-1)
+    largest = values[:, :1]
+    rest = (logits - largest).scatter(-1, ids, -torch.inf)
+    curve = []
+    for t in temperatures(nodes):  # one node at a time: all together would need nodes x V
+        curve.append((rest / t).logsumexp(-1))
+    return values, ids, torch.stack(curve, dim=-1)
 
 
 def answer_positions(located: dict[str, Any], length: int) -> list[int]:
     """Return every token that an answer-span policy may choose: those of the answer and of the last
-    number, and the last one."""
+    number, and the last one.
+    """
     positions = {length - 1}
     # either is empty if its ends are -1
     positions |= set(range(located["answer_start"], located["answer_end"]))
@@ -81,7 +85,8 @@ def score_responses(
     UserError
         A row's logits are not finite, or it exceeds the device's memory.
     """
-    prefix = encode_prefix(lm, requests[0].prompt_ids[: requests[0].shared_tokens])
+    first = requests[0]
+    prefix = encode_prefix(lm, first.prompt_ids[: first.shared_tokens])
     rows = []
     for request, response in zip(requests, responses, strict=True):
         rows.append(Row(lm, request, response))
@@ -100,7 +105,8 @@ class Row:
     """
 
     def __init__(self, lm: LanguageModel, request: Request, response: list[int]):
-        body = response[:-1] if response[-1] in lm.eos else response
+        ended = response[-1] in lm.eos
+        body = response[:-1] if ended else response
         query = p_true.query_ids(lm)
         self.name = request.example.example_id
         self.response = response
@@ -125,7 +131,8 @@ class TokenScores(NamedTuple):
     @classmethod
     def concatenate(cls, parts: Sequence["TokenScores"]) -> "TokenScores":
         """Join the scores of consecutive tokens, on the CPU."""
-        return cls(*[torch.cat(column).cpu() for column in zip(*parts, strict=True)])
+        columns = zip(*parts, strict=True)
+        return cls(*[torch.cat(column).cpu() for column in columns])
 
     def split(self, rows: Sequence[Row]) -> list["TokenScores"]:
         """Return the scores of each row."""
@@ -155,16 +162,19 @@ def score_rows(
     """
     started = p_true.seconds_when_idle(lm)
     cache = repeat_row(prefix, len(rows))
-    ids = torch.tensor([row.ids for row in rows], device=lm.device)[:, prefix.get_seq_length() :]
+    shared = prefix.get_seq_length()
+    ids = torch.tensor([row.ids[shared:] for row in rows], device=lm.device)
     length = ids.shape[1]
     query = len(p_true.query_ids(lm))
     last = max(row.last for row in rows)
-    # of the responses' tokens, and of the option
-    places = [*range(length - last, length - query), length - 1]
+    places = list(range(length - last, length - query))  # of the responses' tokens
+    places.append(length - 1)  # of the option
     targets, is_candidate = place_targets(rows, last, len(places))
-    parts = []
+    parts = []  # several of a single row, or one of all rows
     for part, logits in predict_in_parts(lm, cache, ids, places):
-        parts.append(score_part(lm, settings, logits, targets[:, part], is_candidate[:, part]))
+        tokens = targets[:, part]
+        candidates = is_candidate[:, part]
+        parts.append(score_part(lm, settings, logits, tokens, candidates))
     verdicts = p_true.option_logits(lm, logits[:, -1])
     seconds = p_true.seconds_when_idle(lm) - started
     for verdict in verdicts:
@@ -182,7 +192,8 @@ def place_targets(rows: Sequence[Row], last: int, count: int) -> tuple[torch.Ten
     is_candidate = torch.zeros_like(targets, dtype=torch.bool)
     for number, row in enumerate(rows):
         first = last - row.last
-        targets[number, first : first + len(row.response)] = torch.tensor(row.response)
+        end = first + len(row.response)
+        targets[number, first:end] = torch.tensor(row.response)
         is_candidate[number, first + torch.tensor(row.candidates)] = True
     return targets, is_candidate
 
@@ -227,7 +238,8 @@ def combine_scores(
     """Return the columns of rows, from the scores of their tokens and the verdict in situ."""
     columns, sums = [], []
     for row, of_row, verdict in zip(rows, scores, verdicts, strict=True):
-        sums.append(float(of_row.logprobs.sum()) + verdict["logz"])
+        total = float(of_row.logprobs.sum())
+        sums.append(total + verdict["logz"])
         columns.append(
             {
                 "token_logprobs": of_row.logprobs.numpy(),
@@ -267,7 +279,10 @@ def predict_in_parts(
 
 def logits_at_once(lm: LanguageModel) -> int:
     """Return at how many places the logits of the whole vocabulary may be in memory."""
-    return LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size
+    numbers = LOGITS_AT_ONCE
+    if lm.device.type == "cuda":
+        numbers *= 4
+    return numbers // lm.vocab_size
 
 
 def gather_token(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
-"""The verification of a pair's responses (03): the standard prompt, beside the in-situ logits that 01
-stored."""
+"""The verification of a pair's responses (03): the standard prompt, beside the in-situ logits that
+01 stored.
+"""
 
 import pandas as pd
 

@@ -82,7 +82,9 @@ def misused(cells: list[str], decided_by: tuple[str, ...] = ()) -> list[str]:
             touched |= {one.asname or one.name for one in found}
         elif names(statement) & touched:
             touched |= names(statement, stored=True) | names(*getattr(statement, "targets", ()))
-            making = re.search(r"\b(map|RowCache|write_frame|\w+_pair)\(", ast.unparse(statement))
+            making = re.search(
+                r"\b(map|RowCache|write_frame|(verify|pass|ask)_pair)\(", ast.unparse(statement)
+            )
             lines += [ast.unparse(statement)] if making else []
     return lines
 

@@ -1,4 +1,4 @@
-"""Responses from a file, as an engine draws them: their token ids, scored by the model afterwards."""
+"""Responses from a file, as an engine draws them: token ids, scored by the model afterwards."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,8 @@ class FileEngine:
 
         A response is cut where it would fill the context, with prompt and query.
         """
-        sampled, cut = [], []
+        sampled = []
+        cut = []
         for request in requests:
             name = request.example.example_id
             ids = response_token_ids(self.lm, self.responses[name])

@@ -47,62 +47,83 @@ def draw_with_vllm(
     UserError
         There is no vLLM, or it fails: the first of its errors.
     """
-    python = os.environ.get("VLLM_PYTHON") or str(ROOT / ".venv-vllm" / "bin" / "python")
-    if not Path(python).exists():
-        made = "./run_all.sh makes it, or name a Python that has vLLM in VLLM_PYTHON; or write `engine: transformers`"
-        raise UserError(f"`engine: vllm` draws in .venv-vllm, which is not there: {made}")
+    python = find_python()
     folder.mkdir(parents=True, exist_ok=True)
-    drawn, orders, log = (folder / name for name in ("drawn.jsonl", "requests.json", "vllm.log"))
+    responses = folder / "drawn.jsonl"
+    orders = folder / "requests.json"
+    log = folder / "vllm.log"
     orders.write_text(json.dumps(build_orders(lm, requests)), encoding="utf-8")
     print(
-        f"vLLM draws the responses that {relative_path(drawn)} lacks; {log.name} beside it says how far it is"
+        f"vLLM draws the responses that {relative_path(responses)} lacks; "
+        f"{log.name} beside it says how far it is"
     )
-    told = {**ENVIRONMENT, **os.environ, "PYTHONPATH": ""}
-    command = [python, str(WORKER), str(orders), str(drawn)]
-    with log.open("wb") as said:
+    code = run_worker([python, str(WORKER), str(orders), str(responses)], log)
+    if code:
+        cause = find_root_cause(log.read_text(encoding="utf-8", errors="replace"))
+        raise UserError(f"vLLM ended with {code}: {cause:.300}")
+    facts = {"engine": "vllm", "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0")}
+    return responses, facts | json.loads((folder / "vllm.json").read_text())
+
+
+def find_python() -> str:
+    """Return the Python that has vLLM: VLLM_PYTHON, or that of .venv-vllm. Raise UserError if it is
+    not there.
+    """
+    python = str(ROOT / ".venv-vllm" / "bin" / "python")
+    if os.environ.get("VLLM_PYTHON"):
+        python = os.environ["VLLM_PYTHON"]
+    if not Path(python).exists():
+        raise UserError(
+            "`engine: vllm` draws in .venv-vllm, which is not there: ./run_all.sh makes it, "
+            "or name a Python that has vLLM in VLLM_PYTHON; or write `engine: transformers`"
+        )
+    return python
+
+
+def run_worker(command: Sequence[str], log: Path) -> int:
+    """Run a command to its end, and end all processes that it started; return its exit code."""
+    environment = {**ENVIRONMENT, **os.environ, "PYTHONPATH": ""}
+    with log.open("wb") as output:
         worker = subprocess.Popen(
-            command, stdout=said, stderr=said, env=told, start_new_session=True
+            command, stdout=output, stderr=output, env=environment, start_new_session=True
         )
         try:
-            code = worker.wait()
+            return worker.wait()
         # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
-    if code:
-        cause = find_root_cause(log.read_text(encoding="utf-8", errors="replace"))
-        raise UserError(f"vLLM ended with {code}: {cause:.300}")
-    facts = {"engine": "vllm", "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0")}
-    return drawn, facts | json.loads((folder / "vllm.json").read_text())
 
 
 def build_orders(lm: LanguageModel, requests: Sequence[Request]) -> dict[str, Any]:
     """Return the worker's input."""
-    spec, longest = lm.spec, max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
-    source = {
-        "model": str(local_folder(spec) or spec.source),
+    spec = lm.spec
+    lengths = [len(request.prompt_ids) + request.max_new_tokens for request in requests]
+    folder = local_folder(spec)
+    engine = {
+        "model": spec.source if folder is None else str(folder),
         "revision": spec.revision,
         "trust_remote_code": False,
-    }
-    engine = {
         "dtype": lm.facts["dtype"],
-        "max_model_len": longest,
+        "max_model_len": max(lengths),
         "max_num_seqs": ROWS_AT_ONCE,
         "seed": 0,
+        "generation_config": "vllm",
+        **memory_budget(lm.device, max(lengths)),
     }
-    sampling = {name: getattr(spec, name) for name in ("temperature", "top_p", "min_p")}
-    return {
-        "engine": source
-        | engine
-        | {"generation_config": "vllm"}
-        | memory_budget(lm.device, longest),
-        "sampling": sampling | {"top_k": max(spec.top_k, 0), "stop_token_ids": lm.eos},
-        "requests": [
-            [one.example.example_id, one.prompt_ids, one.seed, one.max_new_tokens]
-            for one in requests
-        ],
+    sampling = {
+        "temperature": spec.temperature,
+        "top_p": spec.top_p,
+        "min_p": spec.min_p,
+        "top_k": max(spec.top_k, 0),
+        "stop_token_ids": lm.eos,
     }
+    rows = []
+    for request in requests:
+        example_id = request.example.example_id
+        rows.append([example_id, request.prompt_ids, request.seed, request.max_new_tokens])
+    return {"engine": engine, "sampling": sampling, "requests": rows}
 
 
 def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
@@ -115,11 +136,8 @@ def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        return {
-            "gpu_memory_utilization": round(
-                max(0.05, min(GPU_SHARE, (free - GPU_SPARE) / total)), 3
-            )
-        }
+        share = min(GPU_SHARE, (free - GPU_SPARE) / total)
+        return {"gpu_memory_utilization": round(max(0.05, share), 3)}
     cache = min(CPU_CACHE, psutil.virtual_memory().available // 4)
     return {
         "kv_cache_memory_bytes": cache,
@@ -130,6 +148,10 @@ def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
 
 def find_root_cause(log: str) -> str:
     """Return the first error in an engine's log, from which later ones follow; else its last
-    line."""
-    named = re.search(r"\b\w*(?:Error|Exception): .+", log)
-    return named.group() if named else (log.strip().splitlines() or ["no word"])[-1]
+    line.
+    """
+    error = re.search(r"\b\w*(?:Error|Exception): .+", log)
+    if error:
+        return error.group()
+    lines = log.strip().splitlines()
+    return lines[-1] if lines else "no word"

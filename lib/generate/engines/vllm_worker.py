@@ -31,37 +31,39 @@ def main(requests: Path, answers: Path) -> None:
     *lines, half = answers.read_bytes().split(b"\n")
     # of a line that a killed worker was writing
     os.truncate(answers, answers.stat().st_size - len(half))
-    asked, drawn = (
-        json.loads(requests.read_text(encoding="utf-8")),
-        {json.loads(line)["example_id"] for line in lines},
-    )
-    waiting = [request for request in asked["requests"] if request[0] not in drawn]
+    finished = {json.loads(line)["example_id"] for line in lines}
+    orders = json.loads(requests.read_text(encoding="utf-8"))
+    waiting = [request for request in orders["requests"] if request[0] not in finished]
     if not waiting:
         return
     import vllm  # takes a minute
 
     answers.with_name("vllm.json").write_text(json.dumps({"version": vllm.__version__}))
-    engine = vllm.LLM(**asked["engine"]).llm_engine
+    engine = vllm.LLM(**orders["engine"]).llm_engine
     for place, (_, prompt, seed, max_tokens) in enumerate(waiting):
         sampling = vllm.SamplingParams(
-            **asked["sampling"], seed=seed, max_tokens=max_tokens, detokenize=False
+            **orders["sampling"], seed=seed, max_tokens=max_tokens, detokenize=False
         )
         engine.add_request(str(place), {"prompt_token_ids": prompt}, sampling)
     with answers.open("a", encoding="utf-8") as file:
         while engine.has_unfinished_requests():
-            for done in filter(lambda output: output.finished, engine.step()):
-                told = {
-                    "token_ids": list(done.outputs[0].token_ids),
-                    "finish_reason": done.outputs[0].finish_reason,
-                }
-                print(
-                    json.dumps({"example_id": waiting[int(done.request_id)][0]} | told),
-                    file=file,
-                    flush=True,
-                )
+            for output in engine.step():
+                if output.finished:
+                    example_id = waiting[int(output.request_id)][0]
+                    print(as_line(example_id, output.outputs[0]), file=file, flush=True)
     print(f"{len(waiting)} responses drawn")
+
+
+def as_line(example_id: str, response) -> str:
+    """Return a response of vLLM as a line of the file."""
+    line = {
+        "example_id": example_id,
+        "token_ids": list(response.token_ids),
+        "finish_reason": response.finish_reason,
+    }
+    return json.dumps(line)
 
 
 if __name__ == "__main__":
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
