@@ -198,22 +198,40 @@ def _assign_splits(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[Pub
     """Return each row with its split, as the dataset's file defines it; parts of no split are left
     out."""
     if dataset.seed is not None:
-        rows = sorted(rows, key=lambda row: files.sha256(f"{dataset.seed}|{row.number}".encode()))
-        calibration = [(row, CALIBRATION) for row in rows[: dataset.calibration]]
-        return calibration + [(row, EVALUATION) for row in rows[dataset.calibration :]]
+        return _shuffle(dataset, rows)
     if dataset.split_ids:
         rows = _order_by_split_ids(dataset, rows)
-    return [(row, dataset.parts[row.part]) for row in rows if row.part in dataset.parts]
+    assigned = []
+    for row in rows:
+        split = dataset.parts.get(row.part)
+        if split:
+            assigned.append((row, split))
+    return assigned
+
+
+def _shuffle(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[PublishedRow, str]]:
+    """Return the rows in the random order of a seed: the first ones calibrate."""
+
+    def rank(row: PublishedRow) -> str:
+        return files.sha256(f"{dataset.seed}|{row.number}".encode())
+
+    assigned = []
+    for place, row in enumerate(sorted(rows, key=rank)):
+        assigned.append((row, CALIBRATION if place < dataset.calibration else EVALUATION))
+    return assigned
 
 
 def _order_by_split_ids(dataset: Dataset, rows: list[PublishedRow]) -> list[PublishedRow]:
     """Return the rows in the order of the `split_ids` lists, with the list's name as their part."""
     where, data = read_file(str(dataset.split_ids))
     lists = files.parse_json(data, where)
-    if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
-        raise UserError(f"{where}: not of the form {{train: [ids], test: [ids]}}")
+    form = f"{where}: not of the form {{train: [ids], test: [ids]}}"
+    if not isinstance(lists, dict):
+        raise UserError(form)
     part_of = {}
     for part, ids in lists.items():
+        if not isinstance(ids, list):
+            raise UserError(form)
         for example_id in ids:
             part_of[str(example_id)] = part
     row_of = {_read_id(dataset, row): row for row in rows}

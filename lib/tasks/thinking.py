@@ -7,6 +7,7 @@ its own family, since a switch that it does not know would change nothing.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ def match_any(marks: Iterable[str]) -> re.Pattern[str]:
 
 _ROWS = yaml.safe_load(Path(__file__).with_name("thinking.yaml").read_text(encoding="utf-8"))
 FAMILIES = [Family(**row) for row in _ROWS]
-OPENS = [mark for family in FAMILIES for mark in family.opens]
-CLOSES = [mark for family in FAMILIES for mark in family.closes]
+OPENS = list(chain.from_iterable(family.opens for family in FAMILIES))
+CLOSES = list(chain.from_iterable(family.closes for family in FAMILIES))
 OPENING = match_any(OPENS)
 CLOSING = match_any(CLOSES)
 CLOSING_TAG = "</think>"  # the most usual one
