@@ -201,7 +201,7 @@ def _assign_splits(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[Pub
         return _shuffle(dataset, rows)
     if dataset.split_ids:
         rows = _order_by_split_ids(dataset, rows)
-    assigned = []
+    assigned: list[tuple[PublishedRow, str]] = []
     for row in rows:
         split = dataset.parts.get(row.part)
         if split:
