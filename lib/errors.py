@@ -1,7 +1,8 @@
 """Errors for users: one line with what is wrong, where, and the nearest valid value.
 
 It uses the standard library only, and runs on Python 3.8: the command line is checked before
-anything is installed."""
+anything is installed.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ class UserError(ValueError):
         super().__init__(one_line(str(text)))
 
 
-class MissingSignal(UserError):
+class MissingSignal(UserError):  # noqa: N818 (no mistake of anyone)
     """A signal that a model can't give: its notebook ends here, and the cells of tables stay empty
-    for this reason."""
+    for this reason.
+    """
 
 
 def one_line(text: str, most: int = 280) -> str:
@@ -46,20 +48,22 @@ def show_hidden(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its class name if empty."""
-    return f"{(str(error).strip() or type(error).__name__).splitlines()[0]:.200}"
+    message = str(error).strip() or type(error).__name__
+    return message.splitlines()[0][:200]
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
     """Return a suggestion for a wrong `word`: the closest option, or a list of all."""
-    options = sorted(set(options))
-    close = difflib.get_close_matches(str(word), options, n=1, cutoff=0.5)
+    names = sorted(set(options))
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"there is: {', '.join(options) or 'nothing'}"
+    return f"there is: {', '.join(names) or 'nothing'}"
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
     """Return the value of an argument. Raise UserError, with all choices, if it is none of them."""
-    if value not in (choices := list(choices)):
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
+    valid = list(choices)
+    if value not in valid:
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(map(repr, valid))}")
     return value

@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from lib.paths import relative_path
 
 MOST_YAML = 200_000  # bytes of a file of parameters
 MOST_VALUES = 10_000  # in it
+# what its parser raises
+NOT_YAML = (
+    yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError,
+)  # fmt: skip
 
 
 def sha256(content: Path | bytes) -> str:
@@ -63,16 +68,15 @@ def write_text(path: Path, text: str) -> None:
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file. Raise UserError if it can't be read, or may have no end, as a
     pipe or /dev/zero."""
+    where = relative_path(path)
     try:
         mode = path.stat().st_mode
-        data = path.read_bytes() if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else None
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # a folder raises, as it should
+            return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: an invalid file name
-        raise UserError(
-            f"{relative_path(path)} can't be read: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    if data is None:
-        raise UserError(f"{relative_path(path)} is a pipe or a device: write its content to a file")
-    return data
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{where} can't be read: {reason}") from error
+    raise UserError(f"{where} is a pipe or a device: write its content to a file")
 
 
 def parse_json(data: bytes, where: object, line: int = 1) -> Any:
@@ -81,9 +85,8 @@ def parse_json(data: bytes, where: object, line: int = 1) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # includes a wrong encoding
         line += getattr(error, "lineno", 1) - 1
-        raise UserError(
-            f"{where}, line {line}: not JSON ({getattr(error, 'msg', error)})"
-        ) from error
+        reason = getattr(error, "msg", error)
+        raise UserError(f"{where}, line {line}: not JSON ({reason})") from error
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -99,9 +102,8 @@ class PlainLoader(yaml.SafeLoader):
         for key, _ in node.value:
             name = str(key.value)
             if name in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{name}' again", key.start_mark
-                )
+                problem = f"the key '{name}' again"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
 
@@ -119,12 +121,15 @@ PlainLoader.add_constructor("tag:yaml.org,2002:int", read_whole_number)
 
 def count_values(node: Any, known: dict[int, int]) -> int:
     """Return how many values a node of YAML stands for, those of an alias each time. `known`:
-    counts by id of a node; one that holds itself counts as too many."""
+    counts by id of a node; one that holds itself counts as too many.
+    """
     if id(node) not in known:
         known[id(node)] = MOST_VALUES + 1
-        parts = list(node.value) if isinstance(node, yaml.CollectionNode) else []
+        parts: Iterable[Any] = []
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
         if isinstance(node, yaml.MappingNode):
-            parts = [part for pair in parts for part in pair]
+            parts = chain.from_iterable(node.value)
         known[id(node)] = 1 + sum(count_values(part, known) for part in parts)
     return known[id(node)]
 
@@ -146,24 +151,16 @@ def construct_yaml(text: str) -> Any:
 def read_yaml(path: Path) -> Any:
     """Parse a YAML file. Raise UserError with the file and the line, or if it is too long."""
     data = read_bytes(path)
+    where = relative_path(path)
     if len(data) > MOST_YAML:
-        raise UserError(
-            f"{relative_path(path)} has {len(data):,} bytes: a file of YAML may have {MOST_YAML:,}"
-        )
+        size = f"{len(data):,} bytes: a file of YAML may have {MOST_YAML:,}"
+        raise UserError(f"{where} has {size}")
     try:
         return construct_yaml(data.decode("utf-8"))
     except UserError as error:
-        raise UserError(f"{relative_path(path)}: {error}") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-        RecursionError,
-    ) as error:
-        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
+        raise UserError(f"{where}: {error}") from None
+    except NOT_YAML as error:
+        mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(
-            f"{relative_path(path)} is not YAML{line}: {problem or first_line(error)}"
-        ) from None
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise UserError(f"{where} is not YAML{line}: {problem}") from None

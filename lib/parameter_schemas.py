@@ -22,8 +22,9 @@ Value = TypeVar("Value")
 
 def check_distinct(values: list[Any]) -> list[Any]:
     """Raise ValueError for a list with duplicates."""
-    if twice := [value for value in values if values.count(value) > 1]:
-        raise ValueError(f"holds {twice[0]!r} twice")
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"holds {value!r} twice")
     return values
 
 
@@ -32,6 +33,8 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+# of an error's place: pydantic's names for the alternatives of a union
+OF_PYDANTIC = re.compile(r"(function|constrained)-|dict\[")
 EXPONENTIAL = r"[+-]?\d{1,9}(\.\d{1,9})?[eE][+-]?\d"
 PRINTABLE = r"^[^\p{Cc}\p{Zl}\p{Zp}]*$"  # no control characters, no line breaks
 Proportion = Annotated[float, Field(gt=0, lt=1)]  # strictly between 0 and 1
@@ -67,29 +70,28 @@ def validate(kind: type[Schema], values: Mapping[str, Any], where: str) -> Schem
 
 def explain_validation_error(error: pydantic.ValidationError, kind: type[StrictModel]) -> str:
     """Describe the first error, an unknown key before any other: a missing one may be that key
-    misspelled."""
-    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    # without pydantic's names for the alternatives of a union
-    key = ".".join(
-        str(part)
-        for part in first["loc"]
-        if not re.match(r"(function|constrained)-|dict\[", str(part))
-    )
-    said = first["msg"][0].lower() + first["msg"][1:]
-    match first["type"]:
+    misspelled.
+    """
+    mistakes = error.errors(include_url=False)
+    unknown = [mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"]
+    mistake = unknown[0] if unknown else mistakes[0]
+    steps = map(str, mistake["loc"])
+    key = ".".join(step for step in steps if not OF_PYDANTIC.match(step))
+    message = mistake["msg"][0].lower() + mistake["msg"][1:]
+    match mistake["type"]:
         case "extra_forbidden":
-            return f"there is no parameter '{key}'" + (
-                "" if "." in key else f"; {nearest(key, kind.model_fields)}"
-            )
+            suggestion = "" if "." in key else f"; {nearest(key, kind.model_fields)}"
+            return f"there is no parameter '{key}'{suggestion}"
         case "missing":
             return f"'{key}' is missing"
         case "value_error":  # raised by a validator of ours
-            return f"{f'{key!r} ' if key else ''}{first['ctx']['error']}"
+            reason = mistake["ctx"]["error"]
+            return f"{key!r} {reason}" if key else str(reason)
         case "string_type":
-            said = "a text is meant: put it in quotes"
+            message = "a text is meant: put it in quotes"
         case "float_type" | "int_type":
-            said += suggest_number(first["input"])
-    return f"'{key}' is {reprlib.repr(first['input'])}; {said}"
+            message += suggest_number(mistake["input"])
+    return f"'{key}' is {reprlib.repr(mistake['input'])}; {message}"
 
 
 def refuse_zero(temperature: Any) -> Any:
@@ -155,7 +157,9 @@ class Model(StrictModel):
     @property
     def repository(self) -> str:
         """The repository of its source on the hub, `owner/name`; empty for a folder."""
-        return self.source if "/" in self.source and not is_path(self.source) else ""
+        if "/" not in self.source or is_path(self.source):
+            return ""
+        return self.source
 
     @property
     def place(self) -> Path:
@@ -173,11 +177,9 @@ class Model(StrictModel):
         if not self.responses:
             return None
         path = local_path(self.responses.format(dataset=dataset))
-        return (
-            path / f"{dataset}.responses.jsonl"
-            if self.responses.endswith("/") or os.path.isdir(path)
-            else path
-        )
+        if self.responses.endswith("/") or os.path.isdir(path):
+            return path / f"{dataset}.responses.jsonl"
+        return path
 
 
 class PublishedFile(StrictModel):
@@ -212,19 +214,24 @@ class Dataset(StrictModel):
     @property
     def repository(self) -> str:
         """The repository of its source on the hub, also one of a single word, as `squad`; empty for
-        local files."""
-        return self.source if isinstance(self.source, str) and not is_path(self.source) else ""
+        local files.
+        """
+        if not isinstance(self.source, str) or is_path(self.source):
+            return ""
+        return self.source
 
     @property
     def folder(self) -> Path | None:
         """The folder of its published files, if DATA_FOLDER is set; relative paths start from the
-        project's root."""
-        named = os.environ.get("DATA_FOLDER")
-        return local_path(named) if named and self.files else None
+        project's root.
+        """
+        folder = os.environ.get("DATA_FOLDER")
+        return local_path(folder) if folder and self.files else None
 
 
 def is_on_hub(spec: Model | Dataset) -> bool:
     """Whether it is read from its repository: neither from one GGUF file nor from published files
-    in DATA_FOLDER."""
+    in DATA_FOLDER.
+    """
     file_or_folder = spec.gguf if isinstance(spec, Model) else spec.folder
     return bool(spec.repository) and not file_or_folder

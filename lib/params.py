@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -213,41 +213,47 @@ class Profile(
 # commits by hub source, for files without a revision; set by a run, for its notebooks in the
 # environment
 REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
+Source = TypeVar("Source", Model, Dataset)
 
 
 def read_parameter_file(path: Path, kind: type[Schema]) -> Schema:
     """Return the validated contents of a parameter file. Raise UserError with file, key and the
     nearest valid one."""
-    values, where = read_yaml(path) or {}, relative_path(path)
+    values = read_yaml(path) or {}
+    where = relative_path(path)
     if not isinstance(values, dict):
         raise UserError(f"{where} must hold 'key: value' lines, not a {type(values).__name__}")
     return validate(kind, values, where)
 
 
 def load_parameter_file(kind: str, name: str, contents: type[Schema]) -> Schema:
-    """Read the file of a profile, model or dataset (`kind`), with the commit that the run resolved
-    if it names none. Raise UserError with the nearest name."""
+    """Read the file of a profile, model or dataset (`kind`). Raise UserError with the nearest
+    name.
+    """
     folder = of_project(PARAMS) / ("" if contents is Profile else f"{kind}s")
     names = [path.stem for path in folder.glob("*.yaml")]
     if name not in names:
-        raise UserError(
-            f"there is no {kind} '{name}' in {folder.relative_to(PARAMS.parent)}/; {nearest(name, names)}"
-        )
-    spec = read_parameter_file(folder / f"{name}.yaml", contents)
-    commit = (
-        None if getattr(spec, "revision", None) else REVISIONS.get(str(getattr(spec, "source", "")))
-    )
-    return spec.model_copy(update={"revision": commit}) if commit else spec
+        where = folder.relative_to(PARAMS.parent)
+        raise UserError(f"there is no {kind} '{name}' in {where}/; {nearest(name, names)}")
+    return read_parameter_file(folder / f"{name}.yaml", contents)
+
+
+def pin_revision(spec: Source) -> Source:
+    """Return a model or dataset with the commit that the run resolved, if its file names none."""
+    commit = REVISIONS.get(str(spec.source))
+    if spec.revision or not commit:
+        return spec
+    return spec.model_copy(update={"revision": commit})
 
 
 def load_model_config(name: str) -> Model:
     """Read `params/models/<name>.yaml`."""
-    return load_parameter_file("model", name, Model)
+    return pin_revision(load_parameter_file("model", name, Model))
 
 
 def load_dataset_config(name: str) -> Dataset:
     """Read `params/datasets/<name>.yaml`."""
-    return load_parameter_file("dataset", name, Dataset)
+    return pin_revision(load_parameter_file("dataset", name, Dataset))
 
 
 LOADERS: dict[str, Callable[[str], Model | Dataset]] = {
@@ -259,8 +265,8 @@ LOADERS: dict[str, Callable[[str], Model | Dataset]] = {
 def load_profile(name: str) -> Profile:
     """Read `params/<name>.yaml`, and check every model and dataset that it names."""
     profile = load_parameter_file("profile", name, Profile)
-    for kind, named in names_mentioned(dict(profile)):
-        LOADERS[kind](named)
+    for kind, mentioned in names_mentioned(dict(profile)):
+        LOADERS[kind](mentioned)
     return profile
 
 
@@ -271,11 +277,14 @@ def kind_of(parameter: str) -> str:
 
 def names_mentioned(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return kind and name of each model and dataset that parameters name: `model`, `models`,
-    `figure_model`, ..."""
-    lists = {name: as_list(value) for name, value in values.items() if kind_of(name) in LOADERS}
-    return list(
-        dict.fromkeys((kind_of(name), one) for name, names in lists.items() for one in names if one)
-    )
+    `figure_model`, ...
+    """
+    mentioned: list[tuple[str, str]] = []
+    for parameter, value in values.items():
+        kind = kind_of(parameter)
+        if kind in LOADERS:
+            mentioned += [(kind, name) for name in as_list(value) if name]
+    return list(dict.fromkeys(mentioned))
 
 
 # ---- the models and datasets of a notebook
@@ -295,14 +304,16 @@ def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
     return {name: LOADERS[kind](name).label for name in chosen}
 
 
-def select_names(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+def select_names(kind: str, wanted: Sequence[str], of_run: Sequence[str]) -> list[str]:
     """Return the wanted models or datasets (`kind`) of a run, or all if it has none of them.
 
     Raise UserError for a name without a file.
     """
-    for name in filter(None, wanted):
-        LOADERS[kind](name)
-    return [name for name in there if name in wanted] or list(there)
+    for name in wanted:
+        if name:
+            LOADERS[kind](name)
+    selected = [name for name in of_run if name in wanted]
+    return selected if selected else list(of_run)
 
 
 # ---- parameters of a notebook

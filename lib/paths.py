@@ -40,8 +40,10 @@ def public_path(value: str) -> str:
     """
     if os.path.isabs(value):
         value = os.path.relpath(os.path.realpath(value), os.path.realpath(ROOT))
-    outside = os.path.normpath(value).startswith(f"..{os.sep}")
-    return f".../{os.path.basename(os.path.normpath(value))}" if outside else value
+    path = os.path.normpath(value)
+    if path.startswith(f"..{os.sep}"):
+        return f".../{os.path.basename(path)}"
+    return value
 
 
 def number_equal_names(names: Iterable[str]) -> list[str]:
@@ -57,7 +59,7 @@ def number_equal_names(names: Iterable[str]) -> list[str]:
 
 def relative_path(path: Path) -> str:
     """Return a path for messages, relative to the project's root if inside it."""
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 def local_path(name: str) -> Path:
@@ -72,7 +74,8 @@ def is_path(source: str) -> bool:
     Names that start with a folder of the project (`demo/...`), `~` or `models/` are paths.
     """
     first, *rest = source.split("/")
-    inside = bool(rest) and (
-        first in ("", ".", "..", "models") or first[0] == "~" or os.path.isdir(ROOT / first)
-    )
-    return inside or len(rest) > 1 or os.path.exists(ROOT / source)
+    if len(rest) > 1 or os.path.exists(ROOT / source):
+        return True
+    if not rest:
+        return False
+    return first in ("", ".", "..", "models") or first[0] == "~" or os.path.isdir(ROOT / first)

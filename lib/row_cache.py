@@ -51,9 +51,12 @@ class RowCache:
     def __init__(
         self, run: str, kind: str, pair: str, facts: Mapping[str, Any], rows_per_shard: int = 100
     ):
-        name = f"{stored_columns.WRITERS[kind]}__{pair}-{digest([row_facts(facts), self.code or ''])[:16]}"
+        facts_key = digest([row_facts(facts), self.code or ""])[:16]
+        name = f"{stored_columns.WRITERS[kind]}__{pair}-{facts_key}"
         self.folder = store.run_folder(run) / "shards" / name
-        self.kind, self.rows_per_shard, self.seconds = kind, rows_per_shard, 0.0
+        self.kind = kind
+        self.rows_per_shard = rows_per_shard
+        self.seconds = 0.0
 
     def map(
         self, work: RowWork, items: Sequence[Any], about: Mapping[str, Any] | None = None
@@ -66,20 +69,24 @@ class RowCache:
         items : each is an example_id, or a tuple that begins with one
         about : what else a row depends on, by example_id: its response, for instance
         """
-        keys, shards = [row_key(item, about or {}) for item in items], self.read_shards()
-        known = {key for shard in shards for key in shard[KEY]}
-        todo = [place for place, key in enumerate(keys) if key not in known]
+        keys = [row_key(item, about or {}) for item in items]
+        shards = self.read_shards()
+        finished: set[str] = set()
+        for shard in shards:
+            finished.update(shard[KEY])
+        todo = [(key, item) for key, item in zip(keys, items, strict=True) if key not in finished]
         starts = range(0, len(todo), self.rows_per_shard)
         for number, start in enumerate(starts, 1):
-            places, began = todo[start : start + self.rows_per_shard], time.monotonic()
-            rows, seconds = work([items[place] for place in places]), time.monotonic() - began
-            shards.append(self.save_shard(rows, [keys[place] for place in places], seconds))
-            print(f"shard {number}/{len(starts)}: {len(places)} rows in {seconds:.1f} s")
+            part = todo[start : start + self.rows_per_shard]
+            began = time.monotonic()
+            rows = work([item for _, item in part])
+            seconds = time.monotonic() - began
+            shards.append(self.save_shard(rows, [key for key, _ in part], seconds))
+            print(f"shard {number}/{len(starts)}: {len(part)} rows in {seconds:.1f} s")
         if not shards:
             return stored_columns.empty_frame(self.kind)
-        rows = (
-            pd.concat(shards).drop_duplicates(KEY).set_index(KEY).loc[keys].reset_index(drop=True)
-        )
+        by_key = pd.concat(shards).drop_duplicates(KEY).set_index(KEY)
+        rows = by_key.loc[keys].reset_index(drop=True)
         self.seconds += rows.pop(ROW_SECONDS).sum()
         return rows
 
@@ -104,14 +111,16 @@ class RowCache:
 
     def clear(self) -> None:
         """Remove the shards, unless the workflow runs the notebook: without it nothing tells
-        whether code changed."""
+        whether code changed.
+        """
         if self.code is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def row_key(item: Any, about: Mapping[str, Any]) -> str:
     """Return the key of an item's row: a digest of the item and of what else the row is about."""
-    return digest([item, about.get(item[0] if isinstance(item, tuple) else item)])
+    example_id = item[0] if isinstance(item, tuple) else item
+    return digest([item, about.get(example_id)])
 
 
 def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,25 +128,25 @@ def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     Rows of different precision or attention are not mixed; rows of different GPUs are.
     """
-    # the key of a row covers its response
-    told = {name: fact for name, fact in facts.items() if name != "inputs"}
+    of_rows = dict(facts)
+    of_rows.pop("inputs", None)  # the key of a row covers its response
     for part in ("model", "parameters"):
-        given = facts.get(part, {}).items()
-        told[part] = {
-            name: fact for name, fact in given if fact is not None and name not in NOT_OF_ROWS
-        }
+        of_rows[part] = {}
+        for name, fact in facts.get(part, {}).items():
+            if fact is not None and name not in NOT_OF_ROWS:
+                of_rows[part][name] = fact
     loaded = facts.get("loaded", {})
-    return told | {"loaded": loaded | {"device": "cpu" if loaded.get("device") == "cpu" else "GPU"}}
+    device = "cpu" if loaded.get("device") == "cpu" else "GPU"
+    of_rows["loaded"] = loaded | {"device": device}
+    return of_rows
 
 
 def digest_responses(generations: pd.DataFrame) -> dict[str, str]:
     """Return a digest of each response with its question, and with its in-situ logits if they are
-    there, by example_id."""
-    lines = (
-        generations.filter(stored_columns.OF_RESPONSE)
-        .to_json(orient="records", lines=True)
-        .splitlines()
-    )
+    there, by example_id.
+    """
+    responses = generations.filter(stored_columns.OF_RESPONSE)
+    lines = responses.to_json(orient="records", lines=True).splitlines()
     return dict(zip(generations.example_id, map(digest, lines), strict=True))
 
 
@@ -147,18 +156,19 @@ def measured_facts(*caches: RowCache) -> dict[str, Any]:
     They are the seconds of all rows, the peak memory of process and GPU in MB, the sizes of batches
     halved on OOM, and the code.
     """
-    torch = sys.modules.get("torch")  # reading frames does not import it
-    # or KB
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
-    facts = {
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform != "darwin":  # elsewhere it is in KB
+        memory *= 1024
+    facts: dict[str, Any] = {
         "seconds": round(sum(cache.seconds for cache in caches), 1),
         "peak_memory_mb": round(memory / 1e6),
-        "peak_gpu_memory_mb": torch and round(torch.cuda.max_memory_allocated() / 1e6),
-        "halved_for_memory": list(
-            getattr(sys.modules.get("lib.models.batching"), "oom_splits", ())
-        ),
         "code": RowCache.code,
     }
+    # reading frames imports neither
+    torch = sys.modules.get("torch")
+    if torch:
+        facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
+    batching = sys.modules.get("lib.models.batching")
+    if batching:
+        facts["halved_for_memory"] = list(batching.oom_splits)
     return {name: fact for name, fact in facts.items() if fact}

@@ -26,20 +26,15 @@ def first_positions(
         For a negative count or seed.
     """
     check_parameters({"limit": count, "seed": seed})
-    rank = [
-        stream_seed(seed, "tuning", *names)
-        for names in zip(frame.dataset, frame.example_id, strict=True)
-    ]
-    order = pd.DataFrame(
-        {
-            "split": frame.split.array,
-            "other": (frame.example_id != always_first).array,
-            "rank": rank,
-        }
-    )
-    order["turn"] = order.sort_values(["other", "rank"]).groupby("split").cumcount()
-    order = order.sort_values(["turn", "split"])
-    return order.index[order.turn < (count or len(order))].tolist()
+    order = pd.DataFrame({"split": frame.split.array})
+    order["comes_later"] = (frame.example_id != always_first).array
+    # the name is that of the order's first use: tuning rows
+    names = zip(frame.dataset, frame.example_id, strict=True)
+    order["rank"] = [stream_seed(seed, "tuning", *row) for row in names]
+    order["turn"] = order.sort_values(["comes_later", "rank"]).groupby("split").cumcount()
+    if count:
+        order = order[order.turn < count]
+    return order.sort_values(["turn", "split"]).index.tolist()
 
 
 def first_rows(frame: pd.DataFrame, count: int, seed: int, always_first: str = "") -> pd.DataFrame:
@@ -51,6 +46,5 @@ def first_rows(frame: pd.DataFrame, count: int, seed: int, always_first: str = "
     count : rows per split; 0: all
     always_first : the example_id that is always included
     """
-    return frame.iloc[sorted(first_positions(frame, count, seed, always_first))].reset_index(
-        drop=True
-    )
+    positions = first_positions(frame, count, seed, always_first)
+    return frame.iloc[sorted(positions)].reset_index(drop=True)

@@ -32,7 +32,9 @@ class RunName:
     def __str__(self) -> str:
         if self.verb == MAKE:
             return self.profile
-        return self.verb if self.profile == DEFAULT else f"{self.verb}-{self.profile}"
+        if self.profile == DEFAULT:
+            return self.verb
+        return f"{self.verb}-{self.profile}"
 
     @property
     def command(self) -> str:

@@ -15,6 +15,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,11 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     ValueError
         If the facts contain a NaN.
     """
-    timed = [name for name in frame if name.endswith(stored_columns.SECONDS)]
-    means = {
-        name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()
-    }
-    frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
+    seconds = frame.filter(regex=f"{stored_columns.SECONDS}$")
+    means = {name: float(f"{mean:.3g}") for name, mean in seconds.mean().dropna().items()}
+    if means:
+        facts["row_seconds"] = means
+    frame = frame.drop(columns=seconds.columns)
     table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
     manifest = {
@@ -72,21 +73,20 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
 
 
 def calibration_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the calibration split."""
     return frame[frame["split"] == "calibration"]
 
 
 def evaluation_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the evaluation split."""
     return frame[frame["split"] == "evaluation"]
 
 
 def damaged(path: Path) -> UserError:
     """Return the error for a file that is not as it was written, with the way to repair it."""
-    shipped = path.is_relative_to(SHIPPED.parent)
-    repair = (
-        f"`git checkout -- {relative_path(path.parent)}` restores it"
-        if shipped
-        else "remove it and run again"
-    )
+    repair = "remove it and run again"
+    if path.is_relative_to(SHIPPED.parent):
+        repair = f"`git checkout -- {relative_path(path.parent)}` restores it"
     return UserError(f"{relative_path(path)} is missing, damaged or edited: {repair}")
 
 
@@ -142,14 +142,20 @@ def search_path(run: str) -> list[Path]:
     """
     if run == "shipped":
         return [of_project(SHIPPED)]
-    own, shipped = run_folder(run), RunName.parse(run).shipped
-    return [own, SHIPPED.parent / shipped] if shipped else [own]
+    folders = [run_folder(run)]
+    profile = RunName.parse(run).shipped
+    if profile:
+        folders.append(SHIPPED.parent / profile)
+    return folders
 
 
 def stored_frames(run: str, kind: str) -> dict[str, Path]:
     """Return the paths of all frames of a kind by name; the run's own hide shipped ones."""
-    folders = reversed(search_path(run))
-    return {path.stem: path for folder in folders for path in (folder / kind).glob("*.parquet")}
+    paths = {}
+    for folder in reversed(search_path(run)):
+        for path in (folder / kind).glob("*.parquet"):
+            paths[path.stem] = path
+    return paths
 
 
 def find_frame(run: str, kind: str, name: str, pairs: Sequence[str] = ()) -> Path:
@@ -158,24 +164,28 @@ def find_frame(run: str, kind: str, name: str, pairs: Sequence[str] = ()) -> Pat
     Raise UserError if neither exists; or if it was computed from other responses than the run's,
     for one of `pairs`.
     """
-    there = stored_frames(run, kind)
-    if name not in there:
-        folders = ", ".join(map(relative_path, search_path(run)))
-        raise UserError(f"run '{run}' has no {kind} '{name}' in {folders}; {nearest(name, there)}")
-    for responses in other_responses(there[name], run, pairs):
-        writer = stored_columns.WRITERS.get(f"{kind}/{name}") or stored_columns.WRITERS[kind]
-        back = (
-            f", or delete artifacts/{run}/*/{responses.stem}.*" if len(search_path(run)) > 1 else ""
-        )
-        where, read = relative_path(there[name]), relative_path(responses)
-        raise UserError(
-            f"{where} was made from other responses than {read}: run {writer} for run '{run}' first{back}"
-        )
-    return there[name]
+    paths = stored_frames(run, kind)
+    folders = search_path(run)
+    if name not in paths:
+        where = ", ".join(map(relative_path, folders))
+        raise UserError(f"run '{run}' has no {kind} '{name}' in {where}; {nearest(name, paths)}")
+    path = paths[name]
+    differing = other_responses(path, run, pairs)
+    if not differing:
+        return path
+    writer = stored_columns.WRITERS.get(f"{kind}/{name}", stored_columns.WRITERS[kind])
+    remedy = f"run {writer} for run '{run}' first"
+    if len(folders) > 1:
+        remedy += f", or delete artifacts/{run}/*/{differing[0].stem}.*"
+    responses = relative_path(differing[0])
+    raise UserError(
+        f"{relative_path(path)} was made from other responses than {responses}: {remedy}"
+    )
 
 
 def pair_names(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
-    return [f"{model}__{dataset}" for model in models for dataset in datasets]
+    """Return the names of the frames of all pairs."""
+    return [f"{model}__{dataset}" for model, dataset in product(models, datasets)]
 
 
 def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
@@ -184,26 +194,22 @@ def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
 
     The frame's manifest has the checksums of its inputs.
     """
-    inputs = {
-        Path(name).stem: checksum
-        for name, checksum in read_manifest(path).get("inputs", {}).items()
-    }
-    responses = [
-        find_frame(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))
-    ]
-    return [
-        read
-        for read in responses
-        if not read_manifest(read)["sha256"].startswith(inputs[read.stem][:12])
-    ]
+    inputs = {}
+    for name, checksum in read_manifest(path).get("inputs", {}).items():
+        inputs[Path(name).stem] = checksum[:12]
+    differing = []
+    for pair in sorted(inputs.keys() & set(wanted)):
+        responses = find_frame(run, "generations", pair)
+        if not read_manifest(responses)["sha256"].startswith(inputs[pair]):
+            differing.append(responses)
+    return differing
 
 
 def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
     """Return the pairs with a frame of this kind that was made from the run's responses."""
-    there = stored_frames(run, kind)
-    return [
-        name for name in names if name in there and not other_responses(there[name], run, [name])
-    ]
+    paths = stored_frames(run, kind)
+    stored = [name for name in names if name in paths]
+    return [name for name in stored if not other_responses(paths[name], run, [name])]
 
 
 def read_pairs(
@@ -242,23 +248,24 @@ def load_frames(
         If a frame is missing, or was computed from other responses than the run's.
     """
     names = pair_names(models, datasets)
-    paths = [
-        find_frame(run, kind, name, [name])
-        for name in (find_pairs(run, kind, names) if may_lack else names)
-    ]
-    rows = pd.concat(
-        [*map(read_frame, paths)] or [stored_columns.empty_frame(kind)], ignore_index=True
-    )
-    source = [
-        (path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
-        for path, facts in zip(paths, map(read_manifest, paths), strict=True)
-    ]
-    return rows, pd.DataFrame(source, columns=["pair", "read from", "rows", "sha256"])
+    if may_lack:
+        names = find_pairs(run, kind, names)
+    frames = []
+    sources = []
+    for name in names:
+        path = find_frame(run, kind, name, [name])
+        facts = read_manifest(path)
+        folder = str(path.parent.relative_to(ARTIFACTS))
+        frames.append(read_frame(path))
+        sources.append((name, folder, facts["rows"], facts["sha256"][:12]))
+    rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
+    return rows, pd.DataFrame(sources, columns=["pair", "read from", "rows", "sha256"])
 
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """Return the checksums of input files, by path relative to the project."""
-    return {
-        relative_path(path) if path.is_relative_to(ROOT) else path.name: sha256(path)
-        for path in sorted(paths)
-    }
+    checksums = {}
+    for path in sorted(paths):
+        name = relative_path(path) if path.is_relative_to(ROOT) else path.name
+        checksums[name] = sha256(path)
+    return checksums

@@ -1,8 +1,9 @@
 """Schemas of the stored frames, from stored_columns.yaml: name, type and meaning of each column.
 `store` checks them at writing and reading. Columns of seconds (`in_situ_seconds`: a row's share of
-its batch) are not stored: a manifest has their means."""
+its batch) are not stored: a manifest has their means.
+"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,18 @@ COLDEST, HOTTEST = 0.1, 20.0  # temperatures of answer tokens
 
 def arrow_type(name: Any) -> pa.DataType:
     """Return Arrow's type of a name, or the list type of the name in a list."""
-    return pa.list_(arrow_type(*name)) if isinstance(name, list) else pa.type_for_alias(name)
+    if isinstance(name, list):
+        (element,) = name
+        return pa.list_(arrow_type(element))
+    return pa.type_for_alias(name)
 
 
-def make_schema(columns: dict[str, Any]) -> pa.Schema:
-    fields = [
-        pa.field(name, arrow_type(type_), metadata={"meaning": text})
-        for name, (type_, text) in columns.items()
-    ]
+def make_schema(columns: Mapping[str, Mapping[str, Any]]) -> pa.Schema:
+    """Return the schema of columns, each with a `type` and a `meaning`."""
+    fields = []
+    for name, column in columns.items():
+        metadata = {"meaning": column["meaning"]}
+        fields.append(pa.field(name, arrow_type(column["type"]), metadata=metadata))
     return pa.schema(fields)
 
 
@@ -44,19 +49,21 @@ WRITERS = _TABLE["writers"]
 def check_columns(kind: str, names: Iterable[str], where: str) -> None:
     """Raise UserError if the columns of a frame are not those of its kind. Kinds without a schema
     may have any."""
-    expected = set(SCHEMAS[kind].names if kind in SCHEMAS else names)
-    if differing := sorted(expected ^ set(names)):
-        names = ", ".join(differing)
-        raise UserError(
-            f"{where}: {names} not as {WRITERS[kind]} writes it (lib/stored_columns.yaml): run that again"
-        )
+    if kind not in SCHEMAS:
+        return
+    differing = sorted(set(SCHEMAS[kind].names) ^ set(names))
+    if differing:
+        as_written = f"not as {WRITERS[kind]} writes it (lib/stored_columns.yaml)"
+        raise UserError(f"{where}: {', '.join(differing)} {as_written}: run that again")
 
 
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
     """Convert a frame to its stored table. Raise UserError for other columns, or values of another
     type."""
     check_columns(kind, list(frame), where)
-    schema = pa.schema([SCHEMAS[kind].field(name) for name in frame]) if kind in SCHEMAS else None
+    schema = None
+    if kind in SCHEMAS:
+        schema = pa.schema([SCHEMAS[kind].field(name) for name in frame])
     try:
         return pa.Table.from_pandas(frame, schema, preserve_index=False)
     except pa.ArrowException as error:
@@ -71,4 +78,5 @@ def empty_frame(kind: str) -> pd.DataFrame:
 def temperatures(nodes: int) -> np.ndarray:
     """Return the temperatures of `tail_curve`, (nodes,) from COLDEST to HOTTEST, evenly spaced in
     log(1/t)."""
-    return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))
+    logarithms = np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes)
+    return np.exp(logarithms)

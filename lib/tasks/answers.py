@@ -41,6 +41,14 @@ class Number(NamedTuple):
     end: int
     value: Decimal
 
+    @property
+    def span(self) -> Span:
+        return self.start, self.end
+
+    def moved(self, characters: int) -> "Number":
+        """Return the same number in a text with so many characters before it."""
+        return Number(self.start + characters, self.end + characters, self.value)
+
 
 # ---- markup
 
@@ -65,9 +73,18 @@ _SPELLINGS = str.maketrans("−–—﹣－’", "-----'")
 
 
 def set_markup_aside(line: str) -> str:
-    """Return a line of the same length with blanks for markup, and one spelling of `-` and `'`."""
-    plain = line.translate(_SPELLINGS)
-    return _MARKUP.sub(lambda mark: mark["fraction"] or _BLANK * len(mark[0]), plain)
+    """Return a line of the same length with blanks for markup, and one spelling of `-` and `'`.
+
+    Examples
+    --------
+    >>> set_markup_aside("is **$18**").replace("\\x1f", "_")
+    'is ___18__'
+    """
+
+    def blank(mark: re.Match[str]) -> str:
+        return mark["fraction"] or _BLANK * len(mark[0])
+
+    return _MARKUP.sub(blank, line.translate(_SPELLINGS))
 
 
 # ---- a number
@@ -94,21 +111,42 @@ def _to_number(match: re.Match[str]) -> Number | None:
 
 @cache
 def parse_number(text: str | None) -> Decimal | None:
-    """Return the value of a text that is one number, perhaps with markup or a period; else None."""
-    match = _ALONE.fullmatch(set_markup_aside(text)) if isinstance(text, str) else None
+    """Return the value of a text that is one number, perhaps with markup or a period; else None.
+
+    Examples
+    --------
+    >>> parse_number("$1,234.50"), parse_number("18 apples")
+    (Decimal('1234.50'), None)
+    """
+    if not isinstance(text, str):
+        return None
+    match = _ALONE.fullmatch(set_markup_aside(text))
     number = _to_number(match) if match else None
     return number.value if number else None
 
 
 def format_number(number: Decimal) -> str:
-    """Return the unique spelling of a value: no exponent, plus, commas or trailing zeros."""
+    """Return the unique spelling of a value: no exponent, plus, commas or trailing zeros.
+
+    Examples
+    --------
+    >>> format_number(Decimal("1e3")), format_number(Decimal("-2.50"))
+    ('1000', '-2.5')
+    """
     text = format(number, "f")
-    text = text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
 def canonical_number(text: str | None) -> str | None:
-    """Return the canonical spelling of a text that is one number; None if it is not."""
+    """Return the canonical spelling of a text that is one number; None if it is not.
+
+    Examples
+    --------
+    >>> canonical_number("1,234.50"), canonical_number("eighteen")
+    ('1234.5', None)
+    """
     value = parse_number(text)
     return None if value is None else format_number(value)
 
@@ -150,8 +188,9 @@ _LEFT_SIDE = re.compile(
 
 
 def _has_word(text: str, words: frozenset[str]) -> bool:
-    found = _WORD.findall(text.lower())
-    return any(word in words or word.endswith("n't") for word in found)
+    """Whether a text has one of these words, or one like `isn't`."""
+    words_of_text = _WORD.findall(text.lower())
+    return any(word in words or word.endswith("n't") for word in words_of_text)
 
 
 def _is_left_side(text: str) -> bool:
@@ -161,18 +200,29 @@ def _is_left_side(text: str) -> bool:
 
 
 def read_line(line: str) -> Number | None:
-    """Return the number of a line that is an answer; None for any other line."""
+    """Return the number of a line that is an answer; None for any other line.
+
+    Examples
+    --------
+    >>> read_line("The answer is $18 per day.").value
+    Decimal('18')
+    >>> read_line("18 thousand") is None
+    True
+    """
     plain = set_markup_aside(line)
     if any(char.isnumeric() and char not in "0123456789" for char in plain):
         return None  # 18², 5½, 20万
     left, equals, _ = plain.rpartition("=")
     match = _ANSWER.fullmatch(plain, len(left + equals))
-    if match is None or (equals and (match["before"] or not _is_left_side(left))):
+    if match is None:
         return None
-    before, after = match["before"] or "", match["after"] or ""
-    if _has_word(before, _NOT_BEFORE) or _has_word(after, _NOT_AFTER):
+    groups = match.groupdict(default="")
+    before = groups["before"]
+    if equals and (before or not _is_left_side(left)):
         return None
-    sign_is_apart = len((match["sign"] or "").rstrip(_BLANK)) > 1
+    if _has_word(before, _NOT_BEFORE) or _has_word(groups["after"], _NOT_AFTER):
+        return None
+    sign_is_apart = len(groups["sign"].rstrip(_BLANK)) > 1
     if sign_is_apart and before and not before.rstrip().endswith(":"):
         return None  # Total - 18
     return _to_number(match)
@@ -188,13 +238,18 @@ _NEXT_QUESTION = re.compile(
 )
 
 
+def _lines_from_last(text: str, start: int) -> list[re.Match[str]]:
+    """Return the lines of text[start:] that are not empty, the last first."""
+    return list(_TEXT_LINE.finditer(text, start))[::-1]
+
+
 def _marked_lines(text: str, start: int) -> Iterator[tuple[int, str]]:
     """Yield what follows `####` if it holds a letter or digit, and its place; the last first."""
-    for line in reversed([*_TEXT_LINE.finditer(text, start)]):
+    for line in _lines_from_last(text, start):
         if MARK not in line[0]:
             continue
-        mark = line[0].rstrip("# \t\r").rfind(MARK)  # a second mark closes
-        end_of_mark = line.start() + mark + len(MARK) if mark >= 0 else line.end()
+        before, mark, _ = line[0].rstrip("# \t\r").rpartition(MARK)  # a second mark closes
+        end_of_mark = line.start() + len(before + mark) if mark else line.end()
         rest = _AFTER_MARK.match(text, end_of_mark)
         if rest and re.search(r"[^\W_]", rest[1]):
             yield rest.start(1), rest[1].rstrip("# \t\r")
@@ -204,28 +259,48 @@ def _find_numbers(text: str, start: int) -> Iterator[Number | None]:
     """Yield the number of each line with `####`, the last line first; None if it is not read."""
     for place, line in _marked_lines(text, start):
         number = read_line(line)
-        yield number and Number(place + number.start, place + number.end, number.value)
+        yield None if number is None else number.moved(place)
 
 
 def find_answer(text: str, start: int = 0) -> Span | None:
-    """Return the character span of the final answer in text[start:], with its sign, or None."""
+    """Return the character span of the final answer in text[start:], with its sign, or None.
+
+    Examples
+    --------
+    >>> find_answer("He has 3 + 15.\\n#### 18 apples")
+    (20, 22)
+    """
     number = next(_find_numbers(text, start), None)
-    return (number.start, number.end) if number else None
+    return number.span if number else None
 
 
 def unread_line(text: str, start: int = 0) -> str | None:
-    """Return what follows the last `####` in text[start:], if it is not read; else None."""
+    """Return what follows the last `####` in text[start:], if it is not read; else None.
+
+    Examples
+    --------
+    >>> unread_line("#### 5 or 6")
+    '5 or 6'
+    """
     place, line = next(_marked_lines(text, start), (0, ""))
     return line if line and read_line(line) is None else None
 
 
 def runs_on(text: str, thinking: bool = False) -> bool:
-    """Whether a response goes on after an answer: it asks a question, or gives another number."""
-    numbers = [*filter(None, _find_numbers(text, answer_start_char(text, thinking)))]
+    """Whether a response goes on after an answer: it asks a question, or gives another number.
+
+    Examples
+    --------
+    >>> runs_on("#### 18"), runs_on("#### 18\\nQuestion: Ann has 2 pens.")
+    (False, True)
+    """
+    start = answer_start_char(text, thinking)
+    numbers = [number for number in _find_numbers(text, start) if number]
     if not numbers:
         return False
-    another = len({number.value for number in numbers}) > 1
-    return another or _NEXT_QUESTION.search(text, numbers[-1].end) is not None
+    if len({number.value for number in numbers}) > 1:
+        return True
+    return _NEXT_QUESTION.search(text, numbers[-1].end) is not None
 
 
 # a sign apart stands after no operand, as in `= - 3`; else as in `is -3`
@@ -234,12 +309,19 @@ _ANY_NUMBER = re.compile(rf"(?P<sign>{_APART})?(?<![^\W_]){_UNSIGNED}")
 
 
 def last_number(text: str, start: int = 0) -> Span | None:
-    """Return the character span of the last number in text[start:], if there is no answer."""
-    for line in reversed([*_TEXT_LINE.finditer(text, start)]):
-        plain = set_markup_aside(line[0])
-        numbers = [*filter(None, map(_to_number, _ANY_NUMBER.finditer(plain)))]
-        if numbers:
-            return line.start() + numbers[-1].start, line.start() + numbers[-1].end
+    """Return the character span of the last number in text[start:], if there is no answer.
+
+    Examples
+    --------
+    >>> last_number("It is 3, or 18.")
+    (12, 14)
+    """
+    for line in _lines_from_last(text, start):
+        matches = list(_ANY_NUMBER.finditer(set_markup_aside(line[0])))
+        for match in reversed(matches):
+            number = _to_number(match)
+            if number:
+                return number.moved(line.start()).span
     return None
 
 
@@ -252,12 +334,20 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
     Decoding is incremental, so spaces and merges are those of the whole text. A character whose
     bytes span several tokens belongs to the last one; the others add "", as does an id without a
     token. `tokenizer` is a fast tokenizer of transformers or a `tokenizers.Tokenizer`.
+
+    Examples
+    --------
+    >>> from tokenizers import Tokenizer, models
+    >>> tokenizer = Tokenizer(models.WordLevel({"18": 0, "19": 1}, unk_token="18"))
+    >>> token_texts(tokenizer, [1])
+    ['19']
     """
     from tokenizers.decoders import DecodeStream  # needed for a model, not for a log
 
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     ids = [int(token) for token in ids]
-    texts, stream = [], DecodeStream(skip_special_tokens=False)
+    texts = []
+    stream = DecodeStream(skip_special_tokens=False)
     for token in ids:
         try:
             texts.append(stream.step(backend, token) or "")
@@ -265,35 +355,58 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
             stream = DecodeStream(skip_special_tokens=False)
             texts.append(backend.decode([token], skip_special_tokens=False))
     if ids and not texts[-1]:  # the stream waits for the other bytes of the last character
-        whole, text = backend.decode(ids, skip_special_tokens=False), "".join(texts)
-        texts[-1] = whole[len(text) :] if whole.startswith(text) else ""
+        text = "".join(texts)
+        whole = backend.decode(ids, skip_special_tokens=False)
+        if whole.startswith(text):
+            texts[-1] = whole.removeprefix(text)
     return texts
 
 
 def text_offsets(texts: Iterable[str]) -> list[Span]:
-    """Return each token's character span in the joined text; empty for one that adds no text."""
-    return list(pairwise(accumulate(map(len, texts), initial=0)))
+    """Return each token's character span in the joined text; empty for one that adds no text.
+
+    Examples
+    --------
+    >>> text_offsets(["#### ", "", "18"])
+    [(0, 5), (5, 5), (5, 7)]
+    """
+    ends = accumulate(map(len, texts), initial=0)
+    return list(pairwise(ends))
 
 
 def token_span(spans: Sequence[Span], span: Span | None) -> Span:
     """Return the half-open range of tokens that overlap the characters of `span`, else (-1, -1).
 
     Directly preceding tokens without text are included: they hold the first bytes of its text.
+
+    Examples
+    --------
+    >>> token_span([(0, 5), (5, 6), (6, 7)], (5, 7))
+    (1, 3)
     """
     if span is None:
         return -1, -1
-    first, last = span
-    hits = [i for i, (start, end) in enumerate(spans) if start < last and end > first]
-    if not hits:
+    span_start, span_end = span
+    overlapping = []
+    for token, (start, end) in enumerate(spans):
+        if start < span_end and end > span_start:
+            overlapping.append(token)
+    if not overlapping:
         return -1, -1
-    start = hits[0]
-    while start > 0 and spans[start - 1][0] == spans[start - 1][1]:
-        start -= 1
-    return start, hits[-1] + 1
+    first = overlapping[0]
+    while first > 0 and len(set(spans[first - 1])) == 1:
+        first -= 1
+    return first, overlapping[-1] + 1
 
 
 def answer_start_char(text: str, thinking: bool) -> int:
-    """Return where the text after the thinking starts: 0 without, the end if it never closes."""
+    """Return where the text after the thinking starts: 0 without, the end if it never closes.
+
+    Examples
+    --------
+    >>> answer_start_char("<think>3 * 6</think>#### 18", thinking=True)
+    20
+    """
     if not thinking:
         return 0
     closing = CLOSING.search(text)
@@ -314,36 +427,61 @@ def locate_answer(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
         `text`; `answer`, its canonical number or None; half-open token positions, -1 for none:
         answer_start, answer_end, last_number_start, last_number_end; `thinking_end`, the first
         token after the thinking, which is one more than there are if the thinking never ended.
+
+    Examples
+    --------
+    >>> located = locate_answer(["3 * 6", "\\n#### ", "18"], thinking=False)
+    >>> located["answer"], located["answer_start"], located["answer_end"]
+    ('18', 2, 3)
     """
-    text, spans = "".join(texts), text_offsets(texts)
+    text = "".join(texts)
+    spans = text_offsets(texts)
     start = answer_start_char(text, thinking)
     answer = find_answer(text, start)
     answer_start, answer_end = token_span(spans, answer)
     last_start, last_end = token_span(spans, last_number(text, start))
-    never_ended = start > 0 and not CLOSING.search(text)
+    thinking_end = 0
+    if start > 0:
+        thinking_end = sum(end <= start for _, end in spans)
+        if not CLOSING.search(text):
+            thinking_end += 1
     return {
         "text": text,
         "answer_start": answer_start,
         "answer_end": answer_end,
         "last_number_start": last_start,
         "last_number_end": last_end,
-        "thinking_end": sum(c1 <= start for _, c1 in spans) + never_ended if start else 0,
-        "answer": canonical_number(text[slice(*answer)] if answer else None),
+        "thinking_end": thinking_end,
+        "answer": canonical_number(text[slice(*answer)]) if answer else None,
     }
 
 
 def has_answer(row: Any) -> bool:
-    """Whether a generations row has an extracted answer."""
+    """Whether a generations row has an extracted answer.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> has_answer(SimpleNamespace(answer="18", answer_start=2, answer_end=3))
+    True
+    """
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
 def answer_span(row: Any) -> Span:
-    """Return the tokens of a generations row's answer, else of its last number, else the last."""
-    answer = int(row.answer_start), int(row.answer_end)
-    number = int(row.last_number_start), int(row.last_number_end)
-    for start, end in (answer, number):
-        if 0 <= start < end:
-            return start, end
+    """Return the tokens of a generations row's answer, else of its last number, else the last.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> row = SimpleNamespace(answer_start=-1, answer_end=-1, last_number_start=4, last_number_end=6)
+    >>> answer_span(row)
+    (4, 6)
+    """
+    if 0 <= row.answer_start < row.answer_end:
+        return int(row.answer_start), int(row.answer_end)
+    if 0 <= row.last_number_start < row.last_number_end:
+        return int(row.last_number_start), int(row.last_number_end)
     count = max(len(row.token_logprobs) - int(row.eos), 1)
     return count - 1, count
 
@@ -368,6 +506,11 @@ def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
     ------
     UserError
         For an unknown grader.
+
+    Examples
+    --------
+    >>> grade("18", "18"), grade("18.4", "18"), grade("18", "18.4"), grade(None, "18")
+    (True, False, True, False)
     """
     check_choice("grader", grader, GRADERS)
     value, expected = parse_number(answer), parse_number(reference)
@@ -376,7 +519,9 @@ def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
     if grader == "exact":
         return value == expected
     gap = CONTEXT.abs(CONTEXT.subtract(value, expected))
-    if gap < _TOLERANCE or expected == expected.to_integral_value(context=CONTEXT):
-        return gap < _TOLERANCE
+    if gap < _TOLERANCE:
+        return True
+    if expected == expected.to_integral_value(context=CONTEXT):
+        return False
     decimals = max(0, -int(value.as_tuple().exponent))
     return CONTEXT.scaleb(gap, decimals) <= _HALF

@@ -7,6 +7,7 @@ its own family, since a switch that it does not know would change nothing.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,22 @@ class Family:
 
 
 def match_any(marks: Iterable[str]) -> re.Pattern[str]:
-    """Return the pattern of any of these marks."""
+    """Return the pattern of any of these marks.
+
+    Examples
+    --------
+    >>> match_any(["<think>", "[THINK]"]).search("Well, [THINK]").start()
+    6
+    """
     return re.compile("|".join(map(re.escape, dict.fromkeys(marks))))
 
 
 _ROWS = yaml.safe_load(Path(__file__).with_name("thinking.yaml").read_text(encoding="utf-8"))
 FAMILIES = [Family(**row) for row in _ROWS]
-OPENS = [mark for family in FAMILIES for mark in family.opens]
-CLOSES = [mark for family in FAMILIES for mark in family.closes]
-OPENING, CLOSING = match_any(OPENS), match_any(CLOSES)
+OPENS = list(chain.from_iterable(family.opens for family in FAMILIES))
+CLOSES = list(chain.from_iterable(family.closes for family in FAMILIES))
+OPENING = match_any(OPENS)
+CLOSING = match_any(CLOSES)
 CLOSING_TAG = "</think>"  # the most usual one
 TAIL = 60  # characters at a prompt's end, in which a block may be opened
 
@@ -50,7 +58,13 @@ TAIL = 60  # characters at a prompt's end, in which a block may be opened
 
 
 def is_opening(token: str) -> bool:
-    """Whether a response that begins with this token begins to think."""
+    """Whether a response that begins with this token begins to think.
+
+    Examples
+    --------
+    >>> is_opening("<think>"), is_opening("[TH"), is_opening(" ")
+    (True, True, False)
+    """
     start = token.strip()
     return bool(start) and any(mark.startswith(start) for mark in OPENS)
 
@@ -59,7 +73,15 @@ def is_opening(token: str) -> bool:
 
 
 def find_open(prompt: str) -> Family | None:
-    """Return the family whose block of thinking a prompt has opened and not closed, if any."""
+    """Return the family whose block of thinking a prompt has opened and not closed, if any.
+
+    Examples
+    --------
+    >>> find_open("Solve this. [THINK]").closes
+    ['[/THINK]']
+    >>> find_open("Solve this. [THINK][/THINK]") is None
+    True
+    """
     tail = prompt[-TAIL:]
     for family in FAMILIES:
         place = max(tail.rfind(mark) for mark in family.opens)
@@ -78,12 +100,18 @@ def find_family(template: str, render: Callable[[Mapping[str, Any]], str]) -> Fa
     ----------
     template : its text
     render : a function that returns a prompt, given some variables of the template
+
+    Examples
+    --------
+    >>> find_family("...</think>...", lambda variables: f"Solve this. {variables}").switch
+    'enable_thinking'
     """
     text = template + render({})
     for family in FAMILIES:
         if not any(mark in text for mark in [*family.opens, *family.closes]):
             continue
-        on, off = render(family.options(True)), render(family.options(False))
-        if family.switch is None or on != off:
+        if family.switch is None:
+            return family
+        if render(family.options(thinking=True)) != render(family.options(thinking=False)):
             return family
     return None
