@@ -16,7 +16,7 @@ from lib.calibrate import calibration_sets, calibrator_files, experiments, fit_m
 from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit
 from lib.errors import UserError
 from lib.files import digest
-from lib.paper.booktabs import OF_PAPER
+from lib.paper.booktabs import PAPER_CAPTIONS
 from lib.params import Subsampling
 from lib.paths import ROOT
 from lib.score.evaluation import RESAMPLED, evaluate
@@ -92,7 +92,7 @@ def test_the_band_of_the_curves_is_the_one_of_their_caption():
     draws = pd.DataFrame({**keys, "draw": range(101), "ece": errors, "one_class": False})
     (band,) = experiments.summarize_curves(draws).itertuples()
     assert (band.low, band.high) == pytest.approx((0.1, 0.9)) and band.mean == pytest.approx(0.5)
-    _, caption = OF_PAPER["fig_calibration_analysis"]
+    _, caption = PAPER_CAPTIONS["fig_calibration_analysis"]
     assert f"with the middle {band.high - band.low:.0%} of the draws" in caption
 
 
