@@ -100,7 +100,7 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     ----------
     ours, theirs
         The numbers of a run and of the shipped one, from
-        `lib.paper.report_contents.printed_numbers`.
+        `lib.paper.comparison_with_paper.printed_numbers`.
     """
     here, shipped = (side.set_index(["table", "key"]).value for side in (ours, theirs))
     table = pd.DataFrame({"here": here, "shipped": shipped}).reset_index()

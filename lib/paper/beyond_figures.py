@@ -1,8 +1,8 @@
 """Figures beyond the paper: distributions of scores, paired differences, cost against quality, when
 to answer."""
 
+import math
 from collections.abc import Mapping
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,34 +39,35 @@ def overview(
     `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95th percentile of
     the ECE of perfectly calibrated scores. A hollow marker lies within it.
     """
-    rows = len(datasets)
-    canvas = style.new_canvas(0.9 + len(models) * (0.22 + 0.38 * rows), title=title)
+    count = len(datasets)
+    canvas = style.new_canvas(0.9 + len(models) * (0.22 + 0.38 * count), title=title)
     axes = canvas.subplots(len(models), 1, squeeze=False, sharex=True).ravel()
-    for ax, model in zip(axes, models, strict=True):
-        for shift, ((estimator, method), score) in zip(
-            (-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True
-        ):
-            part = errors[
-                (errors[["model", "estimator", "method"]] == [model, estimator, method]).all(axis=1)
-            ]
-            part, places = (
-                part.set_index("dataset").reindex(list(datasets)),
-                np.arange(rows) + shift,
-            )
-            look = style.ESTIMATOR_LOOKS[estimator]
-            look = look._replace(marker="*") if method else look
-            ax.barh(places, part["chance_high"], 0.19, color="0.85", label=CHANCE_LABEL)
-            style.draw_estimates(ax, places, part, "value", part["calibrated"].eq(True), look)
-            ax.scatter([], [], 22, marker=look.marker, color=look.color, label=score)
-        ax.set_yticks(range(rows), list(datasets.values()))
-        ax.set(title=models[model], ylim=(rows - 0.5, -0.5))
-    axes[-1].set(
-        xlabel=style.LOWER_IS_BETTER, xlim=(0, 1.05 * errors[["value", "high"]].max(axis=None))
-    )
-    axes[-1].plot([], [], color="0.3", linewidth=1, label="95% interval")
+    for ax, (model, label) in zip(axes, models.items(), strict=True):
+        draw_headlines(ax, errors[errors["model"] == model], list(datasets))
+        ax.set_yticks(range(count), list(datasets.values()))
+        ax.set(title=label, ylim=(count - 0.5, -0.5))
+    last = axes[-1]
+    last.set(xlabel=style.LOWER_IS_BETTER)
+    last.set(xlim=(0, 1.05 * errors[["value", "high"]].max(axis=None)))
+    last.plot([], [], color="0.3", linewidth=1, label="95% interval")
     hollow: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.3", "linewidth": 0.8}
-    axes[-1].scatter([], [], 22, marker="D", label="hollow: could be calibrated", **hollow)
+    last.scatter([], [], 22, marker="D", label="hollow: could be calibrated", **hollow)
     return canvas
+
+
+def draw_headlines(ax: Axes, errors: Frame, datasets: list[str]) -> None:
+    """Draw the errors of a model's HEADLINE scores, four lines for each of its datasets."""
+    for shift, (score, label) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
+        estimator, method = score
+        of_score = (errors["estimator"] == estimator) & (errors["method"] == method)
+        rows = errors[of_score].set_index("dataset").reindex(datasets)
+        places = np.arange(len(datasets)) + shift
+        look = style.ESTIMATOR_LOOKS[estimator]
+        if method:
+            look = look._replace(marker="*")
+        ax.barh(places, rows["chance_high"], 0.19, color="0.85", label=CHANCE_LABEL)
+        style.draw_estimates(ax, places, rows, "value", rows["calibrated"].eq(True), look)
+        ax.scatter([], [], 22, marker=look.marker, color=look.color, label=label)
 
 
 # ---- correct and incorrect responses separately
@@ -75,17 +76,15 @@ def overview(
 def draw_histogram(ax: Axes, values: Frame, bins: np.ndarray, of: str) -> None:
     """Draw the share of correct and of incorrect values (columns `value`, `correct`) in each bin,
     as two outlines; values outside count in no bin."""
-    for kind, (label, (color, line, _)) in style.RESPONSE_LOOKS.items():
-        part = values.loc[values["correct"].astype(bool) == kind, "value"].to_numpy(float)
-        look: dict[str, Any] = {
-            "color": color,
-            "linestyle": line,
-            "fill": kind,
-            "alpha": 0.25 if kind else 1,
-        }
-        if len(part):
-            look["label"] = f"{label} (n = {len(part)})"
-            sns.histplot(x=part, bins=bins, stat="probability", element="step", ax=ax, **look)
+    for correct, (label, look) in style.RESPONSE_LOOKS.items():
+        is_kind = values["correct"].astype(bool) == correct
+        x = values.loc[is_kind, "value"].to_numpy(float)
+        if len(x):
+            outline: dict[str, Any] = {"color": look.color, "linestyle": look.linestyle}
+            fill: dict[str, Any] = {"fill": correct, "alpha": 0.25 if correct else 1}
+            steps: dict[str, Any] = {"stat": "probability", "element": "step"}
+            label = f"{label} (n = {len(x)})"
+            sns.histplot(x=x, bins=bins, ax=ax, label=label, **steps, **outline, **fill)
     ax.set(ylabel=f"share of {of}", xlim=(bins[0], bins[-1]))
 
 
@@ -97,8 +96,8 @@ def answer_density(tokens: Frame, title: str = "") -> Canvas:
     to 1, so the axis shows 1 - p in powers of ten. The last bin includes all below 1e-7, which
     float32 cannot distinguish from 1.
     """
-    # of 1 - p
-    powers = -np.log10(np.maximum(-np.expm1(tokens["logprob"].astype(float)), 10**-7.25))
+    complement = -np.expm1(tokens["logprob"].astype(float))  # 1 - p
+    powers = -np.log10(np.maximum(complement, 10**-7.25))
     canvas = style.new_canvas(2.3, title=title)
     ax = canvas.subplots()
     draw_histogram(ax, tokens.assign(value=powers), np.arange(0, 8, 0.5), "tokens")
@@ -117,9 +116,8 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
     """
     canvas = style.new_canvas(2.2, title=title)
     shown = evaluation_rows(scores).rename(columns={"confidence": "value"})
-    for ax, (name, label) in zip(
-        style.add_panels(canvas, len(names), sharey=True), names.items(), strict=True
-    ):
+    axes = style.add_panels(canvas, len(names), sharey=True)
+    for ax, (name, label) in zip(axes, names.items(), strict=True):
         draw_histogram(ax, shown[shown["estimator"] == name], np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
     return canvas
@@ -136,34 +134,24 @@ def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Can
     `differences` is from `compare_contrasts`, `pairs` {(model, dataset): label}. The first has the
     lower ECE left of 0. A hollow marker means that the interval contains 0.
     """
-    contrasts, places = list(differences.groupby(CONTRAST, sort=False)), np.arange(len(pairs))
-    down = -(-len(contrasts) // style.PANELS_PER_ROW)
+    contrasts = list(differences.groupby(CONTRAST, sort=False))
+    places = np.arange(len(pairs))
+    down = math.ceil(len(contrasts) / style.PANELS_PER_ROW)
     canvas = style.new_canvas(down * (0.75 + 0.15 * len(pairs)), 2 * style.WIDTH)
-    for ax, (contrast, part) in zip(
-        style.add_panels(canvas, len(contrasts), sharey=True), contrasts, strict=True
-    ):
-        part = part.set_index(PAIR).reindex(list(pairs))
+    axes = style.add_panels(canvas, len(contrasts), sharey=True)
+    for ax, (contrast, rows) in zip(axes, contrasts, strict=True):
+        rows = rows.set_index(PAIR).reindex(list(pairs))
+        has_zero = rows["low"] * rows["high"] <= 0
         ax.axvline(0, color="0.6", linewidth=0.8)
-        style.draw_estimates(
-            ax,
-            places,
-            part,
-            "difference",
-            part["low"] * part["high"] <= 0,
-            style.Look("black", "-"),
-        )
+        style.draw_estimates(ax, places, rows, "difference", has_zero, style.Look("black", "-"))
         ax.set_yticks(places, list(pairs.values()))
         ax.xaxis.set_major_locator(MaxNLocator(3))
-        scores = (
-            f"{ESTIMATORS[e].plain}, {label_method(how, e)}"
-            for e, how in (contrast[:2], contrast[2:])
-        )
-        title = "\n\N{MINUS SIGN} ".join(scores)
-        ax.set(
-            xlabel="difference of ECE\n(left of 0: the first is lower)",
-            ylim=(len(pairs) - 0.5, -0.5),
-            title=title,
-        )
+        estimator, method, than, than_method = contrast
+        first = f"{ESTIMATORS[estimator].plain}, {label_method(method, estimator)}"
+        second = f"{ESTIMATORS[than].plain}, {label_method(than_method, than)}"
+        ax.set_title(f"{first}\n\N{MINUS SIGN} {second}")
+        ax.set_xlabel("difference of ECE\n(left of 0: the first is lower)")
+        ax.set_ylim(len(pairs) - 0.5, -0.5)
     return canvas
 
 
@@ -178,35 +166,34 @@ def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     `frame` is from `cost_and_quality`.
     """
     canvas = style.new_canvas(4.0, title=title)
-    axes = canvas.subplots(2, sharex=True)
-    labels = {"ece": style.LOWER_IS_BETTER, "auroc": "AUROC (higher is better)"}
-    for ax, metric in zip(axes, labels, strict=True):
-        points = frame.dropna(subset=[metric, "tokens"])
-        complete = (
-            points.groupby(PAIR)["estimator"].transform("nunique") == points["estimator"].nunique()
-        )
-        shared = points[complete] if complete.any() else points
-        means = shared.groupby("estimator").agg({"tokens": gmean, metric: "mean"})
-        for name, mean in means.reindex(COST_ESTIMATORS).dropna().iterrows():
-            look, rows = style.ESTIMATOR_LOOKS[name], points[points["estimator"] == name]
-            mark: dict[str, Any] = {"marker": look.marker, "color": look.color, "linewidth": 0.7}
-            ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **mark)
-            ax.scatter(
-                mean["tokens"],
-                mean[metric],
-                s=50,
-                edgecolor="black",
-                label=ESTIMATORS[name].plain,
-                **mark,
-            )
-        ax.set(ylabel=labels[metric], xscale="log")
-    axes[1].scatter([], [], s=6, color="0.4", label="small: a pair")
-    axes[1].scatter([], [], s=50, color="0.4", label="large: mean")
-    axes[1].set_xlabel("tokens per question")
-    axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes[1].xaxis.set_major_formatter("{x:,.0f}")
-    axes[1].xaxis.set_minor_locator(NullLocator())
+    quality, ranking = canvas.subplots(2, sharex=True)
+    draw_points(quality, frame, "ece")
+    draw_points(ranking, frame, "auroc")
+    quality.set(ylabel=style.LOWER_IS_BETTER, xscale="log")
+    ranking.set(ylabel="AUROC (higher is better)", xscale="log")
+    ranking.scatter([], [], s=6, color="0.4", label="small: a pair")
+    ranking.scatter([], [], s=50, color="0.4", label="large: mean")
+    ranking.set_xlabel("tokens per question")
+    ranking.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ranking.xaxis.set_major_formatter("{x:,.0f}")
+    ranking.xaxis.set_minor_locator(NullLocator())
     return canvas
+
+
+def draw_points(ax: Axes, frame: Frame, metric: str) -> None:
+    """Draw a metric of each pair and estimator against its tokens, and the means."""
+    points = frame.dropna(subset=[metric, "tokens"])
+    counts = points.groupby(PAIR)["estimator"].transform("nunique")
+    is_complete = counts == points["estimator"].nunique()
+    shared = points[is_complete] if is_complete.any() else points
+    means = shared.groupby("estimator").agg({"tokens": gmean, metric: "mean"})
+    for name, mean in means.reindex(COST_ESTIMATORS).dropna().iterrows():
+        look = style.ESTIMATOR_LOOKS[name]
+        mark: dict[str, Any] = {"marker": look.marker, "color": look.color, "linewidth": 0.7}
+        rows = points[points["estimator"] == name]
+        ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **mark)
+        large: dict[str, Any] = {"s": 50, "edgecolor": "black", "label": ESTIMATORS[name].plain}
+        ax.scatter(mean["tokens"], mean[metric], **large, **mark)
 
 
 # ---- when to answer
@@ -223,45 +210,41 @@ def risk_coverage_plot(
     thresholds of the middle target precision are drawn.
     """
     precision = thresholds["target"].quantile(0.5, interpolation="higher")
-    ours = curves[(curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)].sort_values(
-        "answered"
-    )
-    found = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
+    curves = curves[(curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)]
+    curves = curves.sort_values("answered")
+    estimators = [name for name in ESTIMATORS_DRAWN if (curves["estimator"] == name).any()]
+    chosen = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
+    chosen = chosen[chosen["estimator"].isin(ESTIMATORS_DRAWN)]
     canvas = style.new_canvas(3.4, style.WIDTH * max(1, len(datasets) / 2), title)
     axes = canvas.subplots(2, len(datasets), squeeze=False, sharex=True, sharey=True)
-    panels = product(("", "isotonic"), datasets.items())
-    for ax, (method, (dataset, label)) in zip(axes.flat, panels, strict=True):
-        rows = ours[(ours["dataset"] == dataset) & (ours["method"] == method)]
-        for name in (name for name in ESTIMATORS_DRAWN if name in set(ours["estimator"])):
-            part, look = rows[rows["estimator"] == name], style.ESTIMATOR_LOOKS[name]
-            line: dict[str, Any] = {
-                **look._asdict(),
-                "markersize": 3.5,
-                "linewidth": 1.2,
-                "markevery": 0.25,
-            }
-            ax.plot(part["answered"], part["accuracy"], label=ESTIMATORS[name].plain, **line)
-        rings = found[
-            (found["dataset"] == dataset)
-            & found["estimator"].isin(ESTIMATORS_DRAWN)
-            & (method == "")
-        ]
-        if rings["answered"].notna().any():
-            label_of_ring = f"guaranteed {precision:g}"
-            ax.scatter(
-                rings["answered"],
-                rings["precision"],
-                36,
-                "none",
-                edgecolor="black",
-                label=label_of_ring,
-            )
+    for column, (dataset, label) in enumerate(datasets.items()):
+        of_dataset = curves[curves["dataset"] == dataset]
+        for ax, method in zip(axes[:, column], ("", "isotonic"), strict=True):
+            draw_accuracies(ax, of_dataset[of_dataset["method"] == method], estimators)
+        raw, isotonic = axes[:, column]
+        draw_rings(raw, chosen[chosen["dataset"] == dataset], precision)
+        raw.set_title(label)
+        isotonic.set_xlabel("share answered")
+    for ax in axes.flat:
         ax.axhline(precision, zorder=0, color="0.6", linewidth=0.8, label=f"accuracy {precision:g}")
-        ax.set(
-            xlim=(0, 1.02),
-            xticks=[0, 0.5, 1],
-            **({"xlabel": "share answered"} if method else {"title": label}),
-        )
-    for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
-        ax.set_ylabel(f"accuracy, {said}")
+        ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])
+    axes[0, 0].set_ylabel("accuracy, raw")
+    axes[1, 0].set_ylabel("accuracy, isotonic")
     return canvas
+
+
+def draw_accuracies(ax: Axes, curves: Frame, estimators: list[str]) -> None:
+    """Draw the accuracy of the answers given against the share answered, by estimator."""
+    for name in estimators:
+        rows = curves[curves["estimator"] == name]
+        look = style.ESTIMATOR_LOOKS[name]
+        line: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.2, "markevery": 0.25}
+        label = ESTIMATORS[name].plain
+        ax.plot(rows["answered"], rows["accuracy"], label=label, **look._asdict(), **line)
+
+
+def draw_rings(ax: Axes, thresholds: Frame, precision: float) -> None:
+    """Draw a ring at each threshold that guarantees a precision."""
+    if thresholds["answered"].notna().any():
+        ring: dict[str, Any] = {"edgecolor": "black", "label": f"guaranteed {precision:g}"}
+        ax.scatter(thresholds["answered"], thresholds["precision"], 36, "none", **ring)

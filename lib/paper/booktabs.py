@@ -9,10 +9,11 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import yaml
@@ -23,30 +24,34 @@ from lib.errors import show_hidden
 
 FOLDER = Path(__file__).parent
 _TEXTS = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8"))
-OF_PAPER = _TEXTS["of_paper"]
 # short and long, of what is exported
-CAPTIONS: Mapping[str, tuple[str, str]] = OF_PAPER | _TEXTS["beyond"]
+PAPER_CAPTIONS: Mapping[str, tuple[str, str]] = _TEXTS["of_paper"]
+CAPTIONS: Mapping[str, tuple[str, str]] = _TEXTS["of_paper"] | _TEXTS["beyond"]
 CHOICES: Mapping[str, str] = _TEXTS["choices"]
 
 # ---- LaTeX
 
-# Name, number of arguments and meaning of the paper's macros, and of its commands for scores with
-# intervals
-DEFINITION = re.compile(r"\\providecommand{(\\\w+)}(?:\[(\d)\])?{(.*)}%")
-DEFINITIONS = [*DEFINITION.finditer((FOLDER / "commands.tex").read_text(encoding="utf-8"))]
-MACROS = {
-    name: meaning for name, count, meaning in (one.groups() for one in DEFINITIONS) if count is None
+# the paper's macros, and its commands for scores with intervals, which have arguments
+DEFINITION = re.compile(
+    r"\\providecommand{(?P<name>\\\w+)}(?:\[(?P<arguments>\d)\])?{(?P<meaning>.*)}%"
+)
+DEFINITIONS = list(DEFINITION.finditer((FOLDER / "commands.tex").read_text(encoding="utf-8")))
+MACROS = {macro["name"]: macro["meaning"] for macro in DEFINITIONS if macro["arguments"] is None}
+BOLD_COMMANDS = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}
+SPECIAL = {character: rf"\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
 }
-BEST = {r"\scoreci": r"\bestscoreci", r"\calci": r"\bestcalci", r"\isoCI": r"\isoBestCI"}  # in bold
-SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-}  # fmt: skip
 
 
 def escape(text: str) -> str:
     """Escape a user's words as LaTeX text."""
-    return "".join(SPECIAL.get(c, c) for c in show_hidden(" ".join(text.split())))
+    one_line = show_hidden(" ".join(text.split()))
+    return "".join(SPECIAL.get(character, character) for character in one_line)
 
 
 def embolden(latex: str) -> str:
@@ -54,60 +59,77 @@ def embolden(latex: str) -> str:
     if latex.startswith("$"):
         return rf"$\bm{{{latex[1:-1]}}}$"
     command = latex.partition("{")[0]
-    return (
-        BEST[command] + latex.removeprefix(command) if command in BEST else rf"\textbf{{{latex}}}"
-    )
+    if command in BOLD_COMMANDS:
+        return BOLD_COMMANDS[command] + latex.removeprefix(command)
+    return rf"\textbf{{{latex}}}"
 
 
 def preamble(body: str) -> str:
     """Return the packages as a comment, and the macros and commands that the body uses."""
-    used = [one[0] for one in DEFINITIONS if one[1] in body]
-    return "\n".join([r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}", *used, ""])
+    packages = r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"
+    used = [definition[0] for definition in DEFINITIONS if definition["name"] in body]
+    return "\n".join([packages, *used, ""])
 
 
 # ---- HTML
 
 UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
-# Escaped characters, the longest first, and what marks small capitals and bold
-PIECE = re.compile(
-    "|".join([*map(re.escape, sorted(UNESCAPED, key=len)[::-1]), r"\\text(?:sc|bf){", "}"])
-)
+# escaped characters, the longest first
+ESCAPED = "|".join(re.escape(latex) for latex in sorted(UNESCAPED, key=len)[::-1])
+PIECE = re.compile(ESCAPED + r"|\\text(?:sc|bf){|}")  # and what marks small capitals and bold
 FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
 PLAIN_NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none
 REDUCTION = re.compile(r"\(([+-])(\d+%)\)")  # of an error: a plus means that it is lower
-COMMAND = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
+INTERVAL = re.compile(r"\\\w+((?:\{(?:[^{}\\]|\\.)*\}){3,4})")
 
 
 def as_html(latex: str) -> str:
     """Return a cell as HTML, its formulas as MathML: \\scoreci{.1}{.0}{.2} as .1 [.0, .2], (+66%)
     as (66% lower)."""
-    is_bold = latex.startswith((r"\textbf{", r"$\bm{", *BEST.values()))
-    if command := COMMAND.fullmatch(latex):
-        value, low, high, *gain = command[1][1:-1].split("}{")
-        latex = f"{value} [{low}, {high}]" + "".join(f" ({part})" for part in gain)
-    pieces = FORMULA.split(latex)  # text and formulas take turns
-    pieces[::2] = [
-        html.escape(PIECE.sub(lambda found: UNESCAPED.get(found[0], ""), text))
-        for text in pieces[::2]
-    ]
-    pieces[1::2] = map(_formula_as_html, pieces[1::2])
-    page = REDUCTION.sub(
-        lambda found: f"({found[2]} {'lower' if found[1] == '+' else 'higher'})", "".join(pieces)
-    )
+    is_bold = latex.startswith((r"\textbf{", r"$\bm{", *BOLD_COMMANDS.values()))
+    interval = INTERVAL.fullmatch(latex)
+    if interval:
+        value, low, high, *gain = interval[1][1:-1].split("}{")
+        latex = f"{value} [{low}, {high}]"
+        if gain:
+            latex += f" ({gain[0]})"
+    pieces = []
+    for position, piece in enumerate(FORMULA.split(latex)):
+        is_formula = position % 2 == 1  # text and formulas take turns
+        pieces.append(_formula_as_html(piece) if is_formula else _text_as_html(piece))
+    page = REDUCTION.sub(_reduction_in_words, "".join(pieces))
     return f"<b>{page}</b>" if is_bold else page
 
 
+def _text_as_html(text: str) -> str:
+    return html.escape(PIECE.sub(lambda piece: UNESCAPED.get(piece[0], ""), text))
+
+
 def _formula_as_html(formula: str) -> str:
-    if number := PLAIN_NUMBER.fullmatch(formula):
+    number = PLAIN_NUMBER.fullmatch(formula)
+    if number:
         return number[1]
     for macro, meaning in MACROS.items():
         formula = formula.replace(macro, meaning)
     return convert(formula.replace(r"\bm{", r"\boldsymbol{"))
 
 
+def _reduction_in_words(reduction: re.Match) -> str:
+    direction = "lower" if reduction[1] == "+" else "higher"
+    return f"({reduction[2]} {direction})"
+
+
 # ---- tables
 
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+
+
+class Part(NamedTuple):
+    """The columns of a table that stand below one caption, with LaTeX's specification of them."""
+
+    caption: str
+    spec: str
+    cells: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -121,7 +143,7 @@ class Table:
         Columns have one level, or groups and their labels; one without the second label spans both
         rows of the head.
     specs : LaTeX's column specification by caption; of a single table the caption is ""
-    numbers : the numbers that the cells print, from `lib.paper.cells.place`. Text has none.
+    numbers : the numbers that the cells print, from `lib.paper.cells.place_numbers`. Text has none.
     title : printed in a row below, in LaTeX only
     """
 
@@ -134,59 +156,68 @@ class Table:
 
     def _repr_latex_(self) -> str:
         """Return the tabular, below the packages, macros and commands that it needs."""
-        *_, last = self.specs
-        parts = self.parts(self.cells)
-        texts = [
-            tabular(cells, spec, self.title * (caption == last)) for caption, spec, cells in parts
-        ]
-        if last:
-            named = zip(texts, self.specs, strict=True)
-            stacked = [f"{text}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for text, caption in named]
-            texts = ["\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(stacked) + "\n\\end{tabular}%\n"]
-        return preamble(texts[0]) + texts[0]
+        *others, last = self.parts(self.cells)
+        tabulars = [_captioned(part) for part in others]
+        tabulars.append(_captioned(last, self.title))
+        body = "\\\\[6pt]\n".join(tabulars)
+        if last.caption:
+            body = f"\\begin{{tabular}}{{c}}\n{body}\n\\end{{tabular}}%\n"
+        return preamble(body) + body
 
     latex = property(_repr_latex_)
 
-    def parts(self, cells: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-        """Yield the caption, LaTeX's column specification and the columns of each part."""
-        end = 0
+    def parts(self, cells: pd.DataFrame) -> Iterator[Part]:
+        """Yield the parts of cells like the table's own."""
+        labels = len(_shown_levels(cells))
+        start = 0
         for caption, spec in self.specs.items():
-            start, end = end, end + len(re.findall("[lcr]", spec)) - len(_shown_levels(cells))
-            yield caption, spec, cells.iloc[:, start:end]
+            end = start + len(re.findall("[lcr]", spec)) - labels
+            yield Part(caption, spec, cells.iloc[:, start:end])
+            start = end
 
     def _repr_html_(self) -> str:
         page = self.cells.map(as_html)
-        for one in self.numbers.drop_duplicates(["row", "column"]).itertuples():
-            text = page.iat[one.row, one.column]
-            page.iat[one.row, one.column] = f'<span data-key="{html.escape(one.key)}">{text}</span>'
-        page, parts = page.rename(index=as_html, columns=as_html), []
-        for caption, _, part in self.parts(page):
-            labels = [tuple(label) for label in part.columns.to_frame().to_numpy()]
-            spans = [
-                Counter(label[:end] for label in labels)
-                for end in range(1, part.columns.nlevels + 1)
-            ]
-            parts.append((caption, spans, part.to_numpy()))
-        rows, name = page.index.to_frame().to_numpy(), as_html(page.index.names[-1])
-        template = TEMPLATES.get_template("tables.html.jinja")
-        return template.render(parts=parts, rows=rows, name=name, of_words=self.numbers.empty)
+        for number in self.numbers.drop_duplicates(["row", "column"]).itertuples():
+            text = page.iat[number.row, number.column]
+            key = html.escape(number.key)
+            page.iat[number.row, number.column] = f'<span data-key="{key}">{text}</span>'
+        page = page.rename(index=as_html, columns=as_html)
+        parts = []
+        for part in self.parts(page):
+            parts.append((part.caption, _head_spans(part.cells), part.cells.to_numpy()))
+        return TEMPLATES.get_template("tables.html.jinja").render(
+            parts=parts,
+            rows=page.index.to_frame().to_numpy(),
+            name=as_html(page.index.names[-1]),
+            of_words=self.numbers.empty,
+        )
+
+
+def _head_spans(cells: pd.DataFrame) -> list[Counter]:
+    """Return for each level of the head how many columns a label spans, by it and those above."""
+    labels = [tuple(label) for label in cells.columns.to_frame().to_numpy()]
+    spans = []
+    for end in range(1, cells.columns.nlevels + 1):
+        spans.append(Counter(label[:end] for label in labels))
+    return spans
+
+
+def _captioned(part: Part, title: str = "") -> str:
+    """Return a part as a LaTeX tabular, with its caption below it."""
+    text = tabular(part.cells, part.spec, title)
+    return f"{text}\\\\[2pt]\n\\textbf{{{escape(part.caption)}}}" if part.caption else text
 
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
     """Return cells as a LaTeX tabular with rules, and a title below them."""
-    bars = [bool(bar) for _, bar in re.findall(r"([lcr])\s*(\|?)", spec)]
-    lines = [
-        rf"\begin{{tabular}}{{{spec}}}",
-        r"\toprule",
-        *_head(cells, bars),
-        *_body(cells),
-        r"\bottomrule",
-    ]
+    has_bar = [bar == "|" for bar in re.findall(r"[lcr]\s*(\|?)", spec)]
+    lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule"]
+    lines += _head(cells, has_bar)
+    lines += _body(cells)
+    lines.append(r"\bottomrule")
     if title:
-        lines += [
-            r"\addlinespace[2pt]",
-            rf"\multicolumn{{{len(bars)}}}{{l}}{{\textit{{{escape(title)}}}}} \\",
-        ]
+        lines.append(r"\addlinespace[2pt]")
+        lines.append(rf"\multicolumn{{{len(has_bar)}}}{{l}}{{\textit{{{escape(title)}}}}} \\")
     return "\n".join([*lines, r"\end{tabular}%", ""])
 
 
@@ -194,50 +225,66 @@ def _shown_levels(cells: pd.DataFrame) -> list[int]:
     return [level for level, name in enumerate(cells.index.names) if name is not None]
 
 
-def _head(cells: pd.DataFrame, bars: list[bool]) -> list[str]:
-    """Return the heads of the columns. `bars`: whether a column has a vertical line on its right,
-    which cells over several columns must repeat."""
+def _line(texts: Iterable[str]) -> str:
+    return " & ".join(texts) + r" \\"
+
+
+def _head(cells: pd.DataFrame, has_bar: list[bool]) -> list[str]:
+    """Return the heads of the columns. `has_bar`: whether a column has a vertical line on its
+    right, which cells over several columns must repeat."""
     names = [cells.index.names[level] for level in _shown_levels(cells)]
     if cells.columns.nlevels == 1:
-        return [" & ".join([*names, *cells.columns.get_level_values(0)]) + r" \\"]
-    top, below, rules = [_multirow(2, name) for name in names], [""] * len(names), []
-    for group, labels in groupby(cells.columns, key=lambda labels: labels[0]):
+        return [_line([*names, *cells.columns.get_level_values(0)])]
+    top = [_multirow(2, name) for name in names]
+    below = [""] * len(names)
+    rules = []
+    for group, labels in groupby(cells.columns, key=lambda label: label[0]):
         heads = [label for _, label in labels]
-        first, last = len(below) + 1, len(below) + len(heads)
+        first = len(below) + 1
         below += heads
         if heads == [""]:
             top.append(_multirow(2, group))
             continue
-        bar = "|" * bars[last - 1]
-        top.append(
-            rf"\multicolumn{{{len(heads)}}}{{c{bar}}}{{{group}}}" if len(heads) > 1 else group
-        )
+        last = len(below)
         rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
-    return [" & ".join(top) + r" \\", " ".join(rules), " & ".join(below) + r" \\"]
+        if len(heads) > 1:
+            alignment = "c|" if has_bar[last - 1] else "c"
+            group = rf"\multicolumn{{{len(heads)}}}{{{alignment}}}{{{group}}}"
+        top.append(group)
+    return [_line(top), " ".join(rules), _line(below)]
 
 
 def _body(cells: pd.DataFrame) -> Iterator[str]:
-    labels = [tuple(row) for row in cells.index.to_frame().to_numpy()]
+    """Yield the rows, with a rule above each block; a label spans its block."""
     shown = _shown_levels(cells)
-    width, last, before = len(shown) + cells.shape[1], cells.index.nlevels - 1, None
-    spans = Counter(label[: level + 1] for label in labels for level in range(last))
+    width = len(shown) + cells.shape[1]
+    blocks = cells.index.nlevels - 1  # levels of blocks
+    labels = [tuple(row) for row in cells.index.to_frame().to_numpy()]
+    spans: Counter = Counter()
+    for label in labels:
+        spans.update(label[: level + 1] for level in range(blocks))
+    before = None
     for label, texts in zip(labels, cells.to_numpy(), strict=True):
-        new = next(
-            (level for level in range(last) if before is None or label[level] != before[level]),
-            last,
-        )
-        if before is None or new < last:
-            yield (
-                r"\midrule"
-                if before is None or new == 0
-                else rf"\cmidrule(lr){{{new + 1}-{width}}}"
-            )
-        heads = [
-            _multirow(spans[label[: level + 1]], label[level]) if level >= new else ""
-            for level in shown
-        ]
-        yield " & ".join([*heads, *texts]) + r" \\"
+        first_new = _first_difference(label, before, blocks)
+        if before is None or first_new < blocks:
+            yield r"\midrule" if first_new == 0 else rf"\cmidrule(lr){{{first_new + 1}-{width}}}"
+        heads = []
+        for level in shown:
+            rows = spans[label[: level + 1]]
+            heads.append(_multirow(rows, label[level]) if level >= first_new else "")
+        yield _line([*heads, *texts])
         before = label
+
+
+def _first_difference(label: tuple, before: tuple | None, blocks: int) -> int:
+    """Return the first level of blocks at which a label differs from the one before it; `blocks` if
+    there is none."""
+    if before is None:
+        return 0
+    for level in range(blocks):
+        if label[level] != before[level]:
+            return level
+    return blocks
 
 
 def _multirow(rows: int, text: str) -> str:
@@ -263,8 +310,6 @@ class ReportRecords:
         return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
 
     def _repr_json_(self) -> list | None:
-        return (
-            None
-            if self.records is None
-            else json.loads(self.records.to_json(orient="records", double_precision=15))
-        )
+        if self.records is None:
+            return None
+        return json.loads(self.records.to_json(orient="records", double_precision=15))

@@ -7,7 +7,7 @@ column is a part of a number's key that they fix.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, product
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -48,13 +48,12 @@ def lines(levels: Mapping[Any, Mapping[Any, str]], **fixed: Any) -> pd.DataFrame
     A level may fix several parts, by a tuple of their values. `fixed` is what all have in common.
     """
     names = [HEADINGS.get(level) for level in levels]
-    labels = pd.MultiIndex.from_product(
-        [values.values() for values in levels.values()], names=names
-    )
-    frame = pd.DataFrame(index=labels).assign(**fixed)
-    every = list(product(*levels.values()))  # none if a level has no values
-    for i, level in enumerate(levels):
-        frame[list(level) if isinstance(level, tuple) else level] = [values[i] for values in every]
+    texts = [list(labels.values()) for labels in levels.values()]
+    frame = pd.DataFrame(index=pd.MultiIndex.from_product(texts, names=names)).assign(**fixed)
+    combinations = list(product(*levels.values()))  # none if a level has no values
+    for position, level in enumerate(levels):
+        parts = list(level) if isinstance(level, tuple) else level
+        frame[parts] = [values[position] for values in combinations]
     return frame
 
 
@@ -63,25 +62,25 @@ def pair_lines(
 ) -> pd.DataFrame:
     """Return the rows of each dataset in the block of each model, by further levels. Labels are a
     user's words."""
-    named = {"model": models, "dataset": datasets}
-    return lines(
-        {level: {k: escape(v) for k, v in labels.items()} for level, labels in named.items()}
-        | levels
-    )
+    pairs = {"model": models, "dataset": datasets}
+    escaped: dict[str, Mapping[Any, str]] = {}
+    for level, labels in pairs.items():
+        escaped[level] = {name: escape(label) for name, label in labels.items()}
+    return lines(escaped | levels)
 
 
 def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
     """Return the estimators of a frame, the paper's first."""
-    there = set(frame["estimator"])
-    declared = in_column_order(e for e in ESTIMATORS.values() if e.name in there)
+    names = set(frame["estimator"])
+    declared = in_column_order(e for e in ESTIMATORS.values() if e.name in names)
     return sorted(declared, key=lambda estimator: estimator.own)
 
 
 def estimators_of(frame: pd.DataFrame) -> list[Estimator]:
     """Return the estimators of a frame that have columns, single-pass before multi-pass."""
-    return sorted(
-        (e for e in estimators_shown(frame) if e.definition), key=lambda e: [*PARTS].index(e.group)
-    )
+    shown = [estimator for estimator in estimators_shown(frame) if estimator.definition]
+    groups = list(PARTS)
+    return sorted(shown, key=lambda estimator: groups.index(estimator.group))
 
 
 def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
@@ -91,15 +90,18 @@ def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dic
     `each` is for the columns of one estimator, `first` for the column before the first.
     """
     specs: dict[str, str] = {}
-    for part, group in groupby(shown, lambda e: e.group):
-        specs[PARTS[part]] = "ll" + ("" if specs else first) + "".join(each for _ in group)
+    for group, caption in PARTS.items():
+        count = sum(estimator.group == group for estimator in shown)
+        if count:
+            specs[caption] = "ll" + first + each * count
+            first = ""
     return specs
 
 
 # ---- numbers
 
 
-def place(frame: pd.DataFrame, rows: pd.DataFrame, columns: pd.DataFrame) -> pd.DataFrame:
+def place_numbers(frame: pd.DataFrame, rows: pd.DataFrame, columns: pd.DataFrame) -> pd.DataFrame:
     """Return the numbers of the cells, row by row.
 
     Parameters
@@ -117,24 +119,25 @@ def place(frame: pd.DataFrame, rows: pd.DataFrame, columns: pd.DataFrame) -> pd.
         (float, missing if the frame lacks the number), the key in one word (`key`), the `text` to
         print (by default three decimals) and `bold` (False).
     """
-    places = rows.assign(row=range(len(rows))).merge(
-        columns.assign(column=range(len(columns))), how="cross"
-    )
+    places = rows.assign(row=range(len(rows)))
+    places = places.merge(columns.assign(column=range(len(columns))), how="cross")
     places = places.explode("metric", ignore_index=True)
     names = [name for name in NUMBER_KEY if name in places]
-    found = frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *QUANTITIES])
-    numbers = places.astype(found[names].dtypes).merge(found, how="left", on=names)
+    frame = frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *QUANTITIES])
+    places = places.astype(frame[names].dtypes)
+    numbers = places.merge(frame, how="left", on=names)
     numbers = numbers.astype(dict.fromkeys(QUANTITIES, float))
-    # tiny/easy/ans_avg/ece
-    keys = ["/".join(key).rstrip("/") for key in numbers[names].astype(str).to_numpy()]
-    return numbers.assign(key=keys, text=format_values(numbers.value), bold=False)
+    keys = numbers[names].astype(str).to_numpy()
+    numbers["key"] = ["/".join(key).rstrip("/") for key in keys]  # tiny/easy/ans_avg/ece
+    return numbers.assign(text=format_values(numbers.value), bold=False)
 
 
 def lowest(numbers: pd.DataFrame, among: Any, *by: str) -> pd.Series:
     """Mark the lowest number, unrounded, `among` those with equal columns `by` (the row); ties are
     all marked."""
     values = numbers.value.where(among)
-    return values == values.groupby([numbers[column] for column in by or ("row",)]).transform("min")
+    groups = [numbers[column] for column in by] if by else numbers.row
+    return values == values.groupby(groups).transform("min")
 
 
 def set_table(
@@ -145,7 +148,7 @@ def set_table(
     title: str,
     join: Any = "".join,
 ) -> Table:
-    """Return the table of these numbers, from `place`, with their texts, in bold or not.
+    """Return the table of these numbers, from `place_numbers`, with their texts, in bold or not.
 
     `spec` is LaTeX's column specification, or one for each part of the table by caption. `join`
     makes one text of the numbers in a cell.
@@ -153,12 +156,10 @@ def set_table(
     texts = numbers.text.where(~numbers.bold.astype(bool), numbers.text.map(embolden))
     cells = texts.groupby([numbers.row, numbers.column]).agg(join).unstack(fill_value="")
     cells = cells.reindex(index=range(len(rows)), columns=range(len(columns)), fill_value="")
-    cells = (
-        cells.set_axis(rows.index)
-        .set_axis(columns.index, axis=1)
-        .rename_axis(columns=lambda name: None)
-    )
-    return Table(cells, {"": spec} if isinstance(spec, str) else spec, numbers, title)
+    cells = cells.set_axis(rows.index).set_axis(columns.index, axis=1)
+    cells = cells.rename_axis(columns=lambda name: None)
+    specs = {"": spec} if isinstance(spec, str) else spec
+    return Table(cells, specs, numbers, title)
 
 
 # ---- formats
@@ -188,8 +189,10 @@ def format_overview(ece: float, spread: float, dsc: float) -> str:
 
 def format_two_digits(value: float) -> str:
     """Return two decimals, or more if needed for two significant digits: 0.53, 0.054."""
-    places = 2 if value == 0 else max(2, min(6, 1 - math.floor(math.log10(abs(value)))))
-    return f"{value:.{places}f}"
+    if value == 0:
+        return "0.00"
+    digits = 1 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(digits, 2), 6)}f}"
 
 
 def format_gains(numbers: pd.DataFrame) -> pd.Series:
@@ -202,10 +205,11 @@ def format_intervals(
 ) -> pd.Series:
     """Return values with their intervals by one of the paper's commands, and relative improvements
     unless it is \\scoreci."""
-    parts = [format_values(numbers[name], form) for name in ("value", "low", "high")]
-    parts += [format_gains(numbers)] * (command != r"\scoreci")
-    texts = command + sum(("{" + part + "}" for part in parts[1:]), "{" + parts[0] + "}")
-    return texts.where(numbers.low.notna() & numbers.high.notna(), parts[0])
+    value, low, high = (format_values(numbers[name], form) for name in ("value", "low", "high"))
+    texts = command + "{" + value + "}{" + low + "}{" + high + "}"
+    if command != r"\scoreci":
+        texts = texts + "{" + format_gains(numbers) + "}"
+    return texts.where(numbers.low.notna() & numbers.high.notna(), value)
 
 
 # ---- frames for notebooks
@@ -218,26 +222,30 @@ def label_rows(frame: pd.DataFrame, models: Labels, datasets: Labels) -> pd.Data
     Categories have the order of the run, which sorting and pivoting keep.
     """
     known = {e.name: e.plain for e in in_column_order(ESTIMATORS.values())}
-    estimators = {"base": "base rate"} | known | {"ans": "answer tokens"}
     labels = {
         "model": models,
         "source_model": models,
         "dataset": datasets,
         "source_dataset": datasets,
+        "estimator": {"base": "base rate"} | known | {"ans": "answer tokens"},
     }
     frame = frame.copy()
     if "method" in frame:
-        scored = frame["estimator"] if "estimator" in frame else ["ans"] * len(frame)
-        order = [
-            label_method(name, estimator)
-            for estimator in ("ans", "p_true")
-            for name in ("", *METHODS)
-        ]
-        frame["method"] = categorize(map(label_method, frame["method"], scored), order)
-    for column, names in (labels | {"estimator": estimators}).items():
+        frame["method"] = categorize_methods(frame)
+    for column, names in labels.items():
         if column in frame and names:
             frame[column] = categorize(frame[column].map(dict(names)), names.values())
     return frame
+
+
+def categorize_methods(frame: pd.DataFrame) -> pd.Categorical:
+    """Return the labels of a frame's methods, raw first, those on the answer's tokens before those
+    on a margin."""
+    methods = ["", *METHODS]
+    order = [label_method(method) for method in methods]
+    order += [label_method(method, "p_true") for method in methods]
+    estimators = frame["estimator"] if "estimator" in frame else ["ans"] * len(frame)
+    return categorize(map(label_method, frame["method"], estimators), order)
 
 
 def label_method(method: str, estimator: str = "ans") -> str:
@@ -245,19 +253,21 @@ def label_method(method: str, estimator: str = "ans") -> str:
     a margin."""
     if method not in METHODS:
         return "raw"
-    how, answers = (
-        METHODS[method],
-        ["ans", *(name for name, e in ESTIMATORS.items() if e.needs == "answer")],
+    how = METHODS[method]
+    reads_answers = estimator == "ans" or (
+        estimator in ESTIMATORS and ESTIMATORS[estimator].needs == "answer"
     )
-    return how.label if "answers" in how.inputs and estimator not in answers else how.answer_label
+    if "answers" in how.inputs and not reads_answers:
+        return how.label
+    return how.answer_label
 
 
 def categorize(values: Iterable[str], order: Iterable[str]) -> pd.Categorical:
     """Return words as categories in this order, without those that are absent."""
     words = list(values)
-    return pd.Categorical(
-        words, [word for word in dict.fromkeys(order) if word in set(words)], ordered=True
-    )
+    present = set(words)
+    categories = [word for word in dict.fromkeys(order) if word in present]
+    return pd.Categorical(words, categories, ordered=True)
 
 
 def pivot_labeled(

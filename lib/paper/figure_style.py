@@ -6,6 +6,7 @@ in a notebook. The same data give the same bytes.
 """
 
 import io
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -27,9 +28,12 @@ WIDTH = 3.3  # inches, a column of the paper
 PANELS_PER_ROW = 3
 DPI = 300  # of a PNG
 LONG_LABEL = 16  # letters; a legend with longer ones has two columns
-BLUE, ORANGE, GREEN, PINK, PALE_PINK = (sns.color_palette("colorblind")[i] for i in (0, 1, 2, 4, 6))
+_PALETTE = sns.color_palette("colorblind")
+BLUE, ORANGE, GREEN = _PALETTE[:3]
+PINK = _PALETTE[4]
+PALE_PINK = _PALETTE[6]
 LOWER_IS_BETTER = "ECE (lower is better)"
-STYLE_SHEETS = "default", "seaborn-v0_8-ticks", str(Path(__file__).with_suffix(".mplstyle"))
+STYLE_SHEETS = ("default", "seaborn-v0_8-ticks", str(Path(__file__).with_suffix(".mplstyle")))
 
 
 class Look(NamedTuple):
@@ -69,7 +73,8 @@ def new_canvas(height: float, width: float = WIDTH, title: str = "") -> Canvas:
 def add_panels(part: FigureBase, count: int, **more: Any) -> np.ndarray:
     """Add axes to a figure, at most PANELS_PER_ROW side by side, and return them."""
     across = max(1, min(count, PANELS_PER_ROW))
-    axes = part.subplots(max(1, -(-count // across)), across, squeeze=False, **more).ravel()
+    down = max(1, math.ceil(count / across))
+    axes = part.subplots(down, across, squeeze=False, **more).ravel()
     for ax in axes[count:]:
         ax.axis("off")
     return axes[:count]
@@ -113,17 +118,16 @@ class Figure:
 
     def save(self, kind: str) -> bytes:
         """Return the figure as `png` or `pdf`, without what differs between two processes."""
-        left_out = dict.fromkeys(
-            ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
-        )
+        names = ["Software"] if kind == "png" else ["CreationDate", "Creator", "Producer"]
+        left_out = dict.fromkeys(names)
         with style.context(STYLE_SHEETS), io.BytesIO() as buffer:
             self.canvas.savefig(buffer, format=kind, dpi=DPI, metadata=left_out)
             return buffer.getvalue()
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        # on screen
-        width, height = (round(144 * float(inches)) for inches in self.canvas.get_size_inches())
-        return self.save("png"), {"width": width, "height": height}
+        width, height = self.canvas.get_size_inches()
+        on_screen = {"width": round(144 * float(width)), "height": round(144 * float(height))}
+        return self.save("png"), on_screen
 
     def _repr_pdf_(self) -> bytes | None:
         return self.save("pdf") if self.has_pdf else None
@@ -147,8 +151,11 @@ def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
 
 def add_legend(canvas: Canvas) -> None:
     """Add one legend below all axes without a legend of their own, with each label once."""
-    axes = [ax.get_legend_handles_labels() for ax in canvas.axes if not ax.get_legend()]
-    handles = {label: handle for some in axes for handle, label in zip(*some, strict=True)}
+    handles: dict[str, Any] = {}
+    for ax in canvas.axes:
+        if not ax.get_legend():
+            new_handles, labels = ax.get_legend_handles_labels()
+            handles |= dict(zip(labels, new_handles, strict=True))
     if handles:
         across = 2 if max(map(len, handles)) > LONG_LABEL else 3
         canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=across)

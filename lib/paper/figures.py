@@ -7,6 +7,7 @@ wide one the gap to the diagonal; the ECE is the mean gap over rows. Bins of few
 MIN_BIN_COUNT rows are only counted.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,18 +37,13 @@ def draw_running_means(ax: Axes, curves: Frame) -> None:
     for correct, (label, look) in style.RESPONSE_LOOKS.items():
         part = curves[curves["correct"] == correct]
         if len(part):
-            style.draw_band(
-                ax, part, "position", look, alpha=0.25, label=f"{label} (n = {part['n'].iloc[0]})"
-            )
+            label = f"{label} (n = {part['n'].iloc[0]})"
+            style.draw_band(ax, part, "position", look, alpha=0.25, label=label)
     settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
-    ax.set(
-        ylabel="mean probability so far",
-        xlabel=POSITION,
-        xlim=(0, 1),
-        ylim=(least - 3 * room, most + room),
-    )
+    ax.set(xlim=(0, 1), ylim=(least - 3 * room, most + room))
+    ax.set(xlabel=POSITION, ylabel="mean probability so far")
     ax.legend(loc="lower right")
 
 
@@ -63,9 +59,8 @@ def draw_entropies(ax: Axes, frame: Frame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, look in zip(("predictive", "conditional"), style.LOOKS, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        style.draw_band(
-            ax, part, "passes", look, alpha=0.25, marker=look.marker, markersize=3, label=term
-        )
+        line = {"marker": look.marker, "markersize": 3, "label": term}
+        style.draw_band(ax, part, "passes", look, alpha=0.25, **line)
     passes = int(frame["passes"].max())
     ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
@@ -73,9 +68,15 @@ def draw_entropies(ax: Axes, frame: Frame) -> None:
         ax.text(1.03 * passes, ends.mean(), "BALD", ha="right", va="center", size=7)
     if passes > STABLE_PASSES:
         ax.axvline(STABLE_PASSES, ymax=0.7, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
-    ax.set_xticks(sorted({1, STABLE_PASSES, passes} & set(frame["passes"])))
-    ax.set(xlabel="passes T", ylabel="entropy (nats)", ylim=(0, 1.4 * frame["high"].max() or None))
+    ticks = {1, STABLE_PASSES, passes}
+    ax.set_xticks(sorted(ticks & set(frame["passes"])))
+    ax.set(xlabel="passes T", ylabel="entropy (nats)", ylim=room_for_legend(frame["high"].max()))
     ax.legend(loc="upper left")
+
+
+def room_for_legend(highest: float) -> tuple[float, float | None]:
+    """Return limits of a vertical axis with room for a legend above the highest value."""
+    return 0, 1.4 * highest or None
 
 
 def draw_in_situ(ax: Axes, frame: Frame) -> None:
@@ -83,27 +84,19 @@ def draw_in_situ(ax: Axes, frame: Frame) -> None:
     places = np.arange(len(frame))
     bars = (-0.2, "standard", "p_true", ""), (0.2, "in situ", "p_true_insitu", "////")
     for shift, column, name, hatch in bars:
-        color = style.ESTIMATOR_LOOKS[name].color
-        ax.bar(
-            places + shift,
-            frame[column],
-            0.38,
-            color=color,
-            hatch=hatch,
-            edgecolor="black",
-            lw=0.5,
-            label=column,
-        )
-        low, high = (frame.get(f"{column} {end}", np.nan) for end in ("low", "high"))
+        bar: dict[str, Any] = {"edgecolor": "black", "lw": 0.5, "hatch": hatch, "label": column}
+        ax.bar(places + shift, frame[column], 0.38, color=style.ESTIMATOR_LOOKS[name].color, **bar)
+        low = frame.get(f"{column} low", np.nan)
+        high = frame.get(f"{column} high", np.nan)
         ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
     ax.set_xticks(places, frame["dataset"], rotation=20, ha="right", rotation_mode="anchor")
-    ax.set(ylabel=style.LOWER_IS_BETTER, ylim=(0, 1.4 * frame.max(numeric_only=True).max() or None))
+    highest = frame.max(numeric_only=True).max()
+    ax.set(ylabel=style.LOWER_IS_BETTER, ylim=room_for_legend(highest))
     ax.legend(loc="upper left", handlelength=1.6)
 
 
-PANELS = {  # of fig:main_analysis; the difference is below (a)
+PANELS = {  # of fig:main_analysis
     "a": (draw_running_means, "token probability"),
-    "d": (draw_difference, ""),
     "b": (draw_entropies, "dropout passes"),
     "c": (draw_in_situ, "P(True), raw"),
 }
@@ -122,19 +115,29 @@ def main_analysis(
     `entropies` from `entropy_curves`; (c) `in_situ` from `ece_by_prompt`.
     """
     data = {"a": curves, "b": entropies, "c": in_situ}
-    given = {letter: frame for letter, frame in data.items() if frame is not None and len(frame)}
-    titles = {letter: f"({letter}) " * (len(given) > 1) + PANELS[letter][1] for letter in given}
-    if curves is not None and curves["correct"].nunique() == 2:
-        given["d"] = curves
-    rows = ["".join(letter for letter in row if letter in given) for row in ("a", "d", "bc")]
-    rows = [row.ljust(2, row[0]) for row in rows if row]
-    heights = [0.55 if row == "dd" else 1.0 for row in rows]
+    given = {}
+    for letter, frame in data.items():
+        if frame is not None and len(frame):
+            given[letter] = frame
+    rows, heights = [], []  # of the mosaic of panels, two columns each; d is the difference
+    if "a" in given:
+        rows.append("aa")
+        heights.append(1.0)
+    if "a" in given and given["a"]["correct"].nunique() == 2:
+        rows.append("dd")
+        heights.append(0.55)
+    beside = "".join(letter for letter in "bc" if letter in given)
+    if beside:
+        rows.append(beside if len(beside) == 2 else 2 * beside)
+        heights.append(1.0)
     canvas = style.new_canvas(0.3 + 1.95 * sum(heights), title=title)
     axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
     for letter, frame in given.items():
-        PANELS[letter][0](axes[letter], frame)
-        axes[letter].set_title(titles.get(letter, ""))
+        draw, heading = PANELS[letter]
+        draw(axes[letter], frame)
+        axes[letter].set_title(f"({letter}) {heading}" if len(given) > 1 else heading)
     if "d" in axes:
+        draw_difference(axes["d"], given["a"])
         axes["a"].set(xlabel="", xticklabels=[])
     return canvas
 
@@ -145,11 +148,10 @@ def main_analysis(
 def wilson_intervals(bins: Frame) -> Frame:
     """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
-    found = [
-        binomtest(k, int(n)).proportion_ci(method="wilson")
-        for k, n in zip(right, bins["count"], strict=True)
-    ]
-    return Frame(found, columns=["low", "high"], index=bins.index)
+    intervals = []
+    for k, n in zip(right, bins["count"], strict=True):
+        intervals.append(binomtest(k, int(n)).proportion_ci(method="wilson"))
+    return Frame(intervals, columns=["low", "high"], index=bins.index)
 
 
 def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) -> None:
@@ -158,29 +160,34 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) 
 
     Without panels, empty axes have a note.
     """
-    axes = part.subplots(
-        2, max(1, len(panels)), squeeze=False, sharex=True, sharey="row", height_ratios=[1.5, 0.5]
-    )
+    columns = max(1, len(panels))
+    shape: dict[str, Any] = {"squeeze": False, "height_ratios": [1.5, 0.5]}
+    axes = part.subplots(2, columns, sharex=True, sharey="row", **shape)
     axes[0, 0].set(ylabel="accuracy", title="nothing was measured")
     axes[1, 0].set(ylabel="rows")
     for (ax, below), (title, bins) in zip(axes.T, panels.items(), strict=False):
-        ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0, label="calibrated")
-        drawn = bins[bins["count"] >= MIN_BIN_COUNT]
-        ends, x, y = wilson_intervals(drawn), drawn["confidence"], drawn["accuracy"]
-        ax.vlines(x, y, x, color=look.color, alpha=0.3, linewidth=4, label="gap")
-        ax.vlines(
-            x, ends["low"], ends["high"], color=look.color, linewidth=0.8, label="95% interval"
-        )
-        area, label = (
-            8 + 50 * drawn["count"] / bins["count"].sum(),
-            f"bin of {MIN_BIN_COUNT} rows or more",
-        )
-        ax.scatter(x, y, area, color=look.color, marker=look.marker, zorder=3, label=label)
-        ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+        draw_bins(ax, bins, look)
         ax.set_title(f"{title}\nECE {format_3dp(bins['product'].sum())}")
-        middle, width = (bins["lower"] + bins["upper"]) / 2, 0.84 * (bins["upper"] - bins["lower"])
+        middle = (bins["lower"] + bins["upper"]) / 2
+        width = 0.84 * (bins["upper"] - bins["lower"])
         below.bar(middle, bins["count"], width, color=look.color)
         below.set(xlabel="confidence")
+
+
+def draw_bins(ax: Axes, bins: Frame, look: Look) -> None:
+    """Draw the accuracy of bins against their mean confidence, with intervals and gaps."""
+    ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0, label="calibrated")
+    large = bins[bins["count"] >= MIN_BIN_COUNT]
+    x, y = large["confidence"], large["accuracy"]
+    ax.vlines(x, y, x, color=look.color, alpha=0.3, linewidth=4, label="gap")
+    ends = wilson_intervals(large)
+    line = {"color": look.color, "linewidth": 0.8, "label": "95% interval"}
+    ax.vlines(x, ends["low"], ends["high"], **line)
+    area = 8 + 50 * large["count"] / bins["count"].sum()
+    label = f"bin of {MIN_BIN_COUNT} rows or more"
+    ax.scatter(x, y, area, color=look.color, marker=look.marker, zorder=3, label=label)
+    ticks = [0, 0.5, 1]
+    ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=ticks, yticks=ticks)
 
 
 # ---- learning curves
@@ -199,32 +206,41 @@ def draw_learning(
     ways = METHODS if by == "method" else bands[by].unique()
     looks = dict(zip(ways, [*style.LOOKS, *style.LOOKS], strict=False))
     shown = [value for value in panels if (bands[column] == value).any()]
+    highest = bands[["high", "mean"]].max(axis=None)
     for ax, value in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
-        of_panel = bands[bands[column] == value]
-        raw = of_panel.loc[of_panel["method"] == "", "mean"]
-        curves = of_panel[of_panel["method"] != ""]
-        for name, rows in curves.groupby(by, sort=False):
-            label = label_method(name) if by == "method" else name.replace("wrong", "incorrect")
-            style.draw_band(
-                ax, rows, "n", looks[name], marker=looks[name].marker, label=label, **CURVE
-            )
-        for mean in raw[:1]:
-            ax.axhline(mean, color="black", linestyle=":", linewidth=1, label="raw")
-        sizes = curves["n"].unique().astype(int)
-        ticks = sizes[:: -max(1, len(sizes) // 2)]  # the last one is all rows
-        most = 1.05 * bands[["high", "mean"]].max(axis=None)
-        ax.set(title=panels[value], xlabel="calibration rows", xscale="log", ylim=(0, most))
+        draw_curves(ax, bands[bands[column] == value], by, looks)
+        ax.set(title=panels[value], xlabel="calibration rows", ylim=(0, 1.05 * highest))
         ax.set_ylabel(style.LOWER_IS_BETTER)
-        ax.set_xticks(ticks, ticks)
-        ax.minorticks_off()
         ax.yaxis.label.set_visible(ax.get_subplotspec().is_first_col())
+
+
+def draw_curves(ax: Axes, bands: Frame, by: str, looks: Mapping[str, Look]) -> None:
+    """Draw a curve of each value of the column `by`, and a dotted line at the raw score."""
+    curves = bands[bands["method"] != ""]
+    for name, rows in curves.groupby(by, sort=False):
+        label = label_method(name) if by == "method" else name.replace("wrong", "incorrect")
+        line = {**CURVE, "marker": looks[name].marker, "label": label}
+        style.draw_band(ax, rows, "n", looks[name], **line)
+    raw = bands.loc[bands["method"] == "", "mean"]
+    if len(raw):
+        ax.axhline(raw.iloc[0], color="black", linestyle=":", linewidth=1, label="raw")
+    sizes = curves["n"].unique().astype(int)
+    ticks = sizes[:: -max(1, len(sizes) // 2)]  # the last one is all rows
+    ax.set_xscale("log")
+    ax.set_xticks(ticks, ticks)
+    ax.minorticks_off()
+
+
+def height_of_panels(count: int) -> float:
+    """Return the height of so many panels of learning curves, in inches."""
+    return 1.3 * math.ceil(count / style.PANELS_PER_ROW)
 
 
 @in_paper_style
 def draw_learning_curves(bands: Frame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the ECE by method, a panel for each of `datasets` {name: label}; `bands` are from
     `summarize_curves`."""
-    canvas = style.new_canvas(0.9 + 1.3 * -(-len(datasets) // style.PANELS_PER_ROW), title=title)
+    canvas = style.new_canvas(0.9 + height_of_panels(len(datasets)), title=title)
     draw_learning(canvas, bands, datasets)
     return canvas
 
@@ -233,9 +249,8 @@ def draw_learning_curves(bands: Frame, datasets: Mapping[str, str], title: str =
 def sampling_curves(bands: Frame, title: str = "") -> Canvas:
     """Draw the ECE on one dataset by sampling scheme, a panel for each method."""
     canvas = style.new_canvas(2.4, 2 * style.WIDTH, title)
-    draw_learning(
-        canvas, bands, {name: label_method(name) for name in METHODS}, "method", "sampling"
-    )
+    methods = {name: label_method(name) for name in METHODS}
+    draw_learning(canvas, bands, methods, "method", "sampling")
     return canvas
 
 
@@ -256,22 +271,25 @@ def calibration_analysis(
     `bins` by method (`reliability_by_method`). (c), if given, `bands` of the ECE against the number
     of calibration rows (`summarize_curves`), a panel for each of `datasets` {name: label} in them.
     """
-    letters, panels = iter("abcdefgh"), {"raw": bins[""]} if "" in bins else {}
-    for method in (name for name in METHODS if name in bins):
+    panels = {}
+    if "" in bins:
+        panels["raw"] = bins[""]
+    methods = [name for name in METHODS if name in bins]
+    letters = iter("abcdefgh")
+    for method in methods:
         panels[f"({next(letters)}) {label_method(method, estimator)}"] = bins[method]
-    heights = (
-        [2.5]
-        if bands is None
-        else [2.5, 0.4 + 1.3 * -(-len(datasets or {}) // style.PANELS_PER_ROW)]
-    )
-    canvas = style.new_canvas(sum(heights), style.WIDTH * max(1, len(panels) / 3), title)
+    datasets = datasets if datasets is not None else {}
+    heights = [2.5]
+    if bands is not None:
+        heights.append(0.4 + height_of_panels(len(datasets)))
+    width = style.WIDTH * max(1, len(panels) / 3)
+    canvas = style.new_canvas(sum(heights), width, title)
     # Frames are not drawn: their positions vary in the last digit, and so would the PDF
-    parts = canvas.subfigures(
-        len(heights), 1, height_ratios=heights, squeeze=False, frameon=False
-    ).ravel()
+    shape: dict[str, Any] = {"height_ratios": heights, "squeeze": False, "frameon": False}
+    parts = canvas.subfigures(len(heights), 1, **shape).ravel()
     draw_reliability(parts[0], panels, style.ESTIMATOR_LOOKS[estimator])
     if bands is not None:
-        draw_learning(parts[1], bands, datasets or {})
+        draw_learning(parts[1], bands, datasets)
         for ax in parts[1].axes[:1]:
             ax.set_title(f"({next(letters)}) {ax.get_title('left')}")
     return canvas

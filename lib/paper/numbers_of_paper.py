@@ -40,29 +40,30 @@ def reference_numbers() -> pd.DataFrame:
     transfer, dropout rate, or number of bins. `text` is the number as printed. value, low, high are
     missing for text, and `relative` (a share: +66% is 0.66) if the paper prints none.
     """
-    names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
-    raw = pd.read_csv(of_project(REFERENCE), dtype=str, keep_default_na=False).rename(columns=names)
+    raw = pd.read_csv(of_project(REFERENCE), dtype=str, keep_default_na=False)
+    raw = raw.rename(columns={"lo": "low", "hi": "high", "relative_pct": "relative"})
     numbers = raw[QUANTITIES].apply(pd.to_numeric, errors="coerce")
+    numbers["relative"] /= 100
+    numbers["text"] = raw.value
     variant = raw.variant.str.extract(VARIANT_PATTERN).astype({"rate": float, "bins": "Int64"})
     variant = variant.fillna(dict.fromkeys(["method", "source_model", "source_dataset"], ""))
-    frame = raw[NUMBER_KEY[:5]].replace({"estimator": {"bald": "c_bald"}}).join(variant)
-    return frame.join(numbers.assign(relative=numbers.relative / 100, text=raw.value))
+    key = raw[NUMBER_KEY[:5]].replace({"estimator": {"bald": "c_bald"}})
+    return key.join(variant).join(numbers)
 
 
 def published(title: str = "") -> Results:
     """Return the paper's own numbers."""
-    frames = {
-        str(name): part.assign(reason="")
-        for name, part in reference_numbers().groupby("table", sort=False)
-    }
+    frames = {}
+    for name, part in reference_numbers().groupby("table", sort=False):
+        frames[str(name)] = part.assign(reason="")
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text
         numbers = {name: float(text[heading]) for heading, name in DECODING_SETTINGS.items()}
-        settings.append(
-            SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers)
-        )
-    main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
+        has_prompt = text["System prompt"] == "Yes"
+        settings.append(SimpleNamespace(label=label, system_prompt=has_prompt, **numbers))
+    main = frames["result_estimation"]
+    moved = frames["calibration_transfer_full"]
     return Results(
         models=_labels(main.model),
         datasets=_labels(main.dataset),

@@ -1,7 +1,8 @@
-"""The claims of the paper's abstract, introduction and four boxed findings, in this order, and
-their verdicts: holds, fails, open, not judged; also under other choices."""
+"""The verdicts on the paper's claims, on a run or on its own numbers: holds, fails, open, not
+judged; also under other choices."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -29,7 +30,7 @@ VERDICTS: Mapping[str, str] = {  # of a claim, and what each means
 }
 # the claim lacks its numbers
 NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}
-# Of each claim, for the report:
+# of each claim, for the report
 CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 
 
@@ -71,27 +72,27 @@ def judge(claim: Claim, results: Results) -> Verdict:
     cases = cases.dropna(subset="outcome")
     if cases.empty:
         return Verdict(claim, said="no case has all the numbers")
-    is_by_number = results.scores is not None and "by_number" in cases
-    cases = cases.drop(columns="by_number", errors="ignore").dropna(axis=1, how="all")
-    cases = cases.reset_index(drop=cases.index.names == [None])
     texts = []
     if claim.numbers is not None:
         texts.append(claim.numbers(cases))
     if claim.quantifier != "figure":
         texts.append(count_outcomes(cases.outcome, claim.unit))
-    if is_by_number:
+    if results.scores is not None and "by_number" in cases:
         texts.append("by number")
-    kind = kind_of_verdict(claim.quantifier, cases.outcome)
-    return Verdict(claim, kind, "; ".join(texts), name_open_cases(cases), cases)
+    rows = cases.drop(columns="by_number", errors="ignore").dropna(axis=1, how="all")
+    rows = rows.reset_index(drop=rows.index.names == [None])
+    kind = kind_of_verdict(claim.quantifier, rows.outcome)
+    return Verdict(claim, kind, "; ".join(texts), name_open_cases(rows), rows)
 
 
 def kind_of_verdict(quantifier: str, outcomes: pd.Series) -> str:
     """Return what the cases say of a claim with this word for how many of them must agree."""
-    suffices = QUANTIFIERS[quantifier][1]
-    agreeing, undecided, total = (outcomes == AGREES).sum(), (outcomes == OPEN).sum(), len(outcomes)
-    if suffices(agreeing, total):
+    _, suffices = QUANTIFIERS[quantifier]
+    agreeing = (outcomes == AGREES).sum()
+    undecided = (outcomes == OPEN).sum()
+    if suffices(agreeing, len(outcomes)):
         return HOLDS
-    return UNDECIDED if suffices(agreeing + undecided, total) else FAILS
+    return UNDECIDED if suffices(agreeing + undecided, len(outcomes)) else FAILS
 
 
 def count_outcomes(outcomes: pd.Series, unit: str) -> str:
@@ -99,11 +100,24 @@ def count_outcomes(outcomes: pd.Series, unit: str) -> str:
     parts: list[str] = []
     for outcome in (AGREES, OPEN, DISAGREES):
         count = (outcomes == outcome).sum()
-        verb = outcome.removesuffix("s") if count > 1 else outcome
-        counted = "" if parts else unit if count > 1 else unit.removesuffix("s")
         if count:
-            parts.append(f"{count} {counted} {verb}" if counted else f"{count} {verb}")
+            parts.append(count_in_words(count, outcome, "" if parts else unit))
     return ", ".join(parts)
+
+
+def count_kinds(kinds: Iterable[str]) -> str:
+    """Return how many verdicts there are of each kind: "9 hold, 2 open, 1 fails"."""
+    counts = Counter(kinds)
+    return ", ".join(count_in_words(counts[kind], kind) for kind in VERDICTS if counts[kind])
+
+
+def count_in_words(count: int, verb: str, unit: str = "") -> str:
+    """Return a count as "1 pair agrees" or "2 pairs agree", and "2 agree" without a unit."""
+    if count > 1:
+        verb = verb.removesuffix("s")
+    else:
+        unit = unit.removesuffix("s")
+    return f"{count} {unit} {verb}" if unit else f"{count} {verb}"
 
 
 def name_open_cases(cases: pd.DataFrame) -> str:
@@ -113,27 +127,16 @@ def name_open_cases(cases: pd.DataFrame) -> str:
         return ""
     texts = []
     for case in cases[cases.outcome == OPEN].to_dict("records"):
-        margin = case.get("margin", case.get("delta_ece"))
-        words = [value for value in case.values() if isinstance(value, str) and value != OPEN]
-        texts.append(f"{' '.join(words)} {margin:.3f} [{case['low']:.3f}, {case['high']:.3f}]")
+        words = [word for word in case.values() if isinstance(word, str) and word != OPEN]
+        margin = case["margin"] if "margin" in case else case["delta_ece"]
+        interval = f"[{case['low']:.3f}, {case['high']:.3f}]"
+        texts.append(f"{' '.join(words)} {margin:.3f} {interval}")
     return "; ".join(texts)
 
 
 def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
     """Judge every claim (or those given) on some results, by name."""
     return {claim.name: judge(claim, results) for claim in claims}
-
-
-def count_kinds(kinds: Iterable[str]) -> str:
-    """Return how many verdicts there are of each kind: "9 hold, 2 open, 1 fails"."""
-    found = list(kinds)
-    parts = []
-    for kind in VERDICTS:
-        count = found.count(kind)
-        verb = kind.removesuffix("s") if count > 1 else kind
-        if count:
-            parts.append(f"{count} {verb}")
-    return ", ".join(parts)
 
 
 # ---- for notebooks and the report
@@ -146,7 +149,9 @@ def list_claims(
     decide them."""
     frame = pd.DataFrame([vars(verdict.claim) for verdict in paper.values()], columns=CLAIM_FACTS)
     shown = frame[["group", "quote", "counted", "quantifier"]].copy()
-    sides = {"paper": paper} if here is None else {"paper": paper, "here": here}
+    sides = {"paper": paper}
+    if here is not None:
+        sides["here"] = here
     for side, verdicts in sides.items():
         in_order = [verdicts[name] for name in paper]
         frame[side] = [verdict.kind for verdict in in_order]
@@ -176,13 +181,23 @@ def show_claims(
     judge are shown. `scores`, `shared_masks` and `frames` are those of `Results`; `models` and
     `datasets` are {name: label}.
     """
-    labels = (models, datasets, models, (models, datasets), ())
-    results = Results(*labels, frames, scores=scores, shared_masks=shared_masks)
-    here = judge_all(
-        results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()]
+    results = Results(
+        models=models,
+        datasets=datasets,
+        bin_labels=models,
+        transfer_labels=(models, datasets),
+        settings=(),
+        frames=frames,
+        scores=scores,
+        shared_masks=shared_masks,
     )
-    here = {name: one for name, one in here.items() if one.claim.group != names or not one.lacks}
-    paper = judge_all(published(), [one.claim for one in here.values()])
+    here = {}
+    for claim in CLAIMS:
+        if claim.group == names or claim.name in names.split():
+            verdict = judge(claim, results)
+            if claim.group != names or not verdict.lacks:
+                here[claim.name] = verdict
+    paper = judge_all(published(), [verdict.claim for verdict in here.values()])
     return ReportRecords(None, list_claims(paper, here).shown)
 
 
@@ -197,9 +212,17 @@ SENSITIVITY_DRAWS = 500  # resamples of evaluation rows
 def alternative_choices(now: EvaluationChoices) -> Iterator[tuple[str, Any]]:
     """Yield each of CHOICES (in captions.yaml) with every value except the current one (`now`)."""
     for name in CHOICES:
-        kind = EvaluationChoices.model_fields[name].annotation
-        values = BINS if name == "bins" else (True, False) if kind is bool else get_args(kind)
-        yield from ((name, value) for value in values if value != getattr(now, name))
+        for value in values_of_choice(name):
+            if value != getattr(now, name):
+                yield name, value
+
+
+def values_of_choice(name: str) -> tuple[Any, ...]:
+    """Return the values that a choice can have."""
+    if name == "bins":
+        return BINS
+    kind = EvaluationChoices.model_fields[name].annotation
+    return (True, False) if kind is bool else get_args(kind)
 
 
 def change_choice(signals: Signals, name: str, value: Any) -> Signals:
@@ -230,21 +253,34 @@ def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
     verdict `flips`.
     """
     before = judge_errors(signals, labels)
-    records: list[tuple] = []
+    records: list[dict[str, Any]] = []
     for name, value in alternative_choices(signals.choices):
-        said, now = (
-            {True: "yes", False: "no"}.get(one, one)
-            for one in (value, getattr(signals.choices, name))
-        )
-        choice = f"{CHOICES[name]} ({name}): {said}, not {now}"
+        current = getattr(signals.choices, name)
+        choice = f"{CHOICES[name]} ({name}): {in_word(value)}, not {in_word(current)}"
         try:
             after = judge_errors(change_choice(signals, name, value), labels)
         except UserError as error:  # such as options that are not single tokens of the model
-            records.append((choice, str(error), "", "", "", False))
+            unjudged = {"name": "", "here": "", "then": "", "flips": False}
+            records.append({"choice": choice, "finding": str(error), **unjudged})
             continue
-        for old, new in zip(before.values(), after.values(), strict=True):
+        for claim_name, old in before.items():
             if old.kind != NOT_JUDGED:
-                flips = new.kind not in (NOT_JUDGED, old.kind)
-                here, then = (verdict.in_words(NO_NUMBER["here"]) for verdict in (old, new))
-                records.append((choice, old.claim.quote, old.claim.name, here, then, flips))
-    return pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])
+                records.append({"choice": choice, **compare_verdicts(old, after[claim_name])})
+    columns = ["choice", "finding", "name", "here", "then", "flips"]
+    return pd.DataFrame(records, columns=columns)
+
+
+def in_word(value: Any) -> Any:
+    """Return the value of a choice as a reader says it: yes for True."""
+    return {True: "yes", False: "no"}.get(value, value)
+
+
+def compare_verdicts(old: Verdict, new: Verdict) -> dict[str, Any]:
+    """Return the row of `judge_alternatives` for a claim, without the choice."""
+    return {
+        "finding": old.claim.quote,
+        "name": old.claim.name,
+        "here": old.in_words(NO_NUMBER["here"]),
+        "then": new.in_words(NO_NUMBER["here"]),
+        "flips": new.kind not in (NOT_JUDGED, old.kind),
+    }

@@ -19,7 +19,7 @@ from lib.calibrate.experiments import (
     transfer,
 )
 from lib.calibrate.fit_methods import calibrate
-from lib.paper.booktabs import OF_PAPER
+from lib.paper.booktabs import PAPER_CAPTIONS
 from lib.params import Subsampling
 from lib.score.evaluation import RESAMPLED, evaluate
 from lib.store import PAIR
@@ -88,7 +88,7 @@ def test_a_curve_has_the_mean_and_the_middle_eighty_percent_of_the_draws():
     assert band.mean == pytest.approx(0.5)
     assert (band.low, band.high) == pytest.approx((0.1, 0.9))
     assert band.one_class == 1
-    _, caption = OF_PAPER["fig_calibration_analysis"]
+    _, caption = PAPER_CAPTIONS["fig_calibration_analysis"]
     assert "with the middle 80% of the draws" in caption
 
 

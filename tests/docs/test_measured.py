@@ -11,7 +11,7 @@ import pytest
 from docs.tables.expected import jobs
 from lib import params
 from lib.analysis.comparison_of_runs import recompute_frames
-from lib.paper.report_contents import printed_numbers
+from lib.paper.comparison_with_paper import printed_numbers
 from lib.paths import ROOT
 
 SMALL = params.load_profile("small")

@@ -153,7 +153,7 @@ if sys.argv[1] == "reversed":
 from lib import stored_columns
 from lib.paper import booktabs
 kinds = {kind: schema.names for kind, schema in stored_columns.SCHEMAS.items()}
-texts = [booktabs.OF_PAPER, booktabs.CAPTIONS, booktabs.CHOICES]
+texts = [booktabs.PAPER_CAPTIONS, booktabs.CAPTIONS, booktabs.CHOICES]
 print(json.dumps([stored_columns.KEYS, kinds, stored_columns.OF_RESPONSE, stored_columns.WRITERS, texts]))
 """
 

@@ -13,7 +13,7 @@ from latex import PAPER, paper
 from lib import params, store
 from lib.analysis import run_results
 from lib.analysis.signals import Signals
-from lib.paper import numbers_of_paper, report_contents, tables
+from lib.paper import comparison_with_paper, numbers_of_paper, table_notes, tables
 from lib.paper.claim import Claim
 from lib.paper.claims import (
     CLAIMS,
@@ -94,7 +94,7 @@ def test_the_paper_lies_inside_its_own_intervals(beyond, outside):
     if beyond:
         table.loc[row.index, "value"] = row.high + beyond
     run = replace(RUN, frames=RUN.frames | {"result_estimation_full": table})
-    found = report_contents.compare_with_paper(run, PUBLISHED).records
+    found = comparison_with_paper.compare_with_paper(run, PUBLISHED).records
     assert (
         set(found.verdict) == {"inside", "no interval printed", *["outside"] * outside}
         and len(found) > 1300
@@ -117,7 +117,7 @@ def test_what_is_not_the_papers_is_compared_with_nothing(reason, changed):
             first.label,
             replace(RUN, settings=[type(first)(**vars(first) | changed), *others]),
         )
-    assert report_contents.find_foreign(run, PUBLISHED) == {name: reason}
+    assert comparison_with_paper.find_foreign(run, PUBLISHED) == {name: reason}
 
 
 # ---- the profile `paper`: the paper's run, as files describe it
@@ -131,7 +131,7 @@ def test_its_models_settings_questions_and_tables_are_the_papers():
     )
     files = {name: params.load_dataset_config(name) for name in PROFILE.datasets}
     questions = {name: (one.source, one.calibration, one.evaluation) for name, one in files.items()}
-    assert report_contents.find_foreign(replace(here, questions=questions), PUBLISHED) == {}
+    assert comparison_with_paper.find_foreign(replace(here, questions=questions), PUBLISHED) == {}
     for labels in ("models", "datasets", "bin_labels"):
         assert [*getattr(here, labels).values()] == [*getattr(PUBLISHED, labels)]
     assert all(re.fullmatch("[0-9a-f]{40}", spec.revision) for spec in here.settings)
@@ -181,12 +181,12 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, monkeypatch):
     )
     signals = Signals(first, verification, dropout.query("model == 'tiny-llama'"), shipped.choices)
     monkeypatch.setattr(
-        report_contents.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})]
+        table_notes.store, "read_manifests", lambda *of: [("tiny-llama__demo-hard", {})]
     )
     results = run_results.results_of_run(
         "shipped", signals, ["tiny-llama", "tiny-qwen"], ["demo-hard"]
     )
-    said = report_contents.list_notes("shipped", signals, results).records.note.tolist()
+    said = table_notes.list_notes("shipped", signals, results).records.note.tolist()
     assert (
         "Of 16 responses to evaluation questions are 50.0% without a parsable answer, 0.0% cut by length."
         in said

@@ -14,13 +14,23 @@ from synthetic import results_of
 from lib import params
 from lib.analysis.result_tables import as_sentence
 from lib.analysis.signals import load_signals
-from lib.paper import booktabs, numbers_of_paper, report_contents, response_views, tables, verdicts
+from lib.paper import (
+    beyond_tables,
+    booktabs,
+    comparison_with_paper,
+    numbers_of_paper,
+    report_contents,
+    response_views,
+    table_notes,
+    tables,
+    verdicts,
+)
 from lib.score import evaluation
 
 DEMO, REPLAY = params.load_profile("demo"), goldens.read("replay")
-TABLES = report_contents.TABLES | {
-    "tab_costs": report_contents.costs,
-    "tab_selective": report_contents.selective,
+TABLES = tables.TABLES | {
+    "tab_costs": beyond_tables.costs,
+    "tab_selective": beyond_tables.selective,
 }
 
 
@@ -48,9 +58,9 @@ def test_every_record(demo, shipped):
         "rep_findings": verdicts.list_claims(
             verdicts.judge_all(published), verdicts.judge_all(here)
         ),
-        "rep_numbers": report_contents.compare_with_paper(here, published),
+        "rep_numbers": comparison_with_paper.compare_with_paper(here, published),
         "rep_ablation": report_contents.list_ablation(here),
-        "rep_notes": report_contents.list_notes("shipped", shipped, here),
+        "rep_notes": table_notes.list_notes("shipped", shipped, here),
     }
     texts = {
         name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()

@@ -21,7 +21,7 @@ import jinja2
 
 from lib.errors import UserError, nearest
 from lib.files import write_atomically
-from lib.paper.booktabs import CAPTIONS, OF_PAPER, escape
+from lib.paper.booktabs import CAPTIONS, PAPER_CAPTIONS, escape
 from lib.run_names import PUBLISHED
 from workflow.engine.fingerprint import write_json
 
@@ -64,7 +64,7 @@ SECTIONS = (
 TARGETS = (*CAPTIONS, *(section.target for section in SECTIONS if section.notebook == TABLES))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the
 # paper.
-OF_PUBLISHED = (*(name for name in OF_PAPER if name.startswith("tab_")), FINDINGS.target)
+OF_PUBLISHED = (*(name for name in PAPER_CAPTIONS if name.startswith("tab_")), FINDINGS.target)
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 

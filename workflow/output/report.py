@@ -22,8 +22,8 @@ from lib.errors import show_hidden
 from lib.files import write_text
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
+from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.numbers_of_paper import paper_facts
-from lib.paper.report_contents import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.run_names import RunName
 from workflow.findings import EXHIBITS

@@ -27,8 +27,8 @@ from lib.analysis.comparison_of_runs import (
 from lib.analysis.result_tables import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.signals import Signals, load_signals
+from lib.paper.comparison_with_paper import printed_numbers
 from lib.paper.numbers_of_paper import published
-from lib.paper.report_contents import printed_numbers
 from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds, judge_all
 from lib.params import EvaluationChoices
 from lib.paths import ROOT
