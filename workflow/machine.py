@@ -94,6 +94,15 @@ def remove_partial_files(run: Run) -> None:
             path.unlink()
 
 
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder of a job, which is removed at the end as far as possible."""
+    with tempfile.TemporaryDirectory(
+        prefix="job", dir=parent, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
 def short_tempdir() -> Path:
     """Return the folder for temporary files, with a path short enough for sockets below it (104
     bytes on macOS)."""
