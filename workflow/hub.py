@@ -217,7 +217,8 @@ def count_missing_bytes(spec: Model) -> int:
         return 0
     if not spec.repository:
         names = [path.name for path in local_path(spec.source).glob("*.gguf")]
-        raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), names)}")
+        suggestion = nearest(str(spec.gguf), names)
+        raise UserError(f"no file {spec.gguf} in {spec.source}; {suggestion}")
     if not spec.gguf and is_downloaded(spec):
         return 0
     resolve_revision("model", spec.source, spec.revision)

@@ -79,7 +79,8 @@ def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
         ) from None
     with lock:
         # that of the run's last start, too
-        scratch = short_tempdir() / f"run-{os.getuid()}-{digest(str(folder))[:8]}"
+        name = f"run-{os.getuid()}-{digest(str(folder))[:8]}"
+        scratch = short_tempdir() / name
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)  # it fails where somebody else has made one
         try:
