@@ -281,7 +281,8 @@ def fetch_uv(root: Path, python: str) -> list[str]:
     lock_of_uv = uv.with_name("uv.lock")
     lock_of_uv.write_text("".join(lines_of_uv), encoding="utf-8")
     locked = ["--no-deps", "--require-hashes", "-r", str(lock_of_uv)]
-    if run([python, *PIP, *locked], quiet=True) and run([str(uv), "--version"], quiet=True):
+    fetched = run([python, *PIP, *locked], quiet=True)
+    if fetched and run([str(uv), "--version"], quiet=True):
         return [str(uv)]
     return []
 

@@ -96,7 +96,7 @@ def would_be_committed(path: Path) -> bool:
     """Whether git would take a file of the project."""
     if not which("git"):
         return False
-    command = ["git", "check-ignore", "--quiet", path]
+    command = ["git", "check-ignore", "--quiet", str(path)]
     ignored = subprocess.run(command, cwd=ROOT, capture_output=True)
     return ignored.returncode == 1  # 128 outside a clone
 
@@ -247,7 +247,7 @@ async def fetch_line(api: openai.AsyncOpenAI, request: served.BatchRequest) -> b
 async def render(api: openai.AsyncOpenAI, body: served.BatchRequest) -> str:
     """Return the messages of a request as the server's own template renders them: by llama.cpp,
     else by vLLM."""
-    conversation = {}
+    conversation: dict[str, Any] = {}
     for name in ("model", "messages", "chat_template_kwargs"):
         if name in body:
             conversation[name] = body[name]
