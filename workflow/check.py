@@ -1,6 +1,7 @@
-"""Can this machine do the run? `./run_all.sh check PROFILE` prints one line per check: ok, note
-(for information), or wrong with the remedy. Nothing is generated or saved. The exit code is 2 if
-anything is wrong.
+"""Can this machine do the run?
+
+`./run_all.sh check PROFILE` prints one line per check: ok, note (for information), or wrong with
+the remedy. Nothing is generated or saved. The exit code is 2 if anything is wrong.
 
 A run asks the same of its models before its first job, by their files, without their downloads.
 lib/generate/preflight.py checks a model by itself; this module adds the checks that depend on the
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -24,6 +25,12 @@ from workflow import hub, machine
 from workflow.engine.jobs_of_run import Run
 from workflow.engine.progress import say
 
+if TYPE_CHECKING:  # slow to import: PyTorch
+    from transformers import PreTrainedModel
+
+    from lib.models.loading import LanguageModel
+    from lib.tasks.datasets import Example
+
 Line = tuple[str, str]  # level (ok, note or wrong) and text
 GPU_SHARE = 0.9  # of a GPU's memory that a model may use
 LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
@@ -31,7 +38,10 @@ LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
 SAMPLING_BYTES = 44
 GPU = "a GPU"
 SPARE = 1.1  # memory for weights, in multiples of their size
-SILENT = "it does not answer; models and datasets must be in the local cache, or in folders that files of params/ name"
+SILENT = (
+    "it does not answer; models and datasets must be in the local cache, "
+    "or in folders that files of params/ name"
+)
 
 
 def main(run: Run) -> int:
@@ -40,12 +50,14 @@ def main(run: Run) -> int:
         say(f"note   hub: {SILENT}")
     with suppress(UserError):  # reported below for each model
         hub.pin_revisions(run)
-    wrong = 0
+    levels = []
     for subject, lines in list_checks(run):
         for level, text in explain_errors(lines):
             say(f"{level:5}  {subject}: {text}")
-            wrong += level == "wrong"
-    say(f"{run.name}: {f'{wrong} problem(s) found' if wrong else 'ready'}; nothing was run")
+            levels.append(level)
+    wrong = levels.count("wrong")
+    summary = f"{wrong} problem(s) found" if wrong else "ready"
+    say(f"{run.name}: {summary}; nothing was run")
     return 2 if wrong else 0
 
 
@@ -74,18 +86,16 @@ def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
 def about_machine(run: Run) -> Iterator[Line]:
     import torch
 
-    gpus, cuda = len(machine.list_gpus()), torch.version.cuda
-    if gpus and not torch.cuda.is_available():
-        said = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
-        yield (
-            "wrong",
-            f"{said}: update the driver, or remove .venv and set TORCH_INDEX to a build for it",
-        )
+    gpus = len(machine.list_gpus())
+    cuda = torch.version.cuda
+    if not gpus:
+        yield "note", f"no GPU: {run.cores} cores, float32"
+    elif torch.cuda.is_available():
+        yield "ok", f"{gpus} GPU(s), CUDA {cuda}"
     else:
-        yield (
-            "ok" if gpus else "note",
-            f"{gpus} GPU(s), CUDA {cuda}" if gpus else f"no GPU: {run.cores} cores, float32",
-        )
+        problem = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
+        remedy = "update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+        yield "wrong", f"{problem}: {remedy}"
     if machine.uses_vllm(run):
         machine.check_vllm(run)
 
@@ -101,12 +111,13 @@ def about_disk(run: Run) -> Iterator[Line]:
 
 def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
     """Report the questions of a dataset, and add them to `texts`, if they can be read."""
-    spec, examples = params.load_dataset_config(name), select_examples(run, name)
+    spec = params.load_dataset_config(name)
+    examples = select_examples(run, name)
     texts[name] = [example.question for example in examples]
     rows = Counter(example.split for example in examples)
+    counts = " and ".join(f"{count} {split}" for split, count in rows.items())
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
-    split = " and ".join(f"{count} {split}" for split, count in rows.items())
-    yield "ok", f"{split} questions from {spec.folder or source}"
+    yield "ok", f"{counts} questions from {spec.folder or source}"
 
 
 # ---- models
@@ -115,8 +126,11 @@ def about_dataset(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[
 def refuse_unusable(run: Run, names: list[str]) -> None:
     """Raise UserError for the first model that the run cannot use, or for a dataset that cannot be
     read."""
-    asked = {name: select_examples(run, name) for name in run.values["datasets"]} if names else {}
-    texts = {name: [example.question for example in examples] for name, examples in asked.items()}
+    if not names:
+        return
+    texts = {}
+    for name in run.values["datasets"]:
+        texts[name] = [example.question for example in select_examples(run, name)]
     for name in names:
         for level, text in explain_errors(about_model(run, name, texts)):
             if level == "wrong":
@@ -125,7 +139,7 @@ def refuse_unusable(run: Run, names: list[str]) -> None:
 
 def with_small(run: Run, names: list[str]) -> Run:
     """Return the run with those of these models that run on the processor on every machine."""
-    return replace(run, small=tuple(filter(is_small, names)))
+    return replace(run, small=tuple(name for name in names if is_small(name)))
 
 
 def is_small(name: str) -> bool:
@@ -135,16 +149,18 @@ def is_small(name: str) -> bool:
     if not spec.at_hand:
         return False
     folder, named = hub.find_config(spec)
-    return loading.is_small(checkpoints.outline_network(checkpoints.read_config(folder, **named)))
+    config = checkpoints.read_config(folder, **named)
+    return loading.is_small(checkpoints.outline_network(config))
 
 
-def select_examples(run: Run, name: str) -> list[Any]:
+def select_examples(run: Run, name: str) -> "list[Example]":
     """Return the examples of a dataset that the run uses."""
     from lib.tasks import datasets
 
     examples = datasets.load_examples(params.load_dataset_config(name))
+    values = run.values
     return datasets.select_examples(
-        examples, run.values["limit"], run.values["seed"], name, run.values["example"]
+        examples, values["limit"], values["seed"], name, values["example"]
     )
 
 
@@ -157,15 +173,13 @@ def about_model(
     if spec.responses:
         yield from about_responses(run, spec)
     if not spec.at_hand:
-        text = "its weights are not available (its file names no `source`)"
-        yield "note", f"{text}: MC dropout, temperature scaling and ablations stay empty"
+        problem = "its weights are not available (its file names no `source`)"
+        yield "note", f"{problem}: MC dropout, temperature scaling and ablations stay empty"
         return
     if hub.is_elsewhere(spec):
         size = f"{hub.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
-        yield (
-            "note",
-            f"{spec.gguf} of {spec.source}, {size}: it is looked at once it is fetched, before the first job",
-        )
+        later = "it is looked at once it is fetched, before the first job"
+        yield "note", f"{spec.gguf} of {spec.source}, {size}: {later}"
         return
     # else tokenizers warn when a process is forked later
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -186,29 +200,28 @@ def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
     from lib.responses.imported import ImportedResponses
 
     for name in run.values["datasets"]:
-        found = ImportedResponses.read(spec, name, select_examples(run, name))
-        yield from (
-            ("note" if place else "ok", text)
-            for place, text in enumerate(found.describe_coverage())
-        )
+        responses = ImportedResponses.read(spec, name, select_examples(run, name))
+        coverage, *remarks = responses.describe_coverage()
+        yield "ok", coverage
+        for remark in remarks:
+            yield "note", remark
 
 
-def about_place(run: Run, lm: Any) -> Iterator[Line]:
+def about_place(run: Run, lm: "LanguageModel") -> Iterator[Line]:
     """Report a model that would run without a GPU, probably by mistake, or that vLLM can't load."""
     from lib.models import loading
 
-    if machine.uses_vllm(run) and not lm.spec.responses and (lm.spec.gguf or lm.spec.gpus):
-        yield (
-            "wrong",
-            f"vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`): {machine.REMEDY}",
-        )
-    on_gpu, size = loading.runs_on_gpu(lm.model), lm.model.num_parameters()
+    beyond_vllm = lm.spec.gguf or lm.spec.gpus
+    if beyond_vllm and machine.uses_vllm(run) and not lm.spec.responses:
+        problem = "vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`)"
+        yield "wrong", f"{problem}: {machine.REMEDY}"
+    on_gpu = loading.runs_on_gpu(lm.model)
     if on_gpu and not run.gpus and not run.slurm:  # jobs that run at once would all take the first
-        yield (
-            "wrong",
-            "PyTorch sees a GPU, but nvidia-smi lists none: name the GPUs in CUDA_VISIBLE_DEVICES",
-        )
-    if size > LARGE and not (run.gpus if run.slurm else on_gpu) and not run.values.get("cpu"):
+        problem = "PyTorch sees a GPU, but nvidia-smi lists none"
+        yield "wrong", f"{problem}: name the GPUs in CUDA_VISIBLE_DEVICES"
+    size = lm.model.num_parameters()
+    has_gpu = run.gpus if run.slurm else on_gpu
+    if size > LARGE and not has_gpu and not run.values.get("cpu"):
         lacks = "the file of --slurm requests no GPU" if run.slurm else "PyTorch sees no GPU here"
         remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
         yield "wrong", f"{size / 1e9:.2g} billion parameters, and {lacks}: {remedy}"
@@ -217,21 +230,17 @@ def about_place(run: Run, lm: Any) -> Iterator[Line]:
 # ---- memory
 
 
-def cache_numbers_per_token(network: Any) -> int:
+def cache_numbers_per_token(network: "PreTrainedModel") -> int:
     """Return how many numbers one token takes in the cache: a key and a value per layer and
     key-value head."""
     config = network.config.get_text_config()
     heads = getattr(config, "num_attention_heads", 0)  # none in a model of states alone
     width = getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1)
-    return (
-        2
-        * config.num_hidden_layers
-        * (getattr(config, "num_key_value_heads", None) or heads)
-        * width
-    )
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    return 2 * config.num_hidden_layers * key_value_heads * width
 
 
-def find_memory(run: Run, lm: Any) -> tuple[str, float]:
+def find_memory(run: Run, lm: "LanguageModel") -> tuple[str, float]:
     """Return the name and the bytes of memory of where a model runs: the processor, a GPU, or all
     of them."""
     from lib.models import loading
@@ -241,39 +250,39 @@ def find_memory(run: Run, lm: Any) -> tuple[str, float]:
     if not loading.runs_on_gpu(lm.model):
         return "the CPU", psutil.virtual_memory().available
     largest = GPU_SHARE * max(machine.memory_by_gpu().values(), default=math.inf)
-    return ("all GPUs", run.gpus * largest) if lm.spec.gpus == "all" else (GPU, largest)
+    if lm.spec.gpus == "all":
+        return "all GPUs", run.gpus * largest
+    return GPU, largest
 
 
-def about_memory(run: Run, lm: Any, thorough: bool) -> Iterator[Line]:
+def about_memory(run: Run, lm: "LanguageModel", thorough: bool) -> Iterator[Line]:
     """Compare the memory of weights, and of the caches and logits of rows that are decoded
     together, with what the place has. Only weights that do not fit a GPU refuse a run."""
     from lib.generate import preflight
     from lib.models import loading
 
+    config = lm.model.config.get_text_config()
+    number_bytes = loading.loading_dtype(lm.spec, lm.model).itemsize
     batch_tokens = run.values["max_batch_tokens"]
-    config, number_bytes = (
-        lm.model.config.get_text_config(),
-        loading.loading_dtype(lm.spec, lm.model).itemsize,
-    )
-    longest = preflight.estimate_prompt(lm, run.values) + (
-        lm.spec.max_new_tokens or run.values["max_new_tokens"]
-    )
+    new_tokens = lm.spec.max_new_tokens or run.values["max_new_tokens"]
+    longest = preflight.estimate_prompt(lm, run.values) + new_tokens
     # per token: its cache, one layer's copy while the cache grows, its share of sampling
     cache = cache_numbers_per_token(lm.model) * number_bytes
-    token = (
-        cache * (1 + 1 / config.num_hidden_layers) + SAMPLING_BYTES * config.vocab_size / longest
-    )
-    weights = SPARE * lm.model.num_parameters() * number_bytes
-    need, rows = weights + token * max(batch_tokens, longest), max(1, batch_tokens // longest)
-    size = f"{lm.model.num_parameters() / 1e9:.2g} billion parameters"
-    text = f"{size}, up to {need / 1e9:.2g} GB with {rows} rows at once"
+    sampling = SAMPLING_BYTES * config.vocab_size / longest
+    token = cache * (1 + 1 / config.num_hidden_layers) + sampling
+    size = lm.model.num_parameters()
+    weights = SPARE * size * number_bytes
+    need = weights + token * max(batch_tokens, longest)
+    rows = max(1, batch_tokens // longest)
+    room = f"up to {need / 1e9:.2g} GB with {rows} rows at once"
+    text = f"{size / 1e9:.2g} billion parameters, {room}"
     place, free = find_memory(run, lm)
     lacks = f"{text}: {place} has room for {free / 1e9:.4g} GB"
     if weights + token > free and (thorough or place == GPU):
-        remedy = (
-            ": write `gpus: all` in its file to spread it over all GPUs" if place == GPU else ""
-        )
-        yield "wrong", f"{lacks}, too little for the weights alone{remedy}"
+        problem = f"{lacks}, too little for the weights alone"
+        if place == GPU:
+            problem += ": write `gpus: all` in its file to spread it over all GPUs"
+        yield "wrong", problem
     elif thorough and need > free:
         yield "wrong", f"{lacks}; max_batch_tokens {int((free - weights) / token)} would fit"
     elif thorough:

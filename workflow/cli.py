@@ -11,9 +11,12 @@ import os
 import re
 import sys
 import textwrap
+from io import TextIOWrapper
 from pathlib import Path
+from typing import NoReturn
 
-sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parent.parent)]
+if not __package__:  # started by its path
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
@@ -23,9 +26,8 @@ from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName
 def user_path(word: str) -> str:
     """Return the path of a file or folder, relative to the user's directory, which run_all.sh
     passes on."""
-    place = os.path.realpath(
-        os.path.join(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word))
-    )
+    folder = os.environ.get("CALLED_FROM", "")
+    place = os.path.realpath(os.path.join(folder, os.path.expanduser(word)))
     if not os.path.exists(place):
         raise argparse.ArgumentTypeError(f"there is no file or folder '{word}'")
     return place
@@ -38,10 +40,10 @@ def whole_number(word: str) -> int:
 
 
 FINDINGS = ["1", "2", "3", "4"]
-SELECTION = ("PROFILE", "--models", "--add-models", "--datasets", "--add-datasets")
+SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
 WITH_MODELS = (*SELECTION, "--data-dir", *JOBS, "--cpu", "--slurm")
-TAKES = {  # what may follow each verb: a profile, and options
+TAKES = {  # options of each verb; a profile may stand before --models
     MAKE: WITH_MODELS,
     "verify": WITH_MODELS,
     "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
@@ -54,16 +56,8 @@ TAKES = {  # what may follow each verb: a profile, and options
     "archive": (),
     "help": (),
 }
-VERBS = {*TAKES, "finding"} - {MAKE}
-LISTS = ("--models", "--add-models", "--datasets", "--add-datasets", "--force")
-OPTIONS = {  # how argparse reads them
-    **dict.fromkeys(LISTS, {"nargs": "+", "default": []}),
-    **dict.fromkeys(("--data-dir", "--slurm"), {"type": user_path}),
-    **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
-    **dict.fromkeys(("--model-name", "--url"), {"default": ""}),
-    "--cores": {"type": whole_number},
-    "--concurrent": {"type": whole_number, "default": 8},
-}
+VERBS = sorted({*TAKES, "finding"} - {MAKE})
+OPTIONS = (*WITH_MODELS, "--model-name", "--url", "--concurrent")
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -86,79 +80,87 @@ def choose(kind: str, word: str, options: list[str]) -> str:
 class Parser(argparse.ArgumentParser):
     """argparse that raises one-line errors instead of printing them."""
 
-    def error(self, message: str):  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
         raise UserError(message)
+
+
+def parser_of_options() -> Parser:
+    """Return the parser of what follows the verb and the profile."""
+    parser = Parser(add_help=False, allow_abbrev=False)
+    for option in ("--models", "--add-models", "--datasets", "--add-datasets", "--force"):
+        parser.add_argument(option, nargs="+", default=[])
+    for option in ("--data-dir", "--slurm"):
+        parser.add_argument(option, type=user_path)
+    for option in ("--cpu", "--dry-run"):
+        parser.add_argument(option, action="store_true")
+    for option in ("--model-name", "--url"):
+        parser.add_argument(option, default="")
+    parser.add_argument("--cores", type=whole_number)
+    parser.add_argument("--concurrent", type=whole_number, default=8)
+    return parser
 
 
 def parse_and_check(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments, and check them against the folders of the project. Those after `--` go
     to JupyterLab or pytest."""
-    words, rest = (
-        (argv[: argv.index("--")], argv[argv.index("--") + 1 :])
-        if "--" in argv
-        else (list(argv), [])
-    )
-    if {"-h", "--help"} & set(words):
+    end = argv.index("--") if "--" in argv else len(argv)
+    words = argv[:end]
+    handed_on = argv[end + 1 :]
+    if "-h" in words or "--help" in words:
         words = ["help"]
     finding = ""
     if words[:1] == ["finding"]:
-        finding, words = choose("finding", "".join(words[1:2]), FINDINGS), words[2:]
+        finding = choose("finding", "".join(words[1:2]), FINDINGS)
+        words = words[2:]
     verb = words.pop(0) if words and words[0] in TAKES else MAKE
     if finding and verb not in (MAKE, REPLAY):
-        raise UserError(
-            f"finding {finding} is followed by a profile, or by {REPLAY}, not by {verb}"
-        )
-    if rest and verb not in (LAB, "test"):
-        raise UserError(f"only lab and test take words after --: '{rest[0]}'")
-    for option in (word.split("=")[0] for word in words if word.startswith("-")):
-        check_option(verb, option)
+        followers = f"a profile, or by {REPLAY}, not by {verb}"
+        raise UserError(f"finding {finding} is followed by {followers}")
+    if handed_on and verb not in (LAB, "test"):
+        raise UserError(f"only lab and test take words after --: '{handed_on[0]}'")
+    for word in words:
+        if word.startswith("-"):
+            check_option(verb, word.split("=")[0])
     profile = DEFAULT
-    if "PROFILE" in TAKES[verb] and words and not words[0].startswith("-"):
-        profile = words.pop(0)
-        misspelled = VERBS if verb == MAKE else ()
-        choose(
-            "profile or verb" if misspelled else "profile",
-            profile,
-            [*parameter_files(), *misspelled],
-        )
+    if "--models" in TAKES[verb] and words and not words[0].startswith("-"):
+        profile = choose_profile(verb, words.pop(0))
     run = str(RunName(verb if verb in (REPLAY, PUBLISHED) else MAKE, profile))
-    parser = Parser(add_help=False, allow_abbrev=False)
-    for option, settings in OPTIONS.items():
-        parser.add_argument(option, **settings)
-    args = parser.parse_args(
-        words, argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run)
-    )
+    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run)
+    args = parser_of_options().parse_args(words, decided)
     check_values(args)
     return args
+
+
+def choose_profile(verb: str, word: str) -> str:
+    """Return the word if it is a profile; where a verb may stand it may be a misspelled verb."""
+    if verb == MAKE:
+        return choose("profile or verb", word, [*parameter_files(), *VERBS])
+    return choose("profile", word, parameter_files())
 
 
 def check_option(verb: str, option: str) -> None:
     """Raise UserError for an option that the verb does not take."""
     if option == "--profile":
-        raise UserError(
-            "--profile has made way for --slurm: write --slurm clusters/slurm.yaml to submit the jobs"
-        )
+        remedy = "write --slurm clusters/slurm.yaml to submit the jobs"
+        raise UserError(f"--profile has made way for --slurm: {remedy}")
     if verb in (LAB, "test") and option not in OPTIONS:
-        raise UserError(
-            f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}"
-        )
+        example = f"./run_all.sh {verb} -- {option}"
+        raise UserError(f"what {verb} hands on comes after --, as in {example}")
     if option not in TAKES[verb]:
-        raise UserError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
+        choose("option", option, [*OPTIONS, "--help"])
+        raise UserError(f"{verb} takes no {option}")
 
 
 def check_values(args: argparse.Namespace) -> None:
     """Raise UserError for a value of an option that names nothing."""
-    for kind, chosen in (
-        ("model", args.models + args.add_models),
-        ("dataset", args.datasets + args.add_datasets),
-    ):
-        for word in chosen:
-            choose(kind, word, parameter_files(f"{kind}s"))
+    for model in args.models + args.add_models:
+        choose("model", model, parameter_files("models"))
+    for dataset in args.datasets + args.add_datasets:
+        choose("dataset", dataset, parameter_files("datasets"))
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
-        raise UserError(
-            f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'"
-        )
+        address = "the address of a server, as --url http://localhost:8000"
+        raise UserError(f"ask takes {address}, not '{args.url}'")
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
 
@@ -167,13 +169,13 @@ def help_text() -> str:
     """Return the help in help.txt, at most 24 lines of 80 columns, with the names of the
     profiles."""
     text = Path(__file__).with_name("help.txt").read_text(encoding="utf-8").strip()
-    return text.format(
-        profiles=textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ...")
-    )
+    profiles = textwrap.shorten(", ".join(parameter_files()), 30, placeholder=" ...")
+    return text.format(profiles=profiles)
 
 
 def main(argv: list[str]) -> int:
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
+    if isinstance(sys.stdout, TextIOWrapper):  # of a terminal that cannot print a character
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         args = parse_and_check(argv)
     except UserError as error:

@@ -1,5 +1,6 @@
-"""Find the project's Python environment, or create it. Uses the standard library only (Python 3.8
-or newer).
+"""Find the project's Python environment, or create it.
+
+It uses the standard library only, and runs on Python 3.8.
 
 `python3 workflow/environment.py VERB` prints the path of an interpreter that has every package. An
 active conda or virtual environment is used if the direct pins match; nothing is ever installed into
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Mapping, Sequence  # noqa: UP035  for Python 3.8
 
@@ -68,8 +70,8 @@ def read_pins(root: Path, test: bool) -> dict[str, str]:
     """Return the direct requirements and their versions from pyproject.toml (Python 3.8 has no
     tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    wanted = "run|test" if test else "run"
-    blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
+    extras = "run|test" if test else "run"
+    blocks = re.findall(rf"^(?:{extras}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
     return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 
 
@@ -82,54 +84,49 @@ def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
 
     If none fits, the last is made anew, unless somebody else made it.
     """
-    own, locks, pins = (
-        root / (".venv-test" if test else ".venv"),
-        LOCKS[: 1 + test],
-        read_pins(root, test),
-    )
-    active, problem = (
-        [Path(variables[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if variables.get(name)],
-        "",
-    )
-    for venv in filter(Path.exists, [*active, root / ".venv", own]):
-        problem = find_problem(
-            venv, pins, lock_stamp(root, locks) if venv.resolve() == own.resolve() else ""
-        )
+    ours = root / (".venv-test" if test else ".venv")
+    locks = LOCKS if test else LOCKS[:1]
+    pins = read_pins(root, test)
+    active = [variables.get("VIRTUAL_ENV"), variables.get("CONDA_PREFIX")]
+    venvs = [Path(folder) for folder in active if folder]
+    problem = ""
+    for venv in [*venvs, root / ".venv", ours]:
+        if not venv.exists():
+            continue
+        stamp = lock_stamp(root, locks) if venv.resolve() == ours.resolve() else ""
+        problem = find_problem(venv, pins, stamp)
         if not problem:
             return str(venv / "bin" / "python")
-        if not own.exists():
+        if not ours.exists():
             print(f"{venv} is not used: {problem}", file=sys.stderr)
-    if own.exists() and not (own / MADE_BY_US).exists():
-        raise SetupError(
-            f"{own.name} was not created by run_all.sh and cannot be used: move it away ({problem})"
-        )
-    make_once(root, own, locks, pins)
-    return str(own / "bin" / "python")
+    if ours.exists() and not (ours / MADE_BY_US).exists():
+        reason = "was not created by run_all.sh and cannot be used"
+        raise SetupError(f"{ours.name} {reason}: move it away ({problem})")
+    make_once(root, ours, locks, pins)
+    return str(ours / "bin" / "python")
 
 
-def find_problem(venv: Path, pins: dict[str, str], stamp: str = "") -> str:
+def find_problem(venv: Path, pins: Mapping[str, str], stamp: str = "") -> str:
     """Return the first reason against an environment, empty if none: one of ours that lacks this
     stamp, or a package that is missing, of another version (2.13.0+cpu is 2.13.0), or damaged,
     because someone deleted its folder."""
     mark = venv / MADE_BY_US
     if stamp and mark.exists() and mark.read_text(errors="replace") != stamp:
         return "it is unfinished, outdated or moved"
-    sites = [
-        str(site)
-        for site in venv.glob("lib/python3*/site-packages")
-        if (venv / "bin" / "python").exists()
-    ]
+    sites = []
+    if (venv / "bin" / "python").exists():
+        sites = [str(site) for site in venv.glob("lib/python3*/site-packages")]
     for name, version in pins.items():
-        found = [
-            one.version.split("+")[0]
-            for one in importlib.metadata.distributions(name=name, path=sites)
-        ]
-        if version not in found:
-            return f"{name} {version} is needed and is {found[0] if found else 'missing'} here"
+        packages = importlib.metadata.distributions(name=name, path=sites)
+        versions = [package.version.split("+")[0] for package in packages]
+        if version not in versions:
+            installed = versions[0] if versions else "missing"
+            return f"{name} {version} is needed and is {installed} here"
     for package in importlib.metadata.distributions(path=sites):
-        starts = re.findall(r"^(\w+/__init__\.py),", package.read_text("RECORD") or "", flags=re.M)
-        if not all(os.path.exists(str(package.locate_file(start))) for start in starts):
-            return f"{package.metadata['Name']} is damaged: install it again"
+        record = package.read_text("RECORD") or ""
+        for start in re.findall(r"^(\w+/__init__\.py),", record, flags=re.M):
+            if not os.path.exists(str(package.locate_file(start))):
+                return f"{package.metadata['Name']} is damaged: install it again"
     return ""
 
 
@@ -154,20 +151,19 @@ def make_once(root: Path, venv: Path, locks: Sequence[str], pins: Mapping[str, s
 def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
     """Create an environment and replace an old one of ours. The empty mark lets a later start
     replace a part of one."""
-    here = f"{platform.system()} {platform.machine()}"
-    if here not in BUILDS:
-        raise SetupError(
-            f"PyTorch has no build for {here}, only for {', '.join(BUILDS)} (on Windows: inside WSL)"
-        )
+    machine = f"{platform.system()} {platform.machine()}"
+    if machine not in BUILDS:
+        builds = f"{', '.join(BUILDS)} (on Windows: inside WSL)"
+        raise SetupError(f"PyTorch has no build for {machine}, only for {builds}")
     command = venv_command(venv)
-    # a link: the other project's stays
-    venv.unlink() if venv.is_symlink() else shutil.rmtree(venv, ignore_errors=True)
+    if venv.is_symlink():  # the other project's stays
+        venv.unlink()
+    shutil.rmtree(venv, ignore_errors=True)
     venv.mkdir()
     (venv / MADE_BY_US).touch()
     if not (run(command) and install(root, venv, locks, torch)):
-        raise SetupError(
-            "the installation failed for the reason above; fix it and start ./run_all.sh again"
-        )
+        remedy = "fix it and start ./run_all.sh again"
+        raise SetupError(f"the installation failed for the reason above; {remedy}")
     (site,) = venv.glob("lib/python3*/site-packages")
     # `import lib` works from any folder
     (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")
@@ -178,24 +174,18 @@ def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
 def venv_command(venv: Path) -> list[str]:
     """Return the command that creates a virtual environment with pip: the first suitable Python,
     else uv."""
-    # not in what is about to be removed
-    for path in map(os.path.realpath, filter(None, map(shutil.which, PYTHONS))):
-        if run([path, "-I", "-c", SUITABLE], quiet=True):
-            return [path, "-I", "-m", "venv", str(venv)]
-    if uv := shutil.which("uv"):
-        return [
-            uv,
-            "venv",
-            "--quiet",
-            "--seed",
-            "--allow-existing",
-            "--python",
-            ">=3.11,<3.15",
-            str(venv),
-        ]
-    raise SetupError(
-        "no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv), and no uv"
-    )
+    for name in PYTHONS:
+        python = shutil.which(name)
+        if python:
+            python = os.path.realpath(python)  # not in what is about to be removed
+            if run([python, "-I", "-c", SUITABLE], quiet=True):
+                return [python, "-I", "-m", "venv", str(venv)]
+    uv = shutil.which("uv")
+    if uv:
+        command = [uv, "venv", "--quiet", "--seed", "--allow-existing"]
+        return [*command, "--python", ">=3.11,<3.15", str(venv)]
+    problem = "no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv)"
+    raise SetupError(f"{problem}, and no uv")
 
 
 def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
@@ -203,33 +193,42 @@ def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:
     whether that worked.
 
     torch has no hash, because each kind of machine has its own build. The lock holds what it
-    requires but for CUDA's libraries, which a build for CUDA pins.
+    requires but for CUDA's libraries, which a build for CUDA pins: installed after the lock, torch
+    brings these alone.
     """
     python = str(venv / "bin" / "python")
-    settings, index = read_pip_settings(python), torch_index()
+    settings = read_pip_settings(python)
     os.environ.update(uv_environment(settings))
-    no_index = (
-        ["--no-index"] if settings.get("no-index", "").lower() in ("1", "true", "yes", "on") else []
-    )
-    ways = [("uv, once", [uv, "pip", "install", "--quiet", "--python", python, *no_index], "--default-index")
-            for uv in fetch_uv(root, python)]  # fmt: skip
-    locked = [word for name in locks for word in ("-r", str(root / name))]
-    # instead of a user's, which has no hashes
-    exactly = ["--no-deps", "--require-hashes", "--constraint", os.devnull]
-    for how, installer, option in [*ways, ("pip, once, in minutes", [python, *PIP], "--index-url")]:
-        print(f"installing into {venv.name} with {how} ...", file=sys.stderr)
-        then = [*installer, *([option, index] if index else []), f"torch=={torch}"]
-        if run([*installer, *exactly, *locked]) and (not torch or run(then)):
+    # no constraint of a user's, which has no hashes
+    locked = ["--no-deps", "--require-hashes", "--constraint", os.devnull]
+    for name in locks:
+        locked += ["-r", str(root / name)]
+    index = torch_index()
+
+    def install_with(installer: list[str], index_option: str) -> bool:
+        source = [index_option, index] if index else []
+        if not run([*installer, *locked]):
+            return False
+        return not torch or run([*installer, *source, f"torch=={torch}"])
+
+    for uv in fetch_uv(root, python):
+        print(f"installing into {venv.name} with uv, once ...", file=sys.stderr)
+        by_uv = [uv, "pip", "install", "--quiet", "--python", python]
+        if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+            by_uv.append("--no-index")
+        if install_with(by_uv, "--default-index"):
             return True
-    return False
+    print(f"installing into {venv.name} with pip, once, in minutes ...", file=sys.stderr)
+    return install_with([python, *PIP], "--index-url")
 
 
 def torch_index() -> str:
     """Return the index for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without an NVIDIA
     driver."""
-    nvidia = shutil.which("nvidia-smi") or any(map(os.path.exists, DRIVER))
-    if os.environ.get("TORCH_INDEX") or nvidia or platform.system() != "Linux":
-        return os.environ.get("TORCH_INDEX", "")
+    index = os.environ.get("TORCH_INDEX", "")
+    has_driver = shutil.which("nvidia-smi") or any(os.path.exists(place) for place in DRIVER)
+    if index or has_driver or platform.system() != "Linux":
+        return index
     with suppress(OSError, ValueError), urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=5):
         return CPU_INDEX
     return ""  # it does not answer
@@ -239,9 +238,8 @@ def run(command: list[str], quiet: bool = False) -> bool:
     """Run a command with its output on stderr, or none. Return whether it succeeds."""
     output = subprocess.DEVNULL if quiet else sys.stderr
     with suppress(OSError):  # it is no program here
-        return not subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        ).returncode
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        return done.returncode == 0
     return False
 
 
@@ -251,46 +249,48 @@ def run(command: list[str], quiet: bool = False) -> bool:
 def read_pip_settings(python: str) -> dict[str, str]:
     """Return pip's options from its files and variables. Later ones win: [global], then [install],
     then PIP_*."""
-    done = subprocess.run(
-        [python, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True
-    )
-    # in this order, but :env:
-    found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", done.stdout, flags=re.M)
-    return {
-        name: str(ast.literal_eval(value))
-        for _, name, value in sorted(found, key=lambda one: one[0] == ":env:")
-    }
+    command = [python, "-I", "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True).stdout
+    settings = {}
+    for section in ("global", "install", ":env:"):
+        for name, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, flags=re.M):
+            settings[name] = str(ast.literal_eval(value))
+    return settings
 
 
 def uv_environment(settings: dict[str, str]) -> dict[str, str]:
     """Return the variables that tell uv what pip is told. What is set for uv already stays."""
     # all indexes are equal, as for pip; hashes tell what is meant
-    told = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    values = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for option, variables in UV_OF_PIP.items():
-        separator = "," if option == "find-links" else " "
-        if words := settings.get(option, "").split():
-            told.update(dict.fromkeys(variables, separator.join(words)))
-    return {
-        name: value
-        for name, value in told.items()
-        if name not in os.environ and name.lower() not in os.environ
-    }
+        words = settings.get(option, "").split()
+        if words:
+            separator = "," if option == "find-links" else " "
+            values.update(dict.fromkeys(variables, separator.join(words)))
+    for name in list(values):
+        if name in os.environ or name.lower() in os.environ:
+            del values[name]
+    return values
 
 
 def fetch_uv(root: Path, python: str) -> list[str]:
     """Install the uv of the lock with pip. Return its path, or nothing if it cannot be had."""
     lock = (root / LOCKS[0]).read_text(encoding="utf-8")
-    uv, alone = str(Path(python).with_name("uv")), Path(python).with_name("uv.lock")
-    alone.write_text(
-        "".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.M)), encoding="utf-8"
-    )
-    fetched = run([python, *PIP, "--no-deps", "--require-hashes", "-r", str(alone)], quiet=True)
-    return [uv] if fetched and run([uv, "--version"], quiet=True) else []
+    lines_of_uv = re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.M)
+    uv = Path(python).with_name("uv")
+    lock_of_uv = uv.with_name("uv.lock")
+    lock_of_uv.write_text("".join(lines_of_uv), encoding="utf-8")
+    locked = ["--no-deps", "--require-hashes", "-r", str(lock_of_uv)]
+    fetched = run([python, *PIP, *locked], quiet=True)
+    if fetched and run([str(uv), "--version"], quiet=True):
+        return [str(uv)]
+    return []
 
 
 if __name__ == "__main__":
     try:
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]  # for bash
+        if isinstance(sys.stdout, TextIOWrapper):  # for bash
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         print(choose(ROOT, os.environ, test=sys.argv[1:2] == ["test"]))
     except (SetupError, OSError) as problem:
         sys.exit(f"run_all.sh: {problem}")

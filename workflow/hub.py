@@ -23,7 +23,7 @@ import yaml
 from lib import params
 from lib.errors import UserError, first_line, nearest
 from lib.files import read_yaml, write_atomically, write_text
-from lib.parameter_schemas import Model, is_on_hub
+from lib.parameter_schemas import Dataset, Model, is_on_hub
 from lib.paths import ROOT, local_path
 from workflow.engine.fingerprint import checksum
 from workflow.engine.jobs_of_run import Run
@@ -40,12 +40,14 @@ USABLE_SHARE = 0.95  # of a disk's free bytes
 UNREACHABLE = (
     "is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
 )
-FAILED = "can't be downloaded from the hub: {said}"
+FAILED = "can't be downloaded from the hub: {reason}"
 # what is said of a repository after an error of the hub's client, by the nearest of its classes
 HUB_ERRORS = {
-    "GatedRepoError": "is gated: accept its license on its page, then `hf auth login` (or set HF_TOKEN)",
+    "GatedRepoError": "is gated: accept its license on its page, "
+    "then `hf auth login` (or set HF_TOKEN)",
     "RevisionNotFoundError": "has no revision '{revision}'; `revision: null` takes the newest",
-    "RepositoryNotFoundError": "is not there, or needs access: check its spelling, or `hf auth login`",
+    "RepositoryNotFoundError": "is not there, or needs access: "
+    "check its spelling, or `hf auth login`",
     "HfHubHTTPError": FAILED,
     "OSError": UNREACHABLE,
     "TransportError": UNREACHABLE,
@@ -53,11 +55,15 @@ HUB_ERRORS = {
 }
 
 
-def specs_of(run: Run) -> list[tuple[str, Any]]:
+def specs_of(run: Run) -> list[tuple[str, Model | Dataset]]:
     """Return each model and dataset of a run, with its kind; none for a replay, which uses no
     hub."""
-    kinds = () if run.replayed else params.LOADERS.items()
-    return [(kind, load(name)) for kind, load in kinds for name in run.values[f"{kind}s"]]
+    if run.replayed:
+        return []
+    specs: list[tuple[str, Model | Dataset]] = []
+    for kind, load in params.LOADERS.items():
+        specs += [(kind, load(name)) for name in run.values[f"{kind}s"]]
+    return specs
 
 
 def go_offline_if_silent(run: Run) -> bool:
@@ -67,16 +73,19 @@ def go_offline_if_silent(run: Run) -> bool:
     import httpx2  # the library of the hub's client
 
     may_need = any(spec.repository for _, spec in specs_of(run))
-    if os.environ.get("HF_HUB_OFFLINE") == "1" or not may_need:
+    if is_offline() or not may_need:
         return False
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
-        httpx2.head(
-            os.environ.get("HF_ENDPOINT") or "https://huggingface.co", timeout=ANSWER_SECONDS
-        )
+        httpx2.head(address, timeout=ANSWER_SECONDS)
     except (httpx2.HTTPError, httpx2.InvalidURL):
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
         return True
     return False
+
+
+def is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE") == "1"
 
 
 # ---- revisions
@@ -84,8 +93,10 @@ def go_offline_if_silent(run: Run) -> bool:
 
 def read_resolved(run: Run) -> dict[str, str]:
     """Return the commits that an earlier start of the run resolved, by source."""
-    name = f"{run.folder}/resolved.yaml"
-    return (read_yaml(ROOT / name) if (ROOT / name).exists() else None) or {}
+    path = ROOT / run.folder / "resolved.yaml"
+    if not path.exists():
+        return {}
+    return read_yaml(path) or {}
 
 
 def pin_revisions(run: Run, anew: bool = False) -> None:
@@ -94,13 +105,12 @@ def pin_revisions(run: Run, anew: bool = False) -> None:
 
     Raise UserError if a revision cannot be resolved.
     """
-    known = {} if anew and os.environ.get("HF_HUB_OFFLINE") != "1" else read_resolved(run)
+    known = {} if anew and not is_offline() else read_resolved(run)
     params.REVISIONS.clear()
     for kind, spec in specs_of(run):
-        if is_on_hub(spec) and not spec.revision:
-            params.REVISIONS[spec.source] = known.get(spec.source) or resolve_revision(
-                kind, spec.source
-            )
+        source = spec.source
+        if isinstance(source, str) and is_on_hub(spec) and not spec.revision:
+            params.REVISIONS[source] = known.get(source) or resolve_revision(kind, source)
 
 
 def save_revisions(run: Run) -> None:
@@ -117,9 +127,8 @@ def resolve_revision(kind: str, source: str, revision: str | None = None) -> str
     from huggingface_hub import HfApi
 
     with explain_hub_errors(source, revision):
-        return (
-            HfApi().repo_info(source, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS).sha
-        )
+        facts = HfApi().repo_info(source, repo_type=kind, revision=revision, timeout=ANSWER_SECONDS)
+    return facts.sha or ""
 
 
 @contextmanager
@@ -129,11 +138,10 @@ def explain_hub_errors(source: str, revision: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        remedy = next(
-            HUB_ERRORS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in HUB_ERRORS
-        )
-        said = remedy.format(revision=revision, said=first_line(error))
-        raise UserError(f"repository '{source}' {said}") from error
+        names = [kind.__name__ for kind in type(error).__mro__]
+        nearest_name = next(name for name in names if name in HUB_ERRORS)
+        remedy = HUB_ERRORS[nearest_name].format(revision=revision, reason=first_line(error))
+        raise UserError(f"repository '{source}' {remedy}") from error
 
 
 # ---- weights
@@ -144,14 +152,16 @@ def download(spec: Model, *patterns: str, **options: Any) -> Any:
     after downloading those that are missing."""
     from huggingface_hub import snapshot_download
 
-    wanted = patterns or ((spec.gguf,) if spec.gguf else WEIGHTS + TEXTS)
-    options |= {
-        "revision": spec.revision,
-        "allow_patterns": list(wanted),
-        "ignore_patterns": IGNORED,
-    }
+    if not patterns:
+        patterns = (spec.gguf,) if spec.gguf else WEIGHTS + TEXTS
     with explain_hub_errors(spec.source, spec.revision):
-        return snapshot_download(spec.source, **options)
+        return snapshot_download(
+            spec.source,
+            revision=spec.revision,
+            allow_patterns=list(patterns),
+            ignore_patterns=IGNORED,
+            **options,
+        )
 
 
 def find_gguf(spec: Model) -> Path | None:
@@ -160,14 +170,19 @@ def find_gguf(spec: Model) -> Path | None:
 
     Raise UserError if it is not the one of the sha256.
     """
-    file = local_path(spec.source) / str(spec.gguf)
+    name = str(spec.gguf)
+    file = local_path(spec.source) / name
     places = [file, ROOT / "models" / file.name]
     with suppress(UserError):
-        places.append(Path(download(spec, local_files_only=True)) / str(spec.gguf))
-    found = next(filter(Path.is_file, places), None)
-    if found and (sha256 := checksum(str(found))) != spec.sha256:
-        raise UserError(f"{spec.gguf} has sha256 {sha256}, expected {spec.sha256}: it is not used")
-    return found
+        places.append(Path(download(spec, local_files_only=True)) / name)
+    for place in places:
+        if place.is_file():
+            sha256 = checksum(str(place))
+            if sha256 != spec.sha256:
+                problem = f"{name} has sha256 {sha256}, expected {spec.sha256}"
+                raise UserError(f"{problem}: it is not used")
+            return place
+    return None
 
 
 def is_elsewhere(spec: Model) -> bool:
@@ -183,8 +198,8 @@ def find_config(spec: Model) -> tuple[str, dict[str, str]]:
     """
     from lib.models import checkpoints
 
-    if spec.gguf:
-        file = find_gguf(spec)
+    file = find_gguf(spec) if spec.gguf else None
+    if file:
         return str(file.parent), {"gguf_file": file.name}
     if is_on_hub(spec):
         return download(spec, *TEXTS), {}
@@ -201,18 +216,24 @@ def count_missing_bytes(spec: Model) -> int:
     if not is_on_hub(spec) and not is_elsewhere(spec):
         return 0
     if not spec.repository:
-        there = [path.name for path in local_path(spec.source).glob("*.gguf")]
-        raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(str(spec.gguf), there)}")
-    with suppress(UserError):
-        # all are here
-        if not spec.gguf and any(Path(download(spec, local_files_only=True)).glob(WEIGHTS[0])):
-            return 0
+        names = [path.name for path in local_path(spec.source).glob("*.gguf")]
+        suggestion = nearest(str(spec.gguf), names)
+        raise UserError(f"no file {spec.gguf} in {spec.source}; {suggestion}")
+    if not spec.gguf and is_downloaded(spec):
+        return 0
     resolve_revision("model", spec.source, spec.revision)
-    if not (files := download(spec, dry_run=True)):
-        raise UserError(
-            f"repository '{spec.source}' has no file '{spec.gguf or WEIGHTS[0]}' on the hub"
-        )
+    files = download(spec, dry_run=True)
+    if not files:
+        name = spec.gguf or WEIGHTS[0]
+        raise UserError(f"repository '{spec.source}' has no file '{name}' on the hub")
     return sum(file.file_size for file in files if file.will_download)
+
+
+def is_downloaded(spec: Model) -> bool:
+    """Whether a model's safetensors, and all that goes with them, are in the hub's cache."""
+    with suppress(UserError):
+        return any(Path(download(spec, local_files_only=True)).glob(WEIGHTS[0]))
+    return False
 
 
 def check_room(wanted: int) -> None:
@@ -220,10 +241,14 @@ def check_room(wanted: int) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = Path(HF_HUB_CACHE).expanduser()
-    free = shutil.disk_usage(next(filter(Path.is_dir, (folder, *folder.parents)))).free
+    while not folder.is_dir():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
     if wanted > USABLE_SHARE * free:
-        lacks = f"the download of weights needs {wanted / 1e9:.3g} GB: the disk has {free / 1e9:.1f} GB free"
-        raise UserError(f"{lacks}; free some, or set HF_HOME to a folder on a larger disk")
+        need = f"the download of weights needs {wanted / 1e9:.3g} GB"
+        room = f"the disk has {free / 1e9:.1f} GB free"
+        remedy = "free some, or set HF_HOME to a folder on a larger disk"
+        raise UserError(f"{need}: {room}; {remedy}")
 
 
 def fetch(names: list[str]) -> None:
@@ -235,11 +260,10 @@ def fetch(names: list[str]) -> None:
         check_room(sum(missing.values()))
     for name, spec in specs.items():
         if missing[name]:
-            say(
-                f"fetching {name}: {missing[name] / 1e9:.1f} GB of the repository {spec.source} on the hub"
-            )
+            size = f"{missing[name] / 1e9:.1f} GB"
+            say(f"fetching {name}: {size} of the repository {spec.source} on the hub")
             download(spec)
-        if file := spec.gguf and find_gguf(spec):
-            write_atomically(
-                spec.place / file.name, partial(Path.symlink_to, target=file.resolve())
-            )
+        file = find_gguf(spec) if spec.gguf else None
+        if file:
+            link = partial(Path.symlink_to, target=file.resolve())
+            write_atomically(spec.place / file.name, link)

@@ -24,14 +24,15 @@ from workflow.engine.jobs_of_run import Job, Run
 def run_program(*command: str, **more: str) -> tuple[int, str]:
     """Run a program with extra environment variables and return its exit code and its output, or
     its error."""
-    env = {**os.environ, **more}
+    env = os.environ | more
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
-    return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
+    output = done.stderr if done.returncode else done.stdout
+    return done.returncode, output.strip()
 
 
 def list_gpus() -> list[str]:
@@ -45,11 +46,10 @@ def list_gpus() -> list[str]:
 
 def memory_by_gpu() -> dict[str, float]:
     """Return the bytes of memory of every GPU, by UUID; an empty dictionary without nvidia-smi."""
-    _, listed = run_program(
-        "nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"
-    )
+    query = ("--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
+    _, output = run_program("nvidia-smi", *query)
     # no line of an error is of this form
-    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)
+    rows = re.findall(r"^(\S+), *([\d.]+)$", output, flags=re.M)
     return {uuid: 2**20 * float(size) for uuid, size in rows}
 
 
@@ -60,7 +60,9 @@ def may_write(run: Run) -> bool:
     """Whether this user may write the run's folder, or make it: not on a disk that is mounted to be
     read alone."""
     folder = ROOT / run.folder
-    return os.access(next(filter(Path.exists, (folder, *folder.parents))), os.W_OK)
+    while not folder.exists():
+        folder = folder.parent
+    return os.access(folder, os.W_OK)
 
 
 @contextmanager
@@ -77,7 +79,8 @@ def run_lock(run: Run, patience: float = 2) -> Iterator[Path]:
         ) from None
     with lock:
         # that of the run's last start, too
-        scratch = short_tempdir() / f"run-{os.getuid()}-{digest(str(folder))[:8]}"
+        name = f"run-{os.getuid()}-{digest(str(folder))[:8]}"
+        scratch = short_tempdir() / name
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)  # it fails where somebody else has made one
         try:
@@ -94,6 +97,15 @@ def remove_partial_files(run: Run) -> None:
             path.unlink()
 
 
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder of a job, which is removed at the end as far as possible."""
+    with tempfile.TemporaryDirectory(
+        prefix="job", dir=parent, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
 def short_tempdir() -> Path:
     """Return the folder for temporary files, with a path short enough for sockets below it (104
     bytes on macOS)."""
@@ -103,15 +115,16 @@ def short_tempdir() -> Path:
 
 # ---- vLLM
 
-VENV, LOCK = ".venv-vllm", "requirements-vllm.lock"
+VENV = ".venv-vllm"
+LOCK = "requirements-vllm.lock"
 SAMPLING = ("01", "04b")  # notebooks that sample responses
 REMEDY = "write `engine: transformers` in the profile"
 
 
 def uses_vllm(run: Run) -> bool:
-    return run.values.get("engine") == "vllm" and not all(
-        spec.responses for spec in run.specs.values()
-    )
+    if run.values.get("engine") != "vllm":
+        return False
+    return any(not spec.responses for spec in run.specs.values())
 
 
 def check_vllm(run: Run) -> None:
@@ -119,24 +132,23 @@ def check_vllm(run: Run) -> None:
     if os.environ.get("VLLM_PYTHON"):
         return
     if not run.gpus:
-        lacks = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
-        raise UserError(f"{lacks}: {REMEDY}, or set VLLM_PYTHON to a Python with vLLM's CPU build")
-    if not run.slurm and not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        raise UserError(
-            f"`engine: vllm` compiles kernels: install a C compiler (gcc and g++), or {REMEDY}"
-        )
+        problem = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
+        other = "set VLLM_PYTHON to a Python with vLLM's CPU build"
+        raise UserError(f"{problem}: {REMEDY}, or {other}")
+    if not run.slurm and not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
+        remedy = f"install a C compiler (gcc and g++), or {REMEDY}"
+        raise UserError(f"`engine: vllm` compiles kernels: {remedy}")
 
 
 def install_vllm(run: Run, todo: list[Job]) -> None:
     """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError
     if that fails."""
-    sampling = any(job.notebook.number in SAMPLING for job in todo)
-    if not (sampling and uses_vllm(run)) or os.environ.get("VLLM_PYTHON"):
+    samples = any(job.notebook.number in SAMPLING for job in todo)
+    if os.environ.get("VLLM_PYTHON") or not samples or not uses_vllm(run):
         return
     check_vllm(run)
-    pins = dict(
-        re.findall(r"^(vllm)==([\w.]+)", (ROOT / LOCK).read_text(encoding="utf-8"), flags=re.M)
-    )
+    lock = (ROOT / LOCK).read_text(encoding="utf-8")
+    pins = dict(re.findall(r"^(vllm)==([\w.]+)", lock, flags=re.M))
     try:
         environment.make_once(ROOT, ROOT / VENV, [LOCK], pins)
     except environment.SetupError as problem:

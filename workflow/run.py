@@ -1,7 +1,7 @@
 """One run, from the command line to the summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
-It finds the jobs that are out of date (engine/freshness.py), runs them (engine/jobs.py), and prints progress and
-where the results are. If everything is up to date, it starts nothing.
+It finds the jobs that are out of date (engine/freshness.py), runs them (engine/jobs.py), and prints
+progress and where the results are. If everything is up to date, it starts nothing.
 """
 
 import os
@@ -16,7 +16,6 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from lib import params
@@ -25,6 +24,7 @@ from lib.files import write_atomically
 from lib.paths import ROOT
 from workflow import check, cli, hub, machine
 from workflow.engine import apart, freshness, slurm
+from workflow.engine.freshness import Freshness
 from workflow.engine.jobs import Schedule, start_fork_server
 from workflow.engine.jobs_of_run import Job, Run
 from workflow.engine.progress import Board, describe_system_error, say
@@ -37,9 +37,9 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def stop(number: int, frame: object) -> None:
     """End this run on a signal."""
-    for one in STOPPING:
+    for stopping in STOPPING:
         # a second Ctrl-C does not keep the first from ending every process
-        signal.signal(one, signal.SIG_IGN)
+        signal.signal(stopping, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
@@ -51,15 +51,12 @@ def main(argv: list[str]) -> int:
     except UserError as problem:
         print_error(problem)
         return 2
-    except (
-        OSError
-    ) as problem:  # of the system: full disk, no permission, a folder instead of a file
+    except OSError as problem:  # full disk, no permission, a folder instead of a file
         # else the end of Python may raise it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(problem, BrokenPipeError):  # whose reader has enough: `| head`
-            print_error(
-                f"{describe_system_error(problem)}; once that is mended, the same command goes on from here"
-            )
+            remedy = "once that is mended, the same command goes on from here"
+            print_error(f"{describe_system_error(problem)}; {remedy}")
         return 1
     except SystemExit:
         print_error("stopped; the same command goes on from here")
@@ -76,33 +73,19 @@ def execute_command(args: Namespace) -> int:
     if args.verb == "check":
         return check.main(run)
     if args.verb in ("requests", "ask"):
-        # slow to import, and other verbs do not need it
-        return import_module("workflow.serve_requests").main(run, args)
-    if (code := make(args, run)) or args.dry_run:
+        from workflow import serve_requests  # slow to import, and other verbs do not need it
+
+        return serve_requests.main(run, args)
+    code = make(args, run)
+    if code or args.dry_run:
         return code
-    # slow to import
-    judge = (
-        import_module("workflow.output.verify") if args.finding or args.verb == "verify" else None
-    )
-    for line in judge.summary_lines(run, args.finding) if args.finding else ():
-        say(line)
-    if args.verb == "verify":
-        return judge.verify(run)
-    return 0
+    if args.finding or args.verb == "verify":
+        from workflow.output import verify  # slow to import, too
 
-
-def list_jobs(run: Run, force: list[str]) -> int:
-    """Print the jobs that a start would do; do and move nothing."""
-    with suppress(UserError):  # a start would report it
-        hub.pin_revisions(run)
-    todo = [
-        assessment.job.title
-        for assessment in freshness.assess_all(freshness.force(run, force))
-        if assessment.needs_run
-    ]
-    for title in todo:
-        say(title)
-    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would run; nothing was")
+        if args.verb == "verify":
+            return verify.verify(run)
+        for line in verify.summary_lines(run, args.finding):
+            say(line)
     return 0
 
 
@@ -115,33 +98,29 @@ def make(args: Namespace, run: Run) -> int:
         return list_jobs(run, args.force)
     if not machine.may_write(run):
         check_up_to_date(run, args.force)
-        summarize(run, ran=0, total=len(run.jobs), started=started)
+        summarize(run, 0, started)
         return 0
     with machine.run_lock(run) as scratch:
         hub.pin_revisions(run, anew="01" in args.force)
-        run = freshness.force(run, args.force)
-        assessments = freshness.assess_all(run)
-        todo = [assessment for assessment in assessments if assessment.needs_run]
-        jobs = [assessment.job for assessment in todo]
-        models = list(dict.fromkeys(job.model for job in jobs if job.model))
-        if models:
-            hub.go_offline_if_silent(run)  # before the fork server is given its environment
-        if not run.slurm:
-            start_fork_server(run, jobs, scratch)
-        run = replace(run, small=prepare_models(run, jobs, models))
-        taken = slurm.take_on(run, jobs) if run.slurm else {}
-        if not taken:  # no process writes files of this run now
-            machine.remove_partial_files(run)
-        freshness.settle(
-            run, assessments
-        )  # changes files: every check of the user's input is above
-        print_states(assessments)
-        board = Board(run.job(job.name) for job in jobs)
-        if todo and (code := execute(run, todo, board, scratch, taken)):
-            return code
-        if not run.wanted and (line := typeset(ROOT / run.figures)):
-            say(line)
-        summarize(run, board.ran, len(assessments), started)
+        board = run_jobs(freshness.force(run, args.force), scratch)
+        if board.failed:
+            return report_failures(run, board)
+        problem = "" if run.wanted else typeset(ROOT / run.figures)
+        if problem:
+            say(problem)
+        summarize(run, board.ran, started)
+    return 0
+
+
+def list_jobs(run: Run, force: list[str]) -> int:
+    """Print the jobs that a start would do; do and move nothing."""
+    with suppress(UserError):  # a start would report it
+        hub.pin_revisions(run)
+    assessments = freshness.assess_all(freshness.force(run, force))
+    titles = [assessment.job.title for assessment in assessments if assessment.needs_run]
+    for title in titles:
+        say(title)
+    say(f"{run.name}: {len(titles)} of {len(run.jobs)} jobs would run; nothing was")
     return 0
 
 
@@ -151,14 +130,14 @@ def check_up_to_date(run: Run, force: list[str]) -> None:
     assessments = freshness.assess_all(freshness.force(run, force))
     todo = [assessment for assessment in assessments if assessment.needs_run or assessment.source]
     if todo:
-        count = f"{len(todo)} of {len(assessments)} jobs are not up to date"
-        raise UserError(
-            f"{count}, and {run.folder} may not be written: copy the project to where you may write"
-        )
+        problem = f"{len(todo)} of {len(assessments)} jobs are not up to date"
+        remedy = "copy the project to where you may write"
+        raise UserError(f"{problem}, and {run.folder} may not be written: {remedy}")
 
 
-def summarize(run: Run, ran: int, total: int, started: float) -> None:
+def summarize(run: Run, ran: int, started: float) -> None:
     """Print the last lines of a run that has ended well."""
+    total = len(run.jobs)
     seconds = time.monotonic() - started
     say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
     if not run.wanted:
@@ -166,16 +145,39 @@ def summarize(run: Run, ran: int, total: int, started: float) -> None:
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
 
 
-def move_old_report(run: Run, board: Board) -> None:
-    """Move the report of an earlier start into stale where a failure keeps it from being made anew:
-    nothing in it says that its numbers are of before."""
-    for job in board.jobs:
-        if job.notebook.module and job not in board.ended and (ROOT / job.executed).exists():
-            freshness.set_aside(job)
-            say(f"{job.executed} had earlier results: it was moved to {run.folder}/stale/")
+# ---- the jobs of a run whose lock is held
 
 
-SAID = {  # by state
+def run_jobs(run: Run, scratch: Path) -> Board:
+    """Run the jobs that are out of date, and return how they ended."""
+    assessments = freshness.assess_all(run)
+    jobs = [assessment.job for assessment in assessments if assessment.needs_run]
+    models = list(dict.fromkeys(job.model for job in jobs if job.model))
+    if models:
+        hub.go_offline_if_silent(run)  # before the fork server is given its environment
+    if not run.slurm:
+        start_fork_server(run, jobs, scratch)
+    run = replace(run, small=prepare_models(run, jobs, models))
+    taken = slurm.take_on(run, jobs) if run.slurm else {}
+    if not taken:  # no process writes files of this run now
+        machine.remove_partial_files(run)
+    # changes files: every check of the user's input is above
+    freshness.settle(run, assessments)
+    print_states(assessments)
+    board = Board(run.job(job.name) for job in jobs)
+    if not jobs:
+        return board
+    print_start(run, assessments)
+    hub.save_revisions(run)
+    if run.slurm:
+        run.save()
+        Submission(run, board, taken).run_jobs()
+    else:
+        Schedule(run, board, scratch).run_jobs()
+    return board
+
+
+STATE_LINES = {
     "kept": "kept though code changed ({why}); --force {number} reruns it",
     "restored": "restored (from an earlier run with the same inputs)",
     "forced": "will run (asked for)",
@@ -185,16 +187,32 @@ SAID = {  # by state
 }
 
 
-def print_states(assessments: list[freshness.Freshness]) -> None:
+def print_states(assessments: list[Freshness]) -> None:
     """Print which notebooks will run, are kept or were restored: one line per notebook and
     reason."""
-    lines = []
+    lines: Counter[str] = Counter()
     for assessment in assessments:
-        if assessment.state in SAID:
-            row, said = assessment.job.notebook, SAID[assessment.state]
-            lines.append(f"{row.name}: {said.format(why=assessment.why, number=row.number)}")
-    for text, count in Counter(lines).items():
-        say(text + (f" x {count}" if count > 1 else ""))
+        if assessment.state in STATE_LINES:
+            notebook = assessment.job.notebook
+            form = STATE_LINES[assessment.state]
+            line = form.format(why=assessment.why, number=notebook.number)
+            lines[f"{notebook.name}: {line}"] += 1
+    for line, count in lines.items():
+        say(f"{line} x {count}" if count > 1 else line)
+
+
+def print_start(run: Run, assessments: list[Freshness]) -> None:
+    """Print how many jobs there are to do, and on what."""
+    states = [assessment.state for assessment in assessments if assessment.needs_run]
+    conditional = states.count("waits")
+    place = "SLURM"
+    if not run.slurm:
+        place = f"{run.cores} cores"
+        if run.gpus:
+            place += f", {run.gpus} GPUs"
+    if conditional:
+        place += f", and {conditional} if their inputs change"
+    say(f"{run.name}: {len(states) - conditional} of {len(run.jobs)} jobs to do on {place}")
 
 
 def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> tuple[str, ...]:
@@ -218,49 +236,50 @@ def look_at_models(run: Run, names: list[str]) -> tuple[str, ...]:
     return apart.call(look) if names else ()
 
 
+def report_failures(run: Run, board: Board) -> int:
+    """Print why jobs failed. Return the exit code: 2 if the user can fix all failures, else 1."""
+    with suppress(OSError):  # a full disk: the failure itself is told
+        move_old_report(run, board)
+    codes = []
+    for code, text in reversed(board.failed.values()):  # the first failure last
+        print_error(text)
+        codes.append(code)
+    return min(codes)
+
+
+def move_old_report(run: Run, board: Board) -> None:
+    """Move the report of an earlier start into stale where a failure keeps it from being made anew:
+    nothing in it says that its numbers are of before."""
+    for job in board.jobs:
+        if job.notebook.module and job not in board.ended and (ROOT / job.executed).exists():
+            freshness.set_aside(job)
+            say(f"{job.executed} had earlier results: it was moved to {run.folder}/stale/")
+
+
 def typeset(folder: Path) -> str:
     """Create results.pdf of results.tex. Return one line for the user if that is not possible, else
     an empty one."""
-    made, log = folder / "results.pdf", folder / "results.log"
-    if made.exists() or log.exists() or not (folder / "results.tex").exists():
+    pdf = folder / "results.pdf"
+    log = folder / "results.log"
+    if pdf.exists() or log.exists() or not (folder / "results.tex").exists():
         return ""
     if not shutil.which("pdflatex"):
-        return "results.pdf was not created, because pdflatex is missing; results.tex includes every table and figure"
+        problem = "results.pdf was not created, because pdflatex is missing"
+        return f"{problem}; results.tex includes every table and figure"
+    environment = os.environ | {"SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
     with tempfile.TemporaryDirectory() as scratch:
-        command = [*PDFLATEX, f"-output-directory={scratch}", "results.tex"]
-        env = {**os.environ, "SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
         done = subprocess.run(
-            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True
+            [*PDFLATEX, f"-output-directory={scratch}", "results.tex"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
         )
         if done.returncode == 0:
-            write_atomically(made, partial(shutil.copyfile, Path(scratch, made.name)))
+            write_atomically(pdf, partial(shutil.copyfile, Path(scratch, pdf.name)))
             return ""
     log.write_bytes(done.stdout)
     return f"results.pdf was not created: pdflatex failed, see {os.path.relpath(log, ROOT)}"
-
-
-def execute(
-    run: Run, todo: list[freshness.Freshness], board: Board, scratch: Path, taken: dict[str, str]
-) -> int:
-    """Run the jobs and return the exit code: 2 if the user can fix all failures, else 1."""
-    at_once = (
-        "SLURM" if run.slurm else f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
-    )
-    conditional = sum(assessment.state == "waits" for assessment in todo)
-    others = f", and {conditional} if their inputs change" if conditional else ""
-    say(f"{run.name}: {len(todo) - conditional} of {len(run.jobs)} jobs to do on {at_once}{others}")
-    hub.save_revisions(run)
-    if run.slurm:
-        run.save()
-        Submission(run, board, taken).run_jobs()
-    else:
-        Schedule(run, board, scratch).run_jobs()
-    if board.failed:
-        with suppress(OSError):  # a full disk: the failure itself is told
-            move_old_report(run, board)
-    for _, text in reversed(board.failed.values()):  # the first failure last
-        print_error(text)
-    return min((code for code, _ in board.failed.values()), default=0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What a model that only a server has is asked, and its answers: `requests` writes the files, `ask`
-sends them.
+"""What a model that only a server has is asked, and its answers.
+
+`requests` writes the files, `ask` sends them.
 
 `./run_all.sh requests PROFILE --models M` writes the questions, and once responses are there, both
 forms of P(True). `./run_all.sh ask PROFILE --models M --url URL` sends what lacks an answer. Each
@@ -59,12 +60,12 @@ def main(run: Run, args: Namespace) -> int:
     check_folders(run)
     for model, dataset in run.pairs:
         write_requests(run, model, dataset, args.model_name or model)
-    requests, answers = map(
-        relative_path, server_requests.exchange_files(run.specs[model], dataset)
-    )
+    requests, answers = server_requests.exchange_files(run.specs[model], dataset)
+    files = f"-i {relative_path(requests)} -o {relative_path(answers)}"
     ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
-    ask += f" --datasets {' '.join(run.values['datasets'])}" if args.datasets else ""
-    batch = f"vllm run-batch -i {requests} -o {answers} --model NAME"
+    if args.datasets:
+        ask += f" --datasets {' '.join(run.values['datasets'])}"
+    batch = f"vllm run-batch {files} --model NAME"
     say(f"send each file: `{batch}`, a provider's batch service, or `{ask}`")
     return 0
 
@@ -75,47 +76,47 @@ def main(run: Run, args: Namespace) -> int:
 def check_folders(run: Run) -> None:
     """Raise UserError for the folder of two models, and for one in which git would take the
     questions of others."""
-    taken: dict[Path, str] = {}
+    model_of: dict[Path, str] = {}
     for model, dataset in run.pairs:
-        path, data = (
-            server_requests.exchange_files(run.specs[model], dataset)[0],
-            params.load_dataset_config(dataset),
-        )
-        if (other := taken.setdefault(path, model)) != model:
-            raise UserError(
-                f"models '{other}' and '{model}' have the same `responses`: give each a folder of its own"
-            )
-        of_others = path.is_relative_to(ROOT) and (data.files or data.repository)
-        if of_others and which("git"):
-            ignored = subprocess.run(
-                ["git", "check-ignore", "--quiet", path], cwd=ROOT, capture_output=True
-            )
-            if ignored.returncode == 1:  # 128 outside a clone
-                where = f"git does not ignore {relative_path(path.parent)}, and the questions of '{dataset}'"
-                raise UserError(
-                    f"{where} belong to others: set `responses` to a folder such as artifacts/served/"
-                )
+        path, _ = server_requests.exchange_files(run.specs[model], dataset)
+        other = model_of.setdefault(path, model)
+        if other != model:
+            problem = f"models '{other}' and '{model}' have the same `responses`"
+            raise UserError(f"{problem}: give each a folder of its own")
+        data = params.load_dataset_config(dataset)
+        of_others = data.files or data.repository
+        if of_others and path.is_relative_to(ROOT) and would_be_committed(path):
+            problem = f"git does not ignore {relative_path(path.parent)}"
+            reason = f"the questions of '{dataset}' belong to others"
+            remedy = "set `responses` to a folder such as artifacts/served/"
+            raise UserError(f"{problem}, and {reason}: {remedy}")
+
+
+def would_be_committed(path: Path) -> bool:
+    """Whether git would take a file of the project."""
+    if not which("git"):
+        return False
+    command = ["git", "check-ignore", "--quiet", str(path)]
+    ignored = subprocess.run(command, cwd=ROOT, capture_output=True)
+    return ignored.returncode == 1  # 128 outside a clone
 
 
 def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
     """Write the questions, and both forms of P(True) if there are responses."""
-    spec, examples, settings = (
-        run.specs[model],
-        select_examples(run, dataset),
-        params.Generation.of(run.values),
-    )
-    asked = server_requests.question_requests(
+    spec = run.specs[model]
+    examples = select_examples(run, dataset)
+    settings = params.Generation.of(run.values)
+    questions = server_requests.question_requests(
         spec, model_name, (model, dataset), examples, settings
     )
-    written = {"": asked}
+    requests_by_form = {"": questions}
     if server_requests.exchange_files(spec, dataset)[1].exists():
         imported = ImportedResponses.read(spec, dataset, examples)
         for line in imported.describe_coverage():
             say(line)
-        written |= server_requests.verification_requests(
-            imported, {one["custom_id"]: one for one in asked}
-        )
-    for form, requests in written.items():
+        question_by_id = {request["custom_id"]: request for request in questions}
+        requests_by_form |= server_requests.verification_requests(imported, question_by_id)
+    for form, requests in requests_by_form.items():
         path, answers = server_requests.exchange_files(spec, dataset, form)
         server_requests.write_requests(path, requests, answers)
         say(f"{relative_path(path)}: {len(requests)} requests")
@@ -126,29 +127,29 @@ def write_requests(run: Run, model: str, dataset: str, model_name: str) -> None:
 
 def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace) -> None:
     """Send the requests of a file that lack an answer, and append the answers."""
-    asked, name = server_requests.read_requests(requests), relative_path(answers)
+    request_by_id = server_requests.read_requests(requests)
+    name = relative_path(answers)
     try:
         lock = FileLock(answers.with_name(f".{answers.name}.lock")).acquire(blocking=False)
     except Timeout:
         raise UserError(f"{name} is being written by another `ask`") from None
     with lock, answers.open("ab", buffering=0) as file:
-        found = read_answers(file, answers, asked, dataset)
-        left = [
-            one
-            for custom_id, one in asked.items()
-            if custom_id not in found or found[custom_id].empty
-        ]
-        random.shuffle(left)  # so that what fails each time does not come first each time
-        unusable = asyncio.run(send(left, file, args.url, args.concurrent))
-    say(f"{name}: {len(asked) - len(unusable)} of {len(asked)} answered")
+        responses = read_answers(file, answers, request_by_id, dataset)
+        missing = []
+        for custom_id, request in request_by_id.items():
+            if custom_id not in responses or responses[custom_id].empty:
+                missing.append(request)
+        random.shuffle(missing)  # so that what fails each time does not come first each time
+        unusable = asyncio.run(send(missing, file, args.url, args.concurrent))
+    count = len(request_by_id)
+    say(f"{name}: {count - len(unusable)} of {count} answered")
     if unusable:
-        say(
-            f"{len(unusable)} can't be used and are asked again by the same command, the first: {unusable[0]}"
-        )
+        problem = "can't be used and are asked again by the same command"
+        say(f"{len(unusable)} {problem}, the first: {unusable[0]}")
 
 
 def read_answers(
-    file: BinaryIO, path: Path, asked: Iterable[str], dataset: str
+    file: BinaryIO, path: Path, ids: Iterable[str], dataset: str
 ) -> dict[str, Response]:
     """Return the answers so far, and let the file end in a whole line: one that a killed `ask` left
     half is removed.
@@ -156,13 +157,14 @@ def read_answers(
     Raise UserError for a file that can't be read whole otherwise. Nothing of it is changed.
     """
     data = read_bytes(path)
-    last = data.rpartition(b"\n")[2]
-    whole = data.removesuffix(last) if is_half_line(last, asked) else data
-    found = parse_response_lines(whole, relative_path(path), dataset)
-    file.truncate(len(whole))
-    if whole and not whole.endswith(b"\n"):
+    last_line = data.rpartition(b"\n")[2]
+    if is_half_line(last_line, ids):
+        data = data.removesuffix(last_line)
+    responses = parse_response_lines(data, relative_path(path), dataset)
+    file.truncate(len(data))
+    if data and not data.endswith(b"\n"):
         file.write(b"\n")
-    return found
+    return responses
 
 
 def line_start(custom_id: str) -> str:
@@ -170,14 +172,17 @@ def line_start(custom_id: str) -> str:
     return json.dumps({"custom_id": custom_id, "response": {"status_code": 200}}).removesuffix("}}")
 
 
-def is_half_line(text: bytes, asked: Iterable[str]) -> bool:
+def is_half_line(text: bytes, ids: Iterable[str]) -> bool:
     """Whether a text that ends a file is half a line that `ask` wrote: no JSON, and begun as the
     line of a request."""
     with suppress(UserError):
         parse_json(text, "the last line")
         return False
-    starts = [line_start(custom_id).encode() for custom_id in asked]
-    return any(text.startswith(start) or start.startswith(text) for start in starts)
+    for custom_id in ids:
+        start = line_start(custom_id).encode()
+        if text.startswith(start) or start.startswith(text):
+            return True
+    return False
 
 
 def read_key() -> str:
@@ -185,9 +190,8 @@ def read_key() -> str:
     key, if no header can carry it."""
     key = KEY.strip()
     if not (key.isascii() and key.isprintable()):
-        raise UserError(
-            "OPENAI_API_KEY has a character that no header can carry: copy the key again"
-        )
+        problem = "OPENAI_API_KEY has a character that no header can carry"
+        raise UserError(f"{problem}: copy the key again")
     return key
 
 
@@ -199,15 +203,15 @@ async def send(
     Raise the last problem where as many in a row have one as are sent at once: then it concerns
     all.
     """
-    root, client = url.rstrip("/").removesuffix("/v1"), BoundedClient(follow_redirects=False)
     api = openai.AsyncOpenAI(
-        base_url=root, api_key=read_key() or "none", max_retries=RETRIES, http_client=client
+        base_url=url.rstrip("/").removesuffix("/v1"),
+        api_key=read_key() or "none",
+        max_retries=RETRIES,
+        http_client=BoundedClient(follow_redirects=False),
     )
-    queue, unusable, in_a_row = (
-        iter(tqdm(requests, disable=None)),
-        list[UserError](),
-        list[UserError](),
-    )
+    queue = iter(tqdm(requests, disable=None))
+    unusable: list[UserError] = []
+    in_a_row: list[UserError] = []
 
     async def work() -> None:
         for request in queue:
@@ -227,38 +231,34 @@ async def send(
 
 async def fetch_line(api: openai.AsyncOpenAI, request: server_requests.BatchRequest) -> bytes:
     """Return the line with the answer to a request. Raise UserError for one that can't be used."""
-    name, body = request["custom_id"], request["body"]
+    name = request["custom_id"]
+    body = request["body"]
     if "prompt" in body:
-        # it has them
-        body = body | {
-            "prompt": await render(api, body) + body["prompt"],
-            "add_special_tokens": False,
-        }
+        prompt = await render(api, body) + body["prompt"]  # with its special tokens
+        body = body | {"prompt": prompt, "add_special_tokens": False}
     answer = {"status_code": 200, "body": await post(api, request["url"], body)}
     line = json.dumps({"custom_id": name, "response": answer, "error": None}).encode() + b"\n"
-    found = parse_response(line, where := f"the answer to '{name}'")
-    if found.text and not found.pieces:
-        raise UserError(
-            f"{where} has no log-probabilities: start the server so that it gives `logprobs`"
-        )
+    where = f"the answer to '{name}'"
+    response = parse_response(line, where)
+    if response.text and not response.pieces:
+        remedy = "start the server so that it gives `logprobs`"
+        raise UserError(f"{where} has no log-probabilities: {remedy}")
     return line
 
 
 async def render(api: openai.AsyncOpenAI, body: server_requests.BatchRequest) -> str:
     """Return the messages of a request as the server's own template renders them: by llama.cpp,
     else by vLLM."""
-    shown = {
-        name: value
-        for name, value in body.items()
-        if name in ("model", "messages", "chat_template_kwargs")
-    }
+    conversation: dict[str, Any] = {}
+    for name in ("model", "messages", "chat_template_kwargs"):
+        if name in body:
+            conversation[name] = body[name]
     try:
-        rendered = await post(api, "/apply-template", shown)
+        rendered = await post(api, "/apply-template", conversation)
     except UserError:
-        tokens = await post(api, "/tokenize", shown)
-        rendered = await post(
-            api, "/detokenize", {"model": body["model"], "tokens": tokens.get("tokens")}
-        )
+        tokenized = await post(api, "/tokenize", conversation)
+        tokens = {"model": body["model"], "tokens": tokenized.get("tokens")}
+        rendered = await post(api, "/detokenize", tokens)
     return str(rendered.get("prompt"))
 
 
@@ -270,9 +270,11 @@ async def post(
     try:
         answer = parse_json(await api.post(path, body=body, cast_to=bytes), url)
     except openai.APIError as error:
-        said = first_line(error.__cause__ or error).replace(read_key() or "\0", "***")
-        remedy = REMEDIES.get(getattr(error, "status_code", None), "does it run there? see its log")
-        raise UserError(f"{url}: {said}: {remedy}") from None
+        reason = first_line(error.__cause__ or error).replace(read_key() or "\0", "***")
+        remedy = "does it run there? see its log"
+        if isinstance(error, openai.APIStatusError):
+            remedy = REMEDIES.get(error.status_code, remedy)
+        raise UserError(f"{url}: {reason}: {remedy}") from None
     if not isinstance(answer, dict):
         raise UserError(f"{url} answers no JSON object: is it an OpenAI-compatible server?")
     return answer
@@ -283,14 +285,16 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
 
     async def send(self, request: Any, **options: Any) -> Any:
         """Return the whole answer."""
-        answer, data = await super().send(request, **options | {"stream": True}), bytearray()
+        answer = await super().send(request, **options | {"stream": True})
+        data = bytearray()
         async for part in answer.aiter_bytes():
             data += part
             if len(data) > MOST_BYTES:
                 raise UserError(f"an answer is longer than {MOST_BYTES / 1e6:.0f} MB")
-        headers = {
-            name: value for name, value in answer.headers.items() if name.startswith("retry-after")
-        }
+        retry_after = {}
+        for name, value in answer.headers.items():
+            if name.startswith("retry-after"):
+                retry_after[name] = value
         return type(answer)(
-            answer.status_code, headers=headers, content=bytes(data), request=request
+            answer.status_code, headers=retry_after, content=bytes(data), request=request
         )

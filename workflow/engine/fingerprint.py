@@ -62,14 +62,15 @@ def semantic_checksum(path: str) -> str | None:
     """Return the checksum of a file's content. For a frame it includes the manifest, without time
     and memory, which differ between runs, and without the code: the rows themselves count."""
     value = checksum(path)
-    facts = read_json((ROOT / path).with_suffix(".json")) if path.endswith(".parquet") else None
-    if value is None or not isinstance(facts, dict):  # its reader reports a damaged manifest
+    if value is None or not path.endswith(".parquet"):
         return value
-    facts = {
-        name: fact
-        for name, fact in facts.items()
-        if name not in ("sha256", "code") and not COST.search(name)
-    }
+    manifest = read_json((ROOT / path).with_suffix(".json"))
+    if not isinstance(manifest, dict):  # its reader reports a damaged one
+        return value
+    facts = {}
+    for name, fact in manifest.items():
+        if name not in ("sha256", "code") and not COST.search(name):
+            facts[name] = fact
     return digest([value, facts])
 
 
@@ -89,10 +90,11 @@ def code_cells(path: str) -> list[str]:
     of a module, its source."""
     if path.endswith(".py"):
         return [(ROOT / path).read_text(encoding="utf-8")]
-    code = [
-        cell for cell in read_cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)
-    ]
-    return ["".join(cell["source"]) for cell in code]
+    sources = []
+    for cell in read_cells(path):
+        if cell["cell_type"] == "code" and not is_parameters(cell):
+            sources.append("".join(cell["source"]))
+    return sources
 
 
 def declared_parameters(path: str) -> list[str]:
@@ -103,34 +105,33 @@ def declared_parameters(path: str) -> list[str]:
     tagged = [cell for cell in read_cells(path) if is_parameters(cell)]
     if len(tagged) != 1:
         raise UserError(f"{path} needs exactly one cell tagged 'parameters', it has {len(tagged)}")
-    names = []
-    for statement in parse_source(path, "".join(tagged[0]["source"])).body:
-        try:
-            (target,) = (
-                [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
-            )
-            ast.literal_eval(statement.value)
-            names.append(target.id)
-        except (AttributeError, ValueError):  # not an assignment of a literal to a name
-            line = ast.unparse(statement).splitlines()[0]
-            raise UserError(
-                f"{path}: '{line}' in the parameters cell is not of the form name = literal"
-            ) from None
-    return names
+    source = "".join(tagged[0]["source"])
+    return [name_of_literal(statement, path) for statement in parse_source(path, source).body]
+
+
+def name_of_literal(statement: ast.stmt, path: str) -> str:
+    """Return the name to which a statement of a notebook assigns a literal. Raise UserError for
+    another statement."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        with suppress(ValueError):  # no literal
+            ast.literal_eval(statement.value or statement)
+            if len(targets) == 1 and isinstance(targets[0], ast.Name):
+                return targets[0].id
+    line = ast.unparse(statement).splitlines()[0]
+    raise UserError(f"{path}: '{line}' in the parameters cell is not of the form name = literal")
 
 
 def parse_source(path: str, source: str) -> ast.Module:
     """Return the syntax tree of Python source, ignoring lines of magics; raise UserError if it is
     not Python."""
-    code = "\n".join(
-        "" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines()
-    )
+    lines = source.splitlines()
+    code = ["" if line.lstrip().startswith(("%", "!")) else line for line in lines]
     try:
-        return ast.parse(code)
+        return ast.parse("\n".join(code))
     except SyntaxError as error:
-        raise UserError(
-            f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-        ) from None
+        where = f"{path}, line {error.lineno}"
+        raise UserError(f"{where}: {error.msg}: {(error.text or '').strip()}") from None
 
 
 @cache
@@ -143,35 +144,36 @@ def normalize_source(source: str, cell: bool = False) -> str:
     except SyntaxError:
         return source
     for node in ast.walk(tree):
-        documented = isinstance(node, DOCUMENTED) and not (cell and node is tree)
-        if documented and ast.get_docstring(node, clean=False) is not None:
+        if not isinstance(node, DOCUMENTED) or (cell and node is tree):
+            continue
+        if ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
     return ast.dump(tree)
 
 
-def import_closure(
-    sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()
-) -> set[str]:
+def import_closure(sources: Iterable[str], leave_out: tuple[str, ...] = ()) -> set[str]:
     """Return the files of `lib` that these sources import, directly or indirectly, and those that a
     module names in a string: the template beside it, a script that it starts.
 
     Folders to `leave_out` are followed, and then left out.
     """
     files: set[str] = set()
-    waiting = [(path, source) for source in sources]
+    waiting = [("", source) for source in sources]
     while waiting:
-        for file in named_files(*waiting.pop()):
-            if file not in files and (ROOT / file).is_file():
-                files.add(file)
-                if file.endswith(".py"):
-                    waiting.append((file, (ROOT / file).read_text(encoding="utf-8")))
+        for file in named_files(*waiting.pop()) - files:
+            if not (ROOT / file).is_file():
+                continue
+            files.add(file)
+            if file.endswith(".py"):
+                waiting.append((file, (ROOT / file).read_text(encoding="utf-8")))
     return {file for file in files if not file.startswith(leave_out)}
 
 
 def imported_names(path: str, tree: ast.Module) -> set[str]:
     """Return the dotted names below `lib` that the source of a file imports; some may be
     attributes."""
-    package, names = path.rpartition("/")[0].replace("/", "."), set()
+    package = path.rpartition("/")[0].replace("/", ".")
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -185,18 +187,15 @@ def imported_names(path: str, tree: ast.Module) -> set[str]:
 def named_files(path: str, source: str) -> frozenset[str]:
     """Return the places below `lib` where the files that a source imports, or names in a string,
     would lie."""
-    files, tree = set(), parse_source(path, source)
+    tree = parse_source(path, source)
+    files = set()
     for name in imported_names(path, tree):
         for module in accumulate(name.split("."), "{}/{}".format):  # its packages, itself
             files |= {f"{module}.py", f"{module}/__init__.py"}
+    folder = path.rpartition("/")[0]
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and NAME.fullmatch(node.value)
-        ):
-            beside = (
-                path.removesuffix(".py") if node.value[0] == "." else f"{path.rpartition('/')[0]}/"
-            )
-            files.add(beside + node.value)
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and NAME.fullmatch(text):
+            is_suffix = text.startswith(".")
+            files.add(path.removesuffix(".py") + text if is_suffix else f"{folder}/{text}")
     return frozenset(file for file in files if file.startswith("lib/"))

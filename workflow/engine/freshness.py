@@ -12,7 +12,7 @@ one place at least. `--force` changes the key, so that what it replaced never re
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,14 +21,17 @@ from lib.errors import UserError
 from lib.files import digest
 from lib.paths import ROOT
 from workflow.engine.fingerprint import checksum, read_json, write_json
-from workflow.engine.job_key import is_intact, key_parts, read_record, tolerates_changes
+from workflow.engine.job_key import Parts, is_intact, key_parts, read_record, tolerates_changes
 from workflow.engine.jobs_of_run import Job, Run
 
 
 class Freshness(NamedTuple):
-    """`state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced,
+    """What `assess` says of a job.
+
+    `state`: fresh, kept (despite changed code) and restored (from stale) are valid; new, forced,
     changed and damaged are not; waits: it depends on what jobs upstream write. `why`: what changed,
-    or which notebook is waited for. `source`: the folder to restore from."""
+    or which notebook is waited for. `source`: the folder to restore from.
+    """
 
     job: Job
     state: str
@@ -49,39 +52,61 @@ def assess_all(run: Run) -> list[Freshness]:
 
 
 def assess(job: Job, upstream: Iterable[Freshness] = ()) -> Freshness:
-    """Return the freshness of one job, given those upstream, of which some may be yet to run. No file
-    changes."""
-    current_paths = {
-        path: str(one.source / path) for one in upstream if one.source for path in one.job.outputs
-    }
-    waits_for = [one.job.notebook.name for one in upstream if one.needs_run]
-    absent = [path for path in job.inputs if not (ROOT / current_paths.get(path, path)).exists()]
-    if absent and not waits_for:
-        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
-    record, content = read_record(ROOT / job.record, job), key_parts(job, current_paths)
-    known = record["parts"] if record else content
-    changed = sorted(
-        name for name in known | content if known.get(name, ...) != content.get(name, ...)
-    )
+    """Return the freshness of one job, given those upstream, of which some may be yet to run. No
+    file changes."""
+    current_paths: dict[str, str] = {}  # of inputs that are yet to be restored
+    waits_for = []
+    for above in upstream:
+        if above.source:
+            current_paths |= {path: str(above.source / path) for path in above.job.outputs}
+        if above.needs_run:
+            waits_for.append(above.job.notebook.name)
+    if not waits_for:
+        check_inputs(job, current_paths)
+    content = key_parts(job, current_paths)
+    record = read_record(ROOT / job.record, job)
+    changed = list_changes(record.parts, content) if record else []
     if waits_for:  # nothing is known yet of the inputs
         changed = [name for name in changed if not name.startswith("input ")]
     why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
-    if record and is_intact(record) and (not changed or tolerates_changes(job, changed)):
-        return (
-            Freshness(job, "waits", waits_for[0])
-            if waits_for
-            else Freshness(job, "kept" if changed else "fresh", why)
-        )
-    source = ROOT / job.run.folder / "stale" / digest(content)
-    if (
-        not waits_for
-        and (earlier := read_record(source / job.record, job))
-        and is_intact(earlier, source)
-    ):
-        return Freshness(job, "restored", source=source)
+    valid = record and is_intact(record) and (not changed or tolerates_changes(job, changed))
+    earlier = ROOT / job.run.folder / "stale" / digest(content)
+
+    if valid and waits_for:
+        return Freshness(job, "waits", waits_for[0])
+    if valid and changed:
+        return Freshness(job, "kept", why)
+    if valid:
+        return Freshness(job, "fresh")
+    if not waits_for and holds_result(earlier, job):
+        return Freshness(job, "restored", source=earlier)
     if "forced" in changed:
         return Freshness(job, "forced")
-    return Freshness(job, "changed" if changed else "damaged" if record else "new", why)
+    if changed:
+        return Freshness(job, "changed", why)
+    if record:
+        return Freshness(job, "damaged")
+    return Freshness(job, "new")
+
+
+def check_inputs(job: Job, current_paths: Mapping[str, str]) -> None:
+    """Raise UserError for an input that does not exist."""
+    for path in job.inputs:
+        if not (ROOT / current_paths.get(path, path)).exists():
+            raise UserError(f"{job.notebook.name} needs {path}, which does not exist")
+
+
+def list_changes(known: Parts, content: Parts) -> list[str]:
+    """Return the names of the parts in which two keys differ, sorted."""
+    absent = object()
+    names = sorted(known | content)
+    return [name for name in names if known.get(name, absent) != content.get(name, absent)]
+
+
+def holds_result(folder: Path, job: Job) -> bool:
+    """Whether a folder of stale holds all that a job has made."""
+    record = read_record(folder / job.record, job)
+    return record is not None and is_intact(record, folder)
 
 
 def decide_at_start(job: Job) -> str:
@@ -102,20 +127,25 @@ def force(run: Run, numbers: Iterable[str]) -> Run:
 
     A notebook whose forced rerun was stopped is left out: the same command goes on with it.
     """
-    found = read_json(ROOT / run.folder / "forced.json")
-    forced = found if isinstance(found, dict) else {}
+    forced = read_json(ROOT / run.folder / "forced.json")
+    if not isinstance(forced, dict):
+        forced = {}
     for number in set(numbers):
         jobs = [job for job in run.jobs if job.notebook.number == number]
         if not jobs:
             raise UserError(f"run '{run.name}' does not run notebook {number}: nothing to rerun")
-        records = {
-            job.name: read_record(ROOT / job.record, job) or {"parts": {}}
-            for job in jobs
-            if job.name in forced
-        }
-        if all(record["parts"].get("forced") == forced[name] for name, record in records.items()):
-            forced = forced | {job.name: forced.get(job.name, 0) + 1 for job in jobs}
+        if not any(was_stopped(job, forced) for job in jobs):
+            for job in jobs:
+                forced[job.name] = forced.get(job.name, 0) + 1
     return replace(run, forced=forced)
+
+
+def was_stopped(job: Job, forced: Mapping[str, int]) -> bool:
+    """Whether a forced rerun of a job has not come to its end."""
+    if job.name not in forced:
+        return False
+    record = read_record(ROOT / job.record, job)
+    return record is None or record.parts.get("forced") != forced[job.name]
 
 
 def settle(run: Run, assessments: list[Freshness]) -> None:
@@ -134,16 +164,16 @@ def set_aside(job: Job) -> None:
     """Link a job's files into stale, then remove them. Shards remain, so no row is made twice."""
     record = read_record(ROOT / job.record, job)
     unfinished = [*job.outputs, *job.extra_outputs, job.executed]
-    files = [*(record["outputs"] if record else unfinished), job.record]
+    files = [*(record.outputs if record else unfinished), job.record]
     if (ROOT / job.record).exists():
-        there = [path for path in files if (ROOT / path).exists()]
-        key = record["key"] if record else "unread"
-        same = record and is_intact(record, ROOT)
-        name = key if same else f"{key}-edited-{digest([checksum(path) for path in there])[:8]}"
-        link_files(there, ROOT, ROOT / job.run.folder / "stale" / name)
+        paths = [path for path in files if (ROOT / path).exists()]
+        name = record.key if record else "unread"
+        if not record or not is_intact(record, ROOT):
+            name += f"-edited-{digest([checksum(path) for path in paths])[:8]}"
+        link_files(paths, ROOT, ROOT / job.run.folder / "stale" / name)
     if job.notebook.exports:
-        unfinished += [f"{job.run.figures}/results.{kind}" for kind in ("pdf", "log")]
-    for path in dict.fromkeys([job.record, *files, *unfinished]):
+        unfinished += [f"{job.run.figures}/results.pdf", f"{job.run.figures}/results.log"]
+    for path in [job.record, *files, *unfinished]:
         (ROOT / path).unlink(missing_ok=True)
 
 
@@ -151,8 +181,10 @@ def restore(job: Job, source: Path) -> None:
     """Link the files that a record in stale names back, and no others. What stays there would
     change with an edit in place."""
     record = read_record(source / job.record, job)
+    if record is None:
+        raise UserError(f"what {job.title} had made is gone from stale/: start the run again")
     set_aside(job)
-    link_files([*record["outputs"], job.record], source, ROOT)
+    link_files([*record.outputs, job.record], source, ROOT)
     shutil.rmtree(source, ignore_errors=True)
 
 

@@ -10,6 +10,7 @@ does, so they may save it.
 import ast
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from lib import params
 from lib.errors import UserError
@@ -29,28 +30,31 @@ def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts
     """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x',
     'input ...', 'code ...'. Memory budgets do not count. `current_paths`: current paths of inputs
     that are yet to be restored."""
-    values, where = job.parameters, current_paths or {}
-    parts = {
-        f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS
-    }
-    parts |= {
-        f"input {path}": fingerprint.semantic_checksum(where.get(path, path)) for path in job.inputs
-    }
-    specs = {
-        f"{kind} {name}": params.LOADERS[kind](name)
-        for kind, name in params.names_mentioned(values)
-    }
-    for named, spec in specs.items():
-        parts[named] = describe_content(spec, with_label=not job.notebook.per_pair)
+    values = job.parameters
+    parts: Parts = {}
+    for name, value in values.items():
+        if name not in params.BUDGETS:
+            parts[f"parameter {name}"] = value
+    for path in job.inputs:
+        current_path = (current_paths or {}).get(path, path)
+        parts[f"input {path}"] = fingerprint.semantic_checksum(current_path)
+    specs = []
+    for kind, name in params.names_mentioned(values):
+        spec = params.LOADERS[kind](name)
+        specs.append(spec)
+        parts[f"{kind} {name}"] = describe_content(spec, with_label=not job.notebook.per_pair)
     if job.notebook.per_pair:
-        sums = local_files.local_checksums(specs.values(), job.dataset)
-        parts |= {f"file {path}": value for path, value in sums.items()}
-    if times := job.run.forced.get(job.name):
-        parts["forced"] = times
-    return parts | {f"code {path}": value for path, value in code_digests(job).items()}
+        for path, value in local_files.local_checksums(specs, job.dataset).items():
+            parts[f"file {path}"] = value
+    times_forced = job.run.forced.get(job.name)
+    if times_forced:
+        parts["forced"] = times_forced
+    for path, value in code_digests(job).items():
+        parts[f"code {path}"] = value
+    return parts
 
 
-def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> dict:
+def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> dict[str, object]:
     """Return the content of a model or dataset file, with its label if the job shows it, but
     without the location of its data: the sha256 identifies a GGUF file and published questions,
     from the Hub or a local folder."""
@@ -58,7 +62,8 @@ def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> d
     if getattr(spec, "gguf", None):
         unused |= {"source", "revision", "gguf"}
     content = spec.model_dump(mode="json", exclude=unused)
-    if files := content.get("files"):
+    files = content.get("files")
+    if files:
         content["files"] = {part: file["sha256"] for part, file in files.items()}
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
@@ -68,26 +73,27 @@ def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> d
 def code_digests(job: Job) -> dict[str, str]:
     """Return the digests of the notebook's code cells, of what its rule names, and of the modules
     that they import."""
-    cells, named = fingerprint.code_cells(job.notebook.path), job.notebook.decided_by
-    sources = [source_of(place) for place in named if ".py" in place]
-    modules = fingerprint.import_closure(
-        [*cells, *sources], leave_out=SHOWING if job.notebook.runs_model else ()
-    )
-    digests = {place: digest(normalize_source(source_of(place))) for place in modules.union(named)}
-    return digests | {
-        job.notebook.path: digest([normalize_source(cell, cell=True) for cell in cells])
-    }
+    notebook = job.notebook
+    cells = fingerprint.code_cells(notebook.path)
+    sources = [*cells, *(source_of(place) for place in notebook.decided_by if ".py" in place)]
+    leave_out = SHOWING if notebook.runs_model else ()
+    digests = {}
+    for place in fingerprint.import_closure(sources, leave_out).union(notebook.decided_by):
+        digests[place] = digest(normalize_source(source_of(place)))
+    digests[notebook.path] = digest([normalize_source(cell, cell=True) for cell in cells])
+    return digests
 
 
 def source_of(place: str) -> str:
     """Return the source of a module, or of one of its functions (`module.py:function`)."""
     path, _, name = place.partition(":")
+    source = read_source(path)
     if not name:
-        return read_source(path)
-    (function,) = [
-        node for node in ast.parse(read_source(path)).body if getattr(node, "name", "") == name
-    ]
-    return ast.unparse(function)
+        return source
+    for node in ast.parse(source).body:
+        if getattr(node, "name", "") == name:
+            return ast.unparse(node)
+    raise LookupError(place)
 
 
 def read_source(path: str) -> str:
@@ -100,58 +106,70 @@ def key_of_rows(job: Job, content: Parts) -> str:
     that is nothing."""
     counted: Parts = {}
     for name, value in content.items():
-        if name.startswith(("code ", "forced")) and not tolerates_changes(job, [name]):
+        if name == "forced" or name.startswith("code ") and not keeps_rows(job):
             counted[name] = value
     if job.model:
         counted |= local_files.checksums_of_weights(params.load_model_config(job.model))
     return digest(counted)[:16] if counted else ""
 
 
+def keeps_rows(job: Job) -> bool:
+    """Whether the outputs of a job survive a change of code alone."""
+    return job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
+
+
 def tolerates_changes(job: Job, changed: list[str]) -> bool:
-    """Whether the outputs of a job survive the change of these parts of its key, which is of code
-    alone."""
-    keeps = job.notebook.runs_model and job.run.values.get("on_code_change") == "keep"
-    return keeps and all(name.startswith("code ") for name in changed)
+    """Whether the outputs of a job survive the change of these parts of its key."""
+    return keeps_rows(job) and all(name.startswith("code ") for name in changed)
 
 
 # ---- records
 
 
-def read_record(path: Path, job: Job) -> dict | None:
+class Record(NamedTuple):
+    """What is kept of a finished job: its key and what that consists of, and the checksums of all
+    that it has made, by path."""
+
+    key: str
+    parts: Parts
+    outputs: dict[str, str]
+
+
+def read_record(path: Path, job: Job) -> Record | None:
     """Return the record of a job; None if there is none, if it is damaged, or another job's, whose
     files must stay."""
-    record = fingerprint.read_json(path)
-    if (
-        not isinstance(record, dict)
-        or record.pop("digest", "") != digest(record)
-        or record["job"] != job.record
-    ):
+    content = fingerprint.read_json(path)
+    if not isinstance(content, dict):
+        return None
+    if content.pop("digest", "") != digest(content) or content["job"] != job.record:
         return None
     folders = (f"{job.run.folder}/", f"{job.run.figures}/")
-    inside = all(
-        path.startswith(folders) and ".." not in Path(path).parts for path in record["outputs"]
-    )
-    return record if inside else None
+    for output in content["outputs"]:
+        if not output.startswith(folders) or ".." in Path(output).parts:
+            return None
+    return Record(content["key"], content["parts"], content["outputs"])
 
 
 def write_record(job: Job, content: Parts, outputs: list[str]) -> None:
     """Write the record of a finished job: its key, the content of the key, and checksums of all
     outputs."""
     sums = {path: checksum(path) for path in [*outputs, job.executed]}
-    missing = [path for path, value in sums.items() if value is None]
-    if missing:
-        raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
+    for path, value in sums.items():
+        if value is None:
+            raise UserError(f"{job.notebook.path} ended without writing {path}")
     record = {"job": job.record, "key": digest(content), "parts": content, "outputs": sums}
     fingerprint.write_json(ROOT / job.record, record | {"digest": digest(record)})
 
 
-def is_intact(record: dict, stale: Path | None = None) -> bool:
+def is_intact(record: Record, stale: Path | None = None) -> bool:
     """Whether all files of a record, which may lie in a folder of stale, have their checksums.
     Outside of stale the executed notebook, which its reader may have saved, need only exist."""
-
-    def is_same(path: str, value: str) -> bool:
+    folder = stale or ROOT
+    for path, value in record.outputs.items():
         if path.endswith(".ipynb") and not stale:
-            return (ROOT / path).is_file()
-        return checksum(str((stale or ROOT) / path)) == value
-
-    return all(is_same(path, value) for path, value in record["outputs"].items())
+            is_same = (folder / path).is_file()
+        else:
+            is_same = checksum(str(folder / path)) == value
+        if not is_same:
+            return False
+    return True

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import product
 
 from lib import params
 from lib.errors import UserError, nearest
@@ -31,7 +32,8 @@ class Run:
     notebook, empty for a run on this machine; on a cluster each job counts the cores and GPUs of
     its node. `small`: models that run on the processor everywhere (lib.parameter_schemas.SMALL), on
     one thread: it is the fastest, and its results do not depend on the machine's cores. They are
-    known once jobs start. `forced`: how often `--force` asked for a job, by name."""
+    known once jobs start. `forced`: how often `--force` asked for a job, by name.
+    """
 
     name: str
     values: dict = field(hash=False)
@@ -62,17 +64,15 @@ class Run:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        return [
-            (model, dataset)
-            for model in self.values["models"]
-            for dataset in self.values["datasets"]
-        ]
+        return list(product(self.values["models"], self.values["datasets"]))
 
     @property
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run, and the report. A replay runs no model; `published` only
         builds tables of the paper's numbers."""
-        rows = notebook_table.needed(self.wanted) if self.wanted else notebook_table.NOTEBOOKS
+        rows = list(notebook_table.NOTEBOOKS)
+        if self.wanted:
+            rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
         if self.replayed:
@@ -86,10 +86,12 @@ class Run:
         """Every job of the run, upstream first."""
         jobs = []
         for row in self.notebooks:
-            pairs = [
-                pair for pair in self.pairs if row.imports_responses != self.specs[pair[0]].at_hand
-            ]
-            jobs += [Job(self, row, *pair) for pair in pairs] if row.per_pair else [Job(self, row)]
+            if not row.per_pair:
+                jobs.append(Job(self, row))
+                continue
+            for model, dataset in self.pairs:
+                if row.imports_responses != self.specs[model].at_hand:
+                    jobs.append(Job(self, row, model, dataset))
         return tuple(jobs)
 
     def save(self) -> None:
@@ -98,9 +100,8 @@ class Run:
 
     @staticmethod
     def load(name: str) -> "Run":
-        return Run(
-            **json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
-        )
+        text = (ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")
+        return Run(**json.loads(text))
 
     def job(self, name: str) -> "Job":
         return {job.name: job for job in self.jobs}[name]
@@ -149,42 +150,55 @@ class Job:
     @property
     def exported(self) -> str:
         """The file of what the report shows of it; empty if that is nothing."""
-        return next((path for path in self.outputs if "/exported/" in path), "")
+        for path in self.outputs:
+            if "/exported/" in path:
+                return path
+        return ""
+
+    @property
+    def is_light(self) -> bool:
+        """Whether one thread is enough: it runs no model, or a small one."""
+        return not self.notebook.runs_model or self.model in self.run.small
 
     @property
     def threads(self) -> int:
         """Its share of the cores; one for a small model."""
-        if not self.notebook.runs_model or self.model in self.run.small:
+        if self.is_light:
             return 1
         if self.run.slurm:
             return self.run.cores
-        side_by_side = self.run.gpus or sum(job.notebook == self.notebook for job in self.run.jobs)
+        alike = [job for job in self.run.jobs if job.notebook == self.notebook]
+        side_by_side = self.run.gpus or len(alike)
         return max(1, self.run.cores // side_by_side)
 
     @property
     def gpus(self) -> int:
         """The number of GPUs that it uses."""
-        if not self.notebook.runs_model or self.model in self.run.small:
+        if self.is_light:
             return 0
-        return self.run.gpus if self.run.specs[self.model].gpus == "all" else min(1, self.run.gpus)
+        if self.run.specs[self.model].gpus == "all":
+            return self.run.gpus
+        return min(1, self.run.gpus)
 
     @cached_property
     def urgency(self) -> float:
         """Estimated minutes of it and of the longest chain of jobs downstream."""
-        longer = LONGER if self.model and self.run.specs[self.model].thinking else 1
+        minutes = self.notebook.minutes
+        if self.model and self.run.specs[self.model].thinking:
+            minutes *= LONGER
         chains = [job.urgency for job in self.run.jobs if self in job.upstream]
-        return longer * self.notebook.minutes + max(chains, default=0)
+        return minutes + max(chains, default=0)
 
     @cached_property
     def upstream(self) -> list["Job"]:
         """Jobs whose outputs this one reads; only those of the same pair if it has one."""
-        read = [job for job in self.run.jobs if self.notebook.read_of(job.notebook)]
-        mine = (self.model, self.dataset)
-        return [
-            job
-            for job in read
-            if not self.model or not job.model or (job.model, job.dataset) == mine
-        ]
+        jobs = []
+        for job in self.run.jobs:
+            is_same_pair = (job.model, job.dataset) == (self.model, self.dataset)
+            concerns_this = not self.model or not job.model or is_same_pair
+            if concerns_this and self.notebook.read_of(job.notebook):
+                jobs.append(job)
+        return jobs
 
     def written(self, folder: str, paths: Iterable[str]) -> list[str]:
         """Return these of the notebook's `writes` for this job, below a folder."""
@@ -194,26 +208,17 @@ class Job:
     def outputs(self) -> list[str]:
         """Files that the notebook must write: frames with their manifests, and others."""
         paths = self.written(self.run.folder, self.notebook.writes)
-        return [
-            *paths,
-            *(
-                path.removesuffix(".parquet") + ".json"
-                for path in paths
-                if path.endswith(".parquet")
-            ),
-        ]
+        frames = [path for path in paths if path.endswith(".parquet")]
+        return paths + [path.removesuffix(".parquet") + ".json" for path in frames]
 
     @property
     def extra_outputs(self) -> list[str]:
         """Files now in the notebook's own `folders`."""
-        files = [
-            path
-            for name in self.notebook.folders
-            for path in (ROOT / self.run.folder / name).glob("*")
-        ]
-        return sorted(
-            path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith(".")
-        )
+        paths = []
+        for folder in self.notebook.folders:
+            for path in (ROOT / self.run.folder / folder).glob("[!.]*"):
+                paths.append(path.relative_to(ROOT).as_posix())
+        return sorted(paths)
 
     @property
     def inputs(self) -> list[str]:
@@ -221,11 +226,24 @@ class Job:
         paths = list(self.notebook.data)
         for job in self.upstream:
             paths += job.written(self.run.folder, self.notebook.read_of(job.notebook))
-        for row in notebook_table.NOTEBOOKS if self.run.replayed else ():
-            for pair in self.run.pairs if row.runs_model else ():
-                folder = f"{SHIPPED}/{self.run.replayed}"
-                shipped = Job(self.run, row, *pair).written(folder, self.notebook.read_of(row))
-                paths += [path for path in shipped if not row.optional or (ROOT / path).exists()]
+        if self.run.replayed:
+            paths += self.shipped_inputs
+        return paths
+
+    @property
+    def shipped_inputs(self) -> list[str]:
+        """Shipped signals that it reads in a replay; not those of an optional notebook that are
+        missing."""
+        folder = f"{SHIPPED}/{self.run.replayed}"
+        paths = []
+        for row in notebook_table.NOTEBOOKS:
+            if not row.runs_model:
+                continue
+            for model, dataset in self.run.pairs:
+                producer = Job(self.run, row, model, dataset)
+                for path in producer.written(folder, self.notebook.read_of(row)):
+                    if not row.optional or (ROOT / path).exists():
+                        paths.append(path)
         return paths
 
     @property
@@ -234,8 +252,10 @@ class Job:
         known = {**self.run.values, "run": self.run.name}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
-        used = [*declared_parameters(self.notebook.path), *self.notebook.undeclared]
-        if unknown := [name for name in used if name not in known]:
-            said = f"declares parameter '{unknown[0]}', which no profile sets: {nearest(unknown[0], known)}"
-            raise UserError(f"{self.notebook.path} {said}")
-        return {name: known[name] for name in used}
+        used = {}
+        for name in [*declared_parameters(self.notebook.path), *self.notebook.undeclared]:
+            if name not in known:
+                problem = f"declares parameter '{name}', which no profile sets"
+                raise UserError(f"{self.notebook.path} {problem}: {nearest(name, known)}")
+            used[name] = known[name]
+        return used

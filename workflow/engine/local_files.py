@@ -61,16 +61,14 @@ def files_of_responses(spec: params.Model, dataset: str) -> list[LocalFile]:
     if responses is None:
         return []
     files = files_at(str(responses))
-    for verdicts in sorted(responses.parent.glob(f"{dataset}.*.responses.jsonl")):
-        files += files_at(str(verdicts))
+    for answers in sorted(responses.parent.glob(f"{dataset}.*.responses.jsonl")):
+        files += files_at(str(answers))
     return files
 
 
 def files_of_questions(spec: params.Dataset) -> list[LocalFile]:
     """Return the files of a dataset in the order of its file; two may have one public path."""
-    places = [spec.source]
-    if isinstance(spec.source, dict):
-        places = list(spec.source.values())
+    places = list(spec.source.values()) if isinstance(spec.source, dict) else [spec.source]
     if spec.split_ids:
         places.append(spec.split_ids)
     files = []

@@ -21,7 +21,8 @@ from importlib import import_module
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from lib import params
 from lib.errors import UserError
@@ -30,6 +31,10 @@ from lib.run_names import PUBLISHED
 from workflow.engine import job_key
 from workflow.engine.jobs_of_run import Job, Run
 from workflow.engine.notebook_table import NOTEBOOKS
+
+if TYPE_CHECKING:  # slow to import
+    from nbformat import NotebookNode
+    from papermill.exceptions import PapermillExecutionError
 
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 # the modules to import, separated by spaces; set for the fork server alone
@@ -103,7 +108,7 @@ IMPORTS_WITH_MODEL = [
 ]
 
 
-class Failure(Exception):
+class NotebookError(Exception):
     """A failed job, as a one-line message for the user."""
 
 
@@ -114,10 +119,12 @@ def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     allocator = GPU_ALLOCATOR if job.gpus else CPU_ALLOCATOR
     is_set = any(name in os.environ for name in (*allocator, "PYTORCH_CUDA_ALLOC_CONF"))
-    threads = {
-        f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
-    }
-    return {**FIXED, **threads, **({} if is_set else allocator), "PYTHONPATH": str(ROOT)}
+    environment = FIXED | {"PYTHONPATH": str(ROOT)}
+    for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR"):
+        environment[f"{name}_NUM_THREADS"] = str(job.threads)
+    if not is_set:
+        environment |= allocator
+    return environment
 
 
 def set_environment(job: Job, parts: job_key.Parts, scratch: Path) -> None:
@@ -142,7 +149,9 @@ def set_environment(job: Job, parts: job_key.Parts, scratch: Path) -> None:
 def skip_unused_import() -> None:
     """Keep jsonschema, and so nbformat, from importing a URI grammar that nothing uses: it takes
     about a second."""
-    sys.modules.setdefault("rfc3987_syntax", None)
+    if "rfc3987_syntax" not in sys.modules:
+        # None is Python's word for what can't be imported
+        sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 
 def kill_with_parent(parent: int) -> None:
@@ -204,13 +213,15 @@ def fork_kernel(command: list[str], env: dict[str, str], **_: Any) -> ForkedKern
 
     kernel = ForkedKernel(target=serve_cells)
     kernel.start()
-    os.setpgid(kernel.pid, kernel.pid)
+    if kernel.pid:
+        os.setpgid(kernel.pid, kernel.pid)
     return kernel
 
 
-IS_FORKED = bool(modules := os.environ.pop(VARIABLE, ""))  # or the server itself
+PRELOADED = os.environ.pop(VARIABLE, "").split()
+IS_FORKED = bool(PRELOADED)  # or the server itself
 if IS_FORKED:
-    import_libraries(modules.split())
+    import_libraries(PRELOADED)
 
 
 # ---- execution
@@ -224,9 +235,9 @@ def tell_shards(tell: Tell, text: str) -> None:
             tell("progress", text=line.strip())
 
 
-def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> Any:
-    """Run the notebook and return it executed; raise Failure or UserError if a cell fails or the
-    kernel dies."""
+def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "NotebookNode | None":
+    """Run the notebook and return it executed, or None if it has ended for want of a signal. Raise
+    NotebookError or UserError if a cell fails or the kernel dies."""
     skip_unused_import()
     from jupyter_client.provisioning import local_provisioner
     from nbclient.exceptions import DeadKernelError
@@ -235,44 +246,51 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> Any:
     from traitlets.config import Config
 
     set_environment(job, parts, scratch)
+    launch: Callable[..., object] = local_provisioner.launch_kernel
     # as in the environment in which libraries were imported
     if IS_FORKED and job.threads == 1 and not job.gpus:
-        local_provisioner.launch_kernel = fork_kernel
+        launch = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
+    stdout = SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None)
     try:
-        return execute_notebook(
-            job.notebook.path,
-            job.executed,
-            job.parameters,
-            kernel_name="python3",
-            cwd="notebooks",
-            # whose outputs have some megabytes
-            request_save_on_cell_execute=not job.notebook.exports,
-            progress_bar=False,
-            stdout_file=SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None),
-            start_timeout=120,
-            # cells tagged `run` need one, and `published` is none
-            skip_cells_with_tag="run" if job.run.name == PUBLISHED else "skip-execution",
-            config=Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
-        )
+        with mock.patch.object(local_provisioner, "launch_kernel", launch):
+            executed = execute_notebook(
+                job.notebook.path,
+                job.executed,
+                job.parameters,
+                kernel_name="python3",
+                cwd="notebooks",
+                # whose outputs have some megabytes
+                request_save_on_cell_execute=not job.notebook.exports,
+                progress_bar=False,
+                stdout_file=stdout,
+                start_timeout=120,
+                # cells tagged `run` need one, and `published` is none
+                skip_cells_with_tag="run" if job.run.name == PUBLISHED else "skip-execution",
+                config=Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
+            )
     except PapermillExecutionError as error:
         if error.ename != "MissingSignal":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None
+        executed = None
     except DeadKernelError:
-        remedy = (
-            "reduce max_batch_tokens in the profile, or use --cores 1 to run one notebook at a time"
-        )
-        raise Failure(
-            f"{job.executed}: the kernel died, most likely out of memory: {remedy}"
-        ) from None
+        reason = f"{job.executed}: the kernel died, most likely out of memory"
+        remedy = "reduce max_batch_tokens in the profile"
+        others = "or use --cores 1 to run one notebook at a time"
+        raise NotebookError(f"{reason}: {remedy}, {others}") from None
+    return executed
 
 
-def cell_failure(job: Job, error) -> Exception:
+def cell_failure(job: Job, error: "PapermillExecutionError") -> Exception:
     """Return the failure for a cell that raised; a UserError has its own message."""
-    source, said = (text.strip().partition("\n")[0][:500] for text in (error.source, error.evalue))
+    message = start_of(error.evalue)
     if error.ename == "UserError":
-        return UserError(said)
-    return Failure(
-        f"{job.executed} failed in cell [{error.exec_count}] `{source}`: {error.ename}: {said}"
-    )
+        return UserError(message)
+    where = f"cell [{error.exec_count}] `{start_of(error.source)}`"
+    return NotebookError(f"{job.executed} failed in {where}: {error.ename}: {message}")
+
+
+def start_of(text: str) -> str:
+    """Return the first line of a text, of at most 500 characters."""
+    return text.strip().partition("\n")[0][:500]

@@ -20,8 +20,8 @@ class Notebook:
     jobs start first. `reads`: notebooks, or one folder of a notebook's outputs
     (`01_generate/generations`). `writes`: paths below artifacts/<run>/; a manifest (.json) goes
     with each parquet file. `data`: files of the project that it reads. `exports`: produces what
-    goes into the paper (workflow/output/paper_files.py). `module`: a module that is run in place of a notebook;
-    it writes the report. `optional`: a replay works without its outputs. `of_shipped`: reads only
+    goes into the paper (workflow/output/paper_files.py). `module`: a module that is run in place of a
+    notebook; it writes the report. `optional`: a replay works without its outputs. `of_shipped`: reads only
     shipped files; the demo and replays run it, and nothing depends on it. `folders`: folders below
     artifacts/<run>/ that only this notebook fills, with any number of files. `decided_by`: files or
     functions (`module.py:function`) that affect its outputs beside the modules that count.
@@ -57,20 +57,20 @@ class Notebook:
 
     def read_of(self, other: "Notebook") -> tuple[str, ...]:
         """Return the outputs of another notebook that this one reads."""
-        wanted = [
-            word.partition("/")[2] for word in self.reads if word.partition("/")[0] == other.name
-        ]
-        return tuple(path for path in other.writes if path.split("/")[0] in wanted or "" in wanted)
+        paths = []
+        for path in other.writes:
+            folder = path.split("/")[0]
+            if other.name in self.reads or f"{other.name}/{folder}" in self.reads:
+                paths.append(path)
+        return tuple(paths)
 
     @property
     def path(self) -> str:
         return self.module or f"notebooks/{self.name}.ipynb"
 
 
-NOTEBOOKS = tuple(
-    Notebook(name, **row)
-    for name, row in read_yaml(Path(__file__).with_name("notebooks.yaml")).items()
-)
+TABLE = read_yaml(Path(__file__).with_name("notebooks.yaml"))
+NOTEBOOKS = tuple(Notebook(name, **row) for name, row in TABLE.items())
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:

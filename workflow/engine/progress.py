@@ -13,11 +13,20 @@ from workflow.engine.jobs_of_run import Job
 
 def say(text: str, end: str = "\n") -> None:
     clear = "\r\033[K" if sys.stdout.isatty() else ""
-    print(clear + "".join(map(escape_unprintable, text)), end=end, flush=True)
+    print(clear + printable(text), end=end, flush=True)
 
 
-PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
-          tempfile.gettempdir(): "(temporary)", sys.base_prefix: "(Python)"}  # fmt: skip
+def printable(text: str) -> str:
+    return "".join(escape_unprintable(character) for character in text)
+
+
+PLACES = {
+    str(ROOT): ".",
+    sys.prefix: "(environment)",
+    os.path.expanduser("~"): "~",
+    tempfile.gettempdir(): "(temporary)",
+    sys.base_prefix: "(Python)",
+}
 
 
 def redact_paths(line: str) -> str:
@@ -25,14 +34,16 @@ def redact_paths(line: str) -> str:
     for place, name in PLACES.items():
         if len(place) > 1:
             line = re.sub(rf"{re.escape(place)}(?![\w.-])", name, line)
-    return "".join(map(escape_unprintable, line.rstrip("\r\n"))) + "\n"
+    return printable(line.rstrip("\r\n")) + "\n"
 
 
 def describe_system_error(problem: OSError) -> str:
     """Return the system's reason (full disk, no permission) and the file, without this machine's
     paths."""
-    where = redact_paths(f" ({problem.filename})").rstrip() if problem.filename else ""
-    return f"{problem.strerror or problem}{where}"
+    reason = problem.strerror or str(problem)
+    if not problem.filename:
+        return reason
+    return f"{reason} {redact_paths(f'({problem.filename})').rstrip()}"
 
 
 class Board:
@@ -45,10 +56,14 @@ class Board:
         self.ran = 0
         self.width = max((len(job.title) for job in self.jobs), default=0)
 
+    def upstream(self, job: Job) -> set[Job]:
+        """Return the jobs upstream of one that are among these."""
+        return set(job.upstream) & set(self.jobs)
+
     def show(self, job: Job, event: str, text: str = "started", code: int = 1, **_: str) -> None:
         """Print the line of an event: start, progress, kept, end or fail."""
         if event == "fail":
-            self.failed[job] = code, text
+            self.failed[job] = (code, text)
             text = f"failed: {one_line(text, most=600)}"
         elif event == "kept":
             self.ended.add(job)
@@ -57,6 +72,8 @@ class Board:
             self.ended.add(job)
             self.ran += 1
         count = f"[{len(self.ended)}/{len(self.jobs)}]"
-        margin = count if job in self.ended else " " * len(count)
-        transient = event == "progress" and sys.stdout.isatty()
-        say(f"{margin} {job.title.ljust(self.width)}  {text}", end="" if transient else "\n")
+        if job not in self.ended:
+            count = " " * len(count)
+        line = f"{count} {job.title.ljust(self.width)}  {text}"
+        is_transient = event == "progress" and sys.stdout.isatty()
+        say(line, end="" if is_transient else "\n")

@@ -3,7 +3,7 @@
     ./run_all.sh paper --slurm clusters/slurm.yaml
 
 The run follows its jobs by squeue, and by the events that they append to
-artifacts/<run>/jobs/.<job>.events. A job is jobs.py on its node. Jobs outlive a run that is killed:
+artifacts/<run>/jobs/.<job>.events. A job is engine/jobs.py on its node. Jobs outlive a run that is killed:
 the next start takes them on if what they make is still wanted.
 """
 
@@ -14,8 +14,10 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from lib.errors import UserError, nearest, one_line
 from lib.files import digest, read_yaml
@@ -37,7 +39,8 @@ PASSING = (
     "Resource temporarily unavailable",
 )
 RETRY_SECONDS = (5, 20, 60)  # before each further try
-LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its time limit
+LIMIT_SIGNAL = signal.SIGUSR1  # sent to a job before its time limit
+LIMIT_SECONDS = 120
 
 
 # ---- the file of --slurm
@@ -46,49 +49,58 @@ LIMIT_SIGNAL, LIMIT_SECONDS = signal.SIGUSR1, 120  # sent to a job before its ti
 def read_options(path: Path) -> dict[str, dict]:
     """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for
     a mistake."""
-    content, names = read_yaml(path), ["all", *(row.name for row in NOTEBOOKS)]
-    content = content if isinstance(content, dict) else {"all": content}
+    names = [row.name for row in NOTEBOOKS]
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        content = {"all": content}
     for name, options in content.items():
-        if name not in names:
+        known = ["all", *names]
+        if name not in known:
             raise UserError(
-                f"{path.name} names '{name}', not a notebook: {nearest(str(name), names)}"
+                f"{path.name} names '{name}', not a notebook: {nearest(str(name), known)}"
             )
         if not isinstance(options, dict):
-            raise UserError(
-                f"{path.name}: {name} must name options of sbatch and their values, as `partition: gpu`"
-            )
-    return {row.name: content.get("all", {}) | content.get(row.name, {}) for row in NOTEBOOKS}
+            meant = "options of sbatch and their values, as `partition: gpu`"
+            raise UserError(f"{path.name}: {name} must name {meant}")
+    of_all = content.get("all", {})
+    return {name: of_all | content.get(name, {}) for name in names}
 
 
 def requests_gpu(options: dict) -> bool:
-    return any(
-        str(value) != "0"
-        for name, value in options.items()
-        if name.startswith("gpus") or "gpu" in str(value)
-    )
+    for name, value in options.items():
+        if (name.startswith("gpus") or "gpu" in str(value)) and str(value) != "0":
+            return True
+    return False
 
 
 def sbatch_words(options: dict) -> list[str]:
-    return [
-        f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()
-    ]
+    words = []
+    for name, value in options.items():
+        words.append(f"--{name}" if value is True else f"--{name}={value}")
+    return words
 
 
 def check(run: Run) -> None:
     """Raise UserError if SLURM would refuse the jobs of a notebook, for example for an unknown
     partition."""
-    names = {tuple(sbatch_words(run.slurm[row.name])): row.name for row in reversed(run.notebooks)}
-    for words, name in names.items():
-        code, said = run_program("sbatch", "--test-only", *words, "--wrap=true")
+    accepted = []
+    for row in run.notebooks:
+        words = sbatch_words(run.slurm[row.name])
+        if words in accepted:
+            continue
+        code, output = run_program("sbatch", "--test-only", *words, "--wrap=true")
         if code:
-            raise UserError(f"SLURM refuses the jobs of {name}: {first_error(said)}")
+            raise UserError(f"SLURM refuses the jobs of {row.name}: {first_error(output)}")
+        accepted.append(words)
 
 
-def first_error(said: str) -> str:
+def first_error(output: str) -> str:
     """Return the first error of what a program printed, among which may be banners and warnings."""
-    lines = said.splitlines() or [""]
-    line = next((line for line in lines if "error: " in line), lines[0])
-    return line.removeprefix("sbatch: ").removeprefix("error: ")
+    lines = output.splitlines()
+    errors = [line for line in lines if "error: " in line]
+    for line in errors + lines:
+        return line.removeprefix("sbatch: ").removeprefix("error: ")
+    return ""
 
 
 # ---- jobs in the queue
@@ -96,29 +108,39 @@ def first_error(said: str) -> str:
 
 def name_prefix(run: Run) -> str:
     """Return the prefix of this run's job names, unique to this project folder."""
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', run.name)[:30]}-{digest(str(ROOT))[:8]}_"
+    plain_name = re.sub(r"[^A-Za-z0-9_-]", "-", run.name)
+    return f"{plain_name[:30]}-{digest(str(ROOT))[:8]}_"
 
 
-def list_queue(run: Run) -> dict[str, tuple[str, str]] | None:
-    """Return name and state, by number, of the run's jobs that wait or run; None if SLURM does not
-    answer."""
-    code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %T %j")
+class Queued(NamedTuple):
+    """A job that waits or runs."""
+
+    name: str
+    state: str
+
+
+Queue = dict[str, Queued]  # by number
+
+
+def list_queue(run: Run) -> Queue | None:
+    """Return the run's jobs that wait or run; None if SLURM does not answer."""
+    code, output = run_program("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %T %j")
     if code:
         return None
-    rows = re.findall(rf"^(\d+) (\S+) {re.escape(name_prefix(run))}(\S+)\s*$", said, flags=re.M)
-    return {number: (name, state) for number, state, name in rows}
+    form = rf"^(\d+) (\S+) {re.escape(name_prefix(run))}(\S+)\s*$"
+    rows = re.findall(form, output, flags=re.M)
+    return {number: Queued(name, state) for number, state, name in rows}
 
 
 def state_of_ended(number: str) -> str:
     """Return the state of a job that has ended, by squeue for some minutes, later by sacct if the
     cluster keeps accounts."""
-    for words in (
-        ["squeue", "-h", "-t", "all", "-o", "%T"],
-        ["sacct", "-X", "-n", "-P", "-o", "State"],
-    ):
-        code, said = run_program(*words, "-j", number)
-        if said and not code:
-            return said.split()[0]
+    by_squeue = ["squeue", "-h", "-t", "all", "-o", "%T"]
+    by_sacct = ["sacct", "-X", "-n", "-P", "-o", "State"]
+    for words in (by_squeue, by_sacct):
+        code, output = run_program(*words, "-j", number)
+        if output and not code:
+            return output.split()[0]
     return "FAILED"
 
 
@@ -127,7 +149,10 @@ def cancel(run: Run, numbers: list[str]) -> None:
     if numbers:
         run_program("scancel", *numbers)
     end = time.monotonic() + CANCEL_SECONDS
-    while time.monotonic() < end and not set(numbers).isdisjoint(list_queue(run) or ()):
+    while time.monotonic() < end:
+        queue = list_queue(run) or {}
+        if queue.keys().isdisjoint(numbers):
+            break
         time.sleep(1)
 
 
@@ -135,54 +160,64 @@ def submit(run: Run, job: Job, words: list[str]) -> str:
     """Submit a job by sbatch and return its number. While the controller is busy, try again, but
     look first whether the job is in the queue: sbatch may have submitted it, and lost the answer.
     Raise UserError if SLURM refuses the job."""
-    said = ""
+    output = ""
     for seconds in (0, *RETRY_SECONDS):
         time.sleep(seconds)
-        queue = list_queue(run) if said else {}
+        queue = list_queue(run) if output else {}
         if queue is None:  # it may hold the job
             continue
-        if number := find_in_queue(queue, job):
+        number = find_in_queue(queue, job)
+        if number:
             return number
-        code, said = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
-        if not code and (number := read_number(said)):
+        code, output = run_program("sbatch", *words, PYTHONPATH=str(ROOT))
+        number = read_number(output)
+        if number and not code:
             return number
-        if not any(reason in said for reason in PASSING):
+        if not any(reason in output for reason in PASSING):
             break
-    if number := find_in_queue(list_queue(run) or {}, job):
+    number = find_in_queue(list_queue(run) or {}, job)
+    if number:
         return number
     if code:
-        raise UserError(f"SLURM refuses {job.title}: {first_error(said)}")
-    raise UserError(f"sbatch printed no number of a job for {job.title}, but: {one_line(said)}")
+        raise UserError(f"SLURM refuses {job.title}: {first_error(output)}")
+    raise UserError(f"sbatch printed no number of a job for {job.title}, but: {one_line(output)}")
 
 
-def read_number(said: str) -> str:
+def read_number(output: str) -> str:
     """Return the number of a job in what `sbatch --parsable` printed: the last line of the form
     `4711` or `4711;cluster`, below what the site prints; empty without one."""
-    numbers = re.findall(r"^(\d+)(?:;\S+)?\s*$", said, flags=re.M)
+    numbers = re.findall(r"^(\d+)(?:;\S+)?\s*$", output, flags=re.M)
     return numbers[-1] if numbers else ""
 
 
-def find_in_queue(queue: dict[str, tuple[str, str]], job: Job) -> str:
-    """Return the number of a job that waits or runs, by its name; empty if there is none."""
-    submitted = [
-        number
-        for number, (name, state) in queue.items()
-        if name == job.name and state != "COMPLETING"
-    ]
-    return submitted[-1] if submitted else ""
+def find_in_queue(queue: Queue, job: Job) -> str:
+    """Return the last number of a job that waits or runs, by its name; empty if there is none."""
+    for number, queued in reversed(queue.items()):
+        if queued.name == job.name and queued.state != "COMPLETING":
+            return number
+    return ""
 
 
 def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
     """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted
     now. Cancel all others."""
-    queue, taken = list_queue(run) or {}, {}
-    running = {name: number for number, (name, state) in queue.items() if state == "RUNNING"}
-    for job in (job for job in jobs if job.name in running):
-        starts = [event["key"] for event in read_events(job) if event["event"] == "start"]
-        if starts[-1:] == [digest(job_key.key_parts(job))]:
-            taken[job.name] = running[job.name]
-    cancel(run, [number for number in queue if number not in taken.values()])
+    wanted = {job.name: job for job in jobs}
+    taken = {}
+    canceled = []
+    for number, queued in (list_queue(run) or {}).items():
+        job = wanted.get(queued.name)
+        if job and queued.state == "RUNNING" and makes_what_is_wanted(job):
+            taken[job.name] = number
+        else:
+            canceled.append(number)
+    cancel(run, canceled)
     return taken
+
+
+def makes_what_is_wanted(job: Job) -> bool:
+    """Whether a job that runs was started with the key that it has now."""
+    keys = [event["key"] for event in read_events(job) if event["event"] == "start"]
+    return bool(keys) and keys[-1] == digest(job_key.key_parts(job))
 
 
 # ---- the run
@@ -192,9 +227,14 @@ class Submission:
     """The jobs of a board on the cluster. `taken`: numbers, by name, of those that run already."""
 
     def __init__(self, run: Run, board: Board, taken: dict[str, str]):
-        self.run, self.board, self.open = run, board, list(board.jobs)
-        self.numbers = {job: taken[job.name] for job in board.jobs if job.name in taken}
-        self.shown = dict.fromkeys(board.jobs, 0)  # number of events
+        self.run = run
+        self.board = board
+        self.open = list(board.jobs)
+        self.numbers = {}
+        for job in board.jobs:
+            if job.name in taken:
+                self.numbers[job] = taken[job.name]
+        self.events_shown = dict.fromkeys(board.jobs, 0)
 
     def run_jobs(self) -> None:
         """Submit all jobs and follow them to the end. However that comes, no job of the run remains
@@ -207,26 +247,33 @@ class Submission:
                 time.sleep(POLL_SECONDS)
                 self.look_at_jobs()
         finally:
-            cancel(self.run, [self.numbers[job] for job in self.open if job in self.numbers])
+            cancel(self.run, self.numbers_of(self.open))
+
+    def numbers_of(self, jobs: Iterable[Job]) -> list[str]:
+        """Return the numbers of those of these jobs that are submitted."""
+        return [self.numbers[job] for job in jobs if job in self.numbers]
 
     def submit(self, job: Job) -> None:
         """Submit a job that starts once the jobs upstream have ended well."""
         for file in (ROOT / job.events, ROOT / job.log):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.unlink(missing_ok=True)
-        above = [self.numbers[one] for one in job.upstream if one in self.numbers]
-        words = [
-            *sbatch_words(self.run.slurm[job.notebook.name]),
+        words = sbatch_words(self.run.slurm[job.notebook.name])
+        upstream = self.numbers_of(job.upstream)
+        if upstream:
+            words.append(f"--dependency=afterok:{':'.join(upstream)}")
+            words.append("--kill-on-invalid-dep=yes")
+        limit_signal = LIMIT_SIGNAL.name.removeprefix("SIG")
+        command = [sys.executable, "-m", "workflow.engine.jobs", self.run.name, job.name]
+        words += [
             f"--job-name={name_prefix(self.run)}{job.name}",
             f"--output={job.log}.slurm",
-            f"--signal=B:{LIMIT_SIGNAL.name.removeprefix('SIG')}@{LIMIT_SECONDS}",
-            *(
-                [f"--dependency=afterok:{':'.join(above)}", "--kill-on-invalid-dep=yes"]
-                if above
-                else []
-            ),
-            *("--parsable", "--requeue", "--open-mode=append", f"--chdir={ROOT}"),
-            f"--wrap=exec {shlex.join([sys.executable, '-m', 'workflow.engine.jobs', self.run.name, job.name])}",
+            f"--signal=B:{limit_signal}@{LIMIT_SECONDS}",
+            "--parsable",
+            "--requeue",
+            "--open-mode=append",
+            f"--chdir={ROOT}",
+            f"--wrap=exec {shlex.join(command)}",
         ]
         self.numbers[job] = submit(self.run, job, words)
 
@@ -235,9 +282,9 @@ class Submission:
         queue = list_queue(self.run)
         for job in list(self.open):
             events = read_events(job)
-            for event in events[self.shown[job] :]:
+            for event in events[self.events_shown[job] :]:
                 self.board.show(job, **event)
-            self.shown[job] = len(events)
+            self.events_shown[job] = len(events)
             if job in self.board.ended or job in self.board.failed:
                 self.open.remove(job)
                 (ROOT / f"{job.log}.slurm").unlink(missing_ok=True)
@@ -249,9 +296,10 @@ class Submission:
         if state == "COMPLETED":  # the event is on its way through the shared folder
             return
         self.open.remove(job)
-        if self.board.ended.issuperset(set(job.upstream) & set(self.board.jobs)):
-            said = f"{state} (job {self.numbers[job]}); the same command goes on from here (log: {job.log}.slurm)"
-            self.board.show(job, "fail", text=f"{job.title}: ended by the cluster: {said}")
+        if self.board.ended >= self.board.upstream(job):
+            problem = f"ended by the cluster: {state} (job {self.numbers[job]})"
+            remedy = f"the same command goes on from here (log: {job.log}.slurm)"
+            self.board.show(job, "fail", text=f"{job.title}: {problem}; {remedy}")
 
 
 # ---- events

@@ -1,5 +1,4 @@
-"""The files for the paper: what the executed 08_tables shows, and one LaTeX document with all of
-it.
+"""The files for the paper: what the executed 08_tables shows, and a document with all of it.
 
 An output with metadata {"paper": "tab_x"} becomes tab_x.tex, and {"paper": "fig_x"} fig_x.pdf and
 fig_x.png. "rep_x" is for the report only (SECTIONS). Each declared target must appear exactly once,
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jinja2
 
@@ -24,6 +23,9 @@ from lib.files import write_atomically
 from lib.paper.booktabs import CAPTIONS, PAPER_CAPTIONS, escape
 from lib.run_names import PUBLISHED
 from workflow.engine.fingerprint import write_json
+
+if TYPE_CHECKING:  # slow to import
+    from nbformat import NotebookNode
 
 TABLES = "08_tables"  # the notebook with what goes into the paper
 SUFFIXES = {"text/latex": ".tex", "application/pdf": ".pdf", "image/png": ".png"}
@@ -68,12 +70,12 @@ OF_PUBLISHED = (*(name for name in PAPER_CAPTIONS if name.startswith("tab_")), F
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 
-def parameters_of(nb: Any) -> dict:
+def parameters_of(nb: "NotebookNode") -> dict:
     """Return the parameters with which papermill executed a notebook."""
     return nb.metadata.get("papermill", {}).get("parameters", {})
 
 
-def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
+def marked_outputs(nb: "NotebookNode") -> Iterator[tuple[str, dict]]:
     """Yield (target, data) of each output that is marked for the paper."""
     for cell in nb.cells:
         for output in cell.get("outputs", []):
@@ -81,29 +83,38 @@ def marked_outputs(nb: Any) -> Iterator[tuple[str, dict]]:
                 yield output["metadata"]["paper"], output.get("data", {})
 
 
-def exported_files(nb: Any) -> dict[str, bytes]:
+def exported_files(nb: "NotebookNode") -> dict[str, bytes]:
     """Return the files' contents by name. Raise UserError unless each target appears exactly
     once."""
     declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
-    files, shown = {}, Counter(target for target, _ in marked_outputs(nb))
+    files = {}
+    counts: Counter[str] = Counter()
     for target, data in marked_outputs(nb):
         if target not in declared:
             raise UserError(f"unknown target '{target}': {nearest(target, declared)}")
-        for mime in next(forms for kind, forms in FORMS.items() if target.startswith(kind)):
+        counts[target] += 1
+        for mime in forms_of(target):
             if mime not in data:
                 raise UserError(f"target '{target}' has no {mime}")
-            text = data[mime]
-            files[target + SUFFIXES[mime]] = (
-                text.encode() if mime == "text/latex" else base64.b64decode(text)
-            )
-    if wrong := [target for target in declared if shown[target] != 1]:
-        raise UserError(
-            f"one output must have the target '{wrong[0]}', and there are {shown[wrong[0]]}"
-        )
+            files[target + SUFFIXES[mime]] = content_of(mime, data[mime])
+    for target in declared:
+        if counts[target] != 1:
+            problem = f"one output must have the target '{target}'"
+            raise UserError(f"{problem}, and there are {counts[target]}")
     return files
 
 
-def export(nb: Any, folder: Path) -> list[str]:
+def forms_of(target: str) -> list[str]:
+    """Return the forms of the files of a target."""
+    return next(forms for kind, forms in FORMS.items() if target.startswith(kind))
+
+
+def content_of(mime: str, text: str) -> bytes:
+    """Return the bytes of an output; all but LaTeX is base64."""
+    return text.encode() if mime == "text/latex" else base64.b64decode(text)
+
+
+def export(nb: "NotebookNode", folder: Path) -> list[str]:
     """Write all files of an executed notebook to a folder, each atomically, and return their
     names."""
     files = exported_files(nb)
@@ -113,28 +124,32 @@ def export(nb: Any, folder: Path) -> list[str]:
     return sorted(files)
 
 
-def export_for_report(nb: Any, path: Path) -> None:
+def export_for_report(nb: "NotebookNode", path: Path) -> None:
     """Write to one file what the report shows of an executed notebook's marked outputs."""
     parameters = {name: parameters_of(nb).get(name, "") for name in ("run", "title")}
-    shown = {
-        target: {mime: data[mime] for mime in IN_REPORT if mime in data}
-        for target, data in marked_outputs(nb)
-    }
-    write_json(path, {"parameters": parameters, "outputs": shown})
+    outputs = {}
+    for target, data in marked_outputs(nb):
+        outputs[target] = {mime: data[mime] for mime in IN_REPORT if mime in data}
+    write_json(path, {"parameters": parameters, "outputs": outputs})
 
 
 # ---- one document with all of them
-
-DELIMITERS = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
-              "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}  # fmt: skip
 
 
 def results_document(title: str, files: Iterable[str]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in
     its folder."""
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    env = jinja2.Environment(
-        **DELIMITERS, loader=folder, trim_blocks=True, keep_trailing_newline=True
-    )  # noqa: S701
+    env = jinja2.Environment(  # noqa: S701  LaTeX has an escape of its own
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
     env.filters["latex"] = escape
-    return env.get_template("results.tex.jinja").render(title=title, captions=CAPTIONS, files=files)
+    template = env.get_template("results.tex.jinja")
+    return template.render(title=title, captions=CAPTIONS, files=files)

@@ -10,7 +10,6 @@ import html
 import json
 import re
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +28,33 @@ from lib.run_names import RunName
 from workflow.findings import EXHIBITS
 from workflow.output.paper_files import SECTIONS, TABLES
 
-FOLDER = Path(__file__).parent
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
 
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
     """Return the page as HTML."""
-    shown = {
-        section.name: outputs.get(section.target, {}).get(section.form, []) for section in SECTIONS
-    }
-    shown["tokens"] = Markup("".join(shown["tokens"]))  # noqa: S704  escaped in lib.paper
-    shown["numbers"] = [
-        row | {"id": number_anchor(row["table"], row["key"])} for row in shown["numbers"]
-    ]
-    claims, verdicts = shown["findings"], [row["verdict"] for row in shown["numbers"]]
-    sides = [side for side in ("paper", "here") if any(side in claim for claim in claims)]
-    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    env = jinja2.Environment(autoescape=True, loader=jinja2.FileSystemLoader(FOLDER), **options)
-    env.filters |= {
-        "count_kinds": count_kinds,
-        "decimals": format_3dp,
-        "link_numbers": link_numbers,
-    }
-    page = env.get_template("report.html.jinja").render(
-        shown,
-        run=(run := parameters.get("run", "lab")),
+    records: dict[str, Any] = {}
+    for section in SECTIONS:
+        records[section.name] = outputs.get(section.target, {}).get(section.form, [])
+    records["tokens"] = Markup("".join(records["tokens"]))  # noqa: S704  escaped in lib.paper
+    numbers = []
+    for row in records["numbers"]:
+        numbers.append(row | {"id": number_anchor(row["table"], row["key"])})
+    records["numbers"] = numbers
+    claims = records["findings"]
+    judged = set().union(*claims)
+    sides = [side for side in ("paper", "here") if side in judged]
+    verdicts = [row["verdict"] for row in numbers]
+    foreign = {verdict.partition(NOT_COMPARABLE)[2] for verdict in verdicts}
+    run = parameters.get("run", "lab")
+    page = load_template().render(
+        records,
+        run=run,
         command=RunName.parse(run).command,
         title=parameters.get("title", "").strip().rstrip("."),
-        pairs=group_by_pair(shown["overview"]),
-        sentences=first_sentences(shown["overview"], shown["pooled"], shown["splits"]),
+        pairs=group_by_pair(records["overview"]),
+        sentences=first_sentences(records["overview"], records["pooled"], records["splits"]),
         kinds=VERDICTS,
         sides=sides,
         groups=group_claims(claims, sides),
@@ -69,16 +65,34 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         captions=CAPTIONS,
         exhibits=EXHIBITS,
         compared=[verdict for verdict in verdicts if not verdict.startswith(NOT_COMPARABLE)],
-        foreign=sorted({verdict.partition(NOT_COMPARABLE)[2] for verdict in verdicts} - {""}),
+        foreign=sorted(foreign - {""}),
         expected=EXPECTED_CAPTURE_RATE,
         mark=CHANCE_MARK,
     )
     return show_hidden(page)
 
 
+def load_template() -> jinja2.Template:
+    """Return the template, which escapes what it is given."""
+    env = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    env.filters["count_kinds"] = count_kinds
+    env.filters["decimals"] = format_3dp
+    env.filters["link_numbers"] = link_numbers
+    return env.get_template("report.html.jinja")
+
+
 def group_by_pair(overview: list[dict]) -> list[list[dict]]:
     """Return the rows of each pair, in the order of the run; a row is a score."""
-    return [list(rows) for _, rows in groupby(overview, lambda row: (row["model"], row["dataset"]))]
+    pairs: dict[tuple[str, str], list[dict]] = {}
+    for row in overview:
+        pairs.setdefault((row["model"], row["dataset"]), []).append(row)
+    return list(pairs.values())
 
 
 def first_sentences(overview: list[dict], pooled: list[dict], splits: list[dict]) -> list[str]:
@@ -90,43 +104,60 @@ def first_sentences(overview: list[dict], pooled: list[dict], splits: list[dict]
         return []
     frame = pd.DataFrame(overview)
     sizes = frame.groupby(["model", "dataset"]).n.max()
-    questions = " to ".join(f"{n:,}" for n in sorted({sizes.min(), sizes.max()}))
-    who = f"{join_words(frame.model.unique())} on {join_words(frame.dataset.unique())}"
-    mean_of = {row["difference"]: row for row in pooled}
+    extremes = sorted({sizes.min(), sizes.max()})
+    questions = " to ".join(f"{size:,}" for size in extremes)
+    pairs = f"{join_words(frame.model.unique())} on {join_words(frame.dataset.unique())}"
     sentences = [
-        f"{who}, {questions} evaluation questions each.",
+        f"{pairs}, {questions} evaluation questions each.",
         "Means over pairs, with 95% intervals:",
     ]
-    if row := mean_of.get("Seq Avg minus Ans Avg"):
-        sentences.append(
-            f"the ECE of Seq Avg minus that of Ans Avg is {format_mean(row)}, lower on {lower_of(row)}."
-        )
-    if row := mean_of.get("Ans Avg minus Seq Avg"):
-        higher = row["pairs"] - row["lower"]
-        sentences.append(
-            f"The AUROC of Ans Avg minus that of Seq Avg is {format_mean(row)}, higher on {higher} of {row['pairs']}."
-        )
-    if row := mean_of.get("Ans Avg, isotonic minus raw"):
-        isotonic = frame[frame.score == "Ans Avg, isotonic"]
-        by_chance = int((isotonic.calibrated == True).sum())  # noqa: E712  it may be None
-        sentences.append(
-            f"Isotonic regression changes the ECE of Ans Avg by {format_mean(row)}, lower on {lower_of(row)}, and to "
-            f"what chance gives on {by_chance}."
-        )
+    sentences += sentences_on_means(frame, pooled)
     if splits:
         shares = [round(100 * row["constant_lower_ece"]) for row in splits]
         sentences.append(
-            f"A constant has a lower ECE than isotonic regression in {min(shares)} to {max(shares)}% of random "
-            "re-splits, but ranks nothing."
+            "A constant has a lower ECE than isotonic regression in "
+            f"{min(shares)} to {max(shares)}% of random re-splits, but ranks nothing."
         )
     verified = frame[frame.score == "P(True)"]
     if len(verified):
-        spread, auroc = verified.spread, verified.auroc.astype(float)
+        spread = format_range(verified.spread)
+        auroc = format_range(verified.auroc.astype(float))
         sentences.append(
-            f"P(True) has a spread of {format_3dp(spread.min())} to {format_3dp(spread.max())} among questions and an "
-            f"AUROC of {format_3dp(auroc.min())} to {format_3dp(auroc.max())}."
+            f"P(True) has a spread of {spread} among questions and an AUROC of {auroc}."
         )
     return sentences
+
+
+def sentences_on_means(frame: pd.DataFrame, pooled: list[dict]) -> list[str]:
+    """Return the sentences on mean differences, given the overview as a frame."""
+    sentences = []
+    mean_of = {row["difference"]: row for row in pooled}
+    row = mean_of.get("Seq Avg minus Ans Avg")
+    if row:
+        sentences.append(
+            f"the ECE of Seq Avg minus that of Ans Avg is {format_mean(row)}, "
+            f"lower on {lower_of(row)}."
+        )
+    row = mean_of.get("Ans Avg minus Seq Avg")
+    if row:
+        higher = row["pairs"] - row["lower"]
+        sentences.append(
+            f"The AUROC of Ans Avg minus that of Seq Avg is {format_mean(row)}, "
+            f"higher on {higher} of {row['pairs']}."
+        )
+    row = mean_of.get("Ans Avg, isotonic minus raw")
+    if row:
+        isotonic = frame[frame.score == "Ans Avg, isotonic"]
+        by_chance = int((isotonic.calibrated == True).sum())  # noqa: E712  it may be None
+        sentences.append(
+            f"Isotonic regression changes the ECE of Ans Avg by {format_mean(row)}, "
+            f"lower on {lower_of(row)}, and to what chance gives on {by_chance}."
+        )
+    return sentences
+
+
+def format_range(values: pd.Series) -> str:
+    return f"{format_3dp(values.min())} to {format_3dp(values.max())}"
 
 
 def join_words(words: Iterable[str]) -> str:
@@ -137,12 +168,17 @@ def join_words(words: Iterable[str]) -> str:
 
 def format_mean(row: dict) -> str:
     """Return a mean difference with its interval, and the wider one if it decides less."""
-    text = f"{format_3dp(row['value'], '+')} [{format_3dp(row['low'], '+')}, {format_3dp(row['high'], '+')}]"
-    decided, decided_widely = row["low"] * row["high"] > 0, row["wide_low"] * row["wide_high"] > 0
-    if decided and not decided_widely:
-        wide = f"[{format_3dp(row['wide_low'], '+')}, {format_3dp(row['wide_high'], '+')}]"
+    text = f"{format_3dp(row['value'], '+')} {format_interval(row['low'], row['high'])}"
+    is_decided = row["low"] * row["high"] > 0
+    is_decided_widely = row["wide_low"] * row["wide_high"] > 0
+    if is_decided and not is_decided_widely:
+        wide = format_interval(row["wide_low"], row["wide_high"])
         return f"{text} ({wide} if models and datasets are drawn, too: open)"
     return text
+
+
+def format_interval(low: float, high: float) -> str:
+    return f"[{format_3dp(low, '+')}, {format_3dp(high, '+')}]"
 
 
 def lower_of(row: dict) -> str:
@@ -152,12 +188,14 @@ def lower_of(row: dict) -> str:
 def read_exported(folder: Path) -> tuple[dict, dict[str, dict]]:
     """Return the parameters of 08_tables and the outputs of all notebooks by target, from the files
     of a run."""
-    exported = {
-        path.stem: json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.json"))
-    }
-    outputs = {target: data for one in exported.values() for target, data in one["outputs"].items()}
-    return exported.get(TABLES, {}).get("parameters", {}), outputs
+    parameters: dict[str, Any] = {}
+    outputs: dict[str, dict] = {}
+    for path in sorted(folder.glob("*.json")):
+        exported = json.loads(path.read_text(encoding="utf-8"))
+        outputs |= exported["outputs"]
+        if path.stem == TABLES:
+            parameters = exported["parameters"]
+    return parameters, outputs
 
 
 def write_report(exported: Path, path: Path) -> None:
@@ -174,8 +212,8 @@ def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     """
     groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
     for claim in claims:
-        judged = {claim[side] for side in sides} - {NOT_JUDGED}
-        differs = len(judged) > 1 or sides == ["paper"] and judged == {FAILS}
+        verdicts = {claim[side] for side in sides} - {NOT_JUDGED}
+        differs = len(verdicts) > 1 or sides == ["paper"] and verdicts == {FAILS}
         groups.setdefault(claim["group"], []).append(claim | {"differs": differs})
     return {name: rows for name, rows in groups.items() if rows}
 
@@ -188,13 +226,16 @@ def number_anchor(table: str, about: str) -> str:
 def link_numbers(table: str, name: str, rows: list[dict]) -> Markup:
     """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what
     chance could give."""
-    marks = {row["id"]: CHANCE_MARK if row.get("calibrated") else "" for row in rows}
+    marks = {}
+    for row in rows:
+        marks[row["id"]] = CHANCE_MARK if row.get("calibrated") else ""
 
     def link(number: re.Match) -> str:
         target = number_anchor(name, html.unescape(number[1]))
         if target not in marks:
             return number[2]
-        text = VALUE.sub(lambda value: value[0] + marks[target], number[2], count=1)
+        mark = marks[target]
+        text = VALUE.sub(lambda value: value[0] + mark, number[2], count=1)
         return f'<a href="#{target}">{text}</a>'
 
     return Markup(NUMBER.sub(link, table))  # noqa: S704  escaped in lib.paper.booktabs
