@@ -21,10 +21,18 @@ PAGE = ROOT / "ARTIFACT-APPENDIX.md"
 EXPERIMENTS = "<!-- expected: python docs/tables/expected.py renews this table -->\n"
 CLAIMED = "<!-- claims: python docs/tables/expected.py renews this table -->\n"
 LEADING = (  # the claims under each finding, of which the paper prints numbers
-    "seq_avg_below_answer", "seq_joint_below_answer", "substantially_better", "seq_below_multi_pass",
-    "bald_below_p_true", "rate_matters", "in_situ_comparable", "token_reduction", "isotonic_reduces",
-    "easy_to_hard", "hard_to_easy",
-)  # fmt: skip
+    "seq_avg_below_answer",
+    "seq_joint_below_answer",
+    "substantially_better",
+    "seq_below_multi_pass",
+    "bald_below_p_true",
+    "rate_matters",
+    "in_situ_comparable",
+    "token_reduction",
+    "isotonic_reduces",
+    "easy_to_hard",
+    "hard_to_easy",
+)
 
 
 def jobs(profile: str, run: str) -> int:

@@ -120,10 +120,10 @@ def sequence_and_answer() -> str:
     return (
         f"**Seq Avg has the lower ECE on {error.lower} of {PAIRS} pairs**, as in the paper: "
         f"{with_interval(error)} on average. But Seq Avg is badly calibrated, too (ECE "
-        f"{span('ECE Seq Avg')}), and the comparison is one of mean scores: in {near} of {cells} cells "
-        "the ECE is the mean score minus the accuracy, within .006. Ans Avg ranks answers better on "
-        f"average (AUROC {with_interval(ranks)}), but on {decided} of {PAIRS} pairs alone is this "
-        f"decided, and it is open if models and datasets are drawn, too {wide}."
+        f"{span('ECE Seq Avg')}), and the comparison is one of mean scores: in {near} of {cells} "
+        "cells the ECE is the mean score minus the accuracy, within .006. Ans Avg ranks answers "
+        f"better on average (AUROC {with_interval(ranks)}), but on {decided} of {PAIRS} pairs "
+        f"alone is this decided, and it is open if models and datasets are drawn, too {wide}."
     )
 
 
@@ -132,9 +132,9 @@ def unreadable_answers() -> str:
     count = coverage.unparsed * coverage["rows"]
     unread = count.sum() / coverage["rows"].sum()
     return (
-        f"**{unread:.1%} of responses have no readable answer** (mostly 0.5B), and none of these is "
-        f"right. Seq Avg has the lower ECE on {lower_errors('zero')} of {PAIRS} if both scores are 0 "
-        f"there, and on {lower_errors('drop')} of {PAIRS} without them."
+        f"**{unread:.1%} of responses have no readable answer** (mostly 0.5B), and none of these "
+        f"is right. Seq Avg has the lower ECE on {lower_errors('zero')} of {PAIRS} if both scores "
+        f"are 0 there, and on {lower_errors('drop')} of {PAIRS} without them."
     )
 
 
@@ -146,11 +146,11 @@ def mechanism() -> str:
     rising = rising[rising.outcome == DISAGREES]
     both_rise = (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0)
     return (
-        "**The paper's mechanism holds in part.** Right and wrong responses start alike (not told "
-        f"apart on {first[AGREES]} of {PAIRS} pairs) and differ late on {late[AGREES]} "
+        "**The paper's mechanism holds in part.** Right and wrong responses start alike (not "
+        f"told apart on {first[AGREES]} of {PAIRS} pairs) and differ late on {late[AGREES]} "
         f"({late[OPEN]} open). But the running mean rises for both kinds on {both_rise.sum()} of "
-        f"{PAIRS}, and a single late position, the answer, ranks as well as the whole response: worse "
-        f"on {position[AGREES]}, better on {position[DISAGREES]}, open on {position[OPEN]}."
+        f"{PAIRS}, and a single late position, the answer, ranks as well as the whole response: "
+        f"worse on {position[AGREES]}, better on {position[DISAGREES]}, open on {position[OPEN]}."
     )
 
 
@@ -163,9 +163,9 @@ def calibration() -> str:
     return (
         f"**Isotonic regression lowers the ECE of Ans Avg on {change.lower} of {PAIRS}** "
         f"({with_interval(change)}). On random re-splits a constant has a still lower ECE in "
-        f"{low:.0%} to {high:.0%}, though it ranks nothing; by Brier score isotonic regression wins "
-        f"in {best_four[0]:.0%} to {best_four[-1]:.0%} on four pairs. So a low ECE alone does not "
-        "make a confidence useful."
+        f"{low:.0%} to {high:.0%}, though it ranks nothing; by Brier score isotonic regression "
+        f"wins in {best_four[0]:.0%} to {best_four[-1]:.0%} on four pairs. So a low ECE alone "
+        "does not make a confidence useful."
     )
 
 
@@ -175,10 +175,10 @@ def verification() -> str:
     half = (values("ECE of the constant .5") < values("ECE P(True)")).sum()
     return (
         f"**P(True)** hardly varies (spread {span('spread of P(True)')}) and hardly ranks (AUROC "
-        f"{span('AUROC P(True)')}). Its ECE is lower than that of Seq Avg on {lower.lower} of {PAIRS} "
-        "because it says about .6 to everything; the constant .5 has a still lower ECE on "
-        f"{half}. In situ (asked right after the response) its ECE is lower on {in_situ.lower} pairs, "
-        f"those of the 0.5B, and higher on the 1.5B: {with_interval(in_situ)} on average."
+        f"{span('AUROC P(True)')}). Its ECE is lower than that of Seq Avg on {lower.lower} of "
+        f"{PAIRS} because it says about .6 to everything; the constant .5 has a still lower ECE "
+        f"on {half}. In situ (asked right after the response) its ECE is lower on {in_situ.lower} "
+        f"pairs, those of the 0.5B, and higher on the 1.5B: {with_interval(in_situ)} on average."
     )
 
 
@@ -191,18 +191,18 @@ def limits() -> str:
         difference, p = easier_questions(name)
         easier.append(f"{label} ({format_3dp(difference, '+')}, p {format_3dp(p)})")
     return (
-        "**Limits.** Two models of one family are not six independent cases, and the 0.5B is rarely "
-        f"right: on {gsm8k} of 300 questions of GSM8K and {gsmhard} of GSMHard. Calibration questions "
-        f"are easier than evaluation questions on {' and '.join(easier)}, as published training "
-        "splits are: a calibrator or a guarantee holds if new questions are like the calibration "
-        "questions."
+        "**Limits.** Two models of one family are not six independent cases, and the 0.5B is "
+        f"rarely right: on {gsm8k} of 300 questions of GSM8K and {gsmhard} of GSMHard. "
+        f"Calibration questions are easier than evaluation questions on {' and '.join(easier)}, "
+        "as published training splits are: a calibrator or a guarantee holds if new questions "
+        "are like the calibration questions."
     )
 
 
 def not_run() -> str:
     return (
-        "**Not run:** the paper's five models, which are implemented. Never run on a GPU; SLURM tested "
-        "on one machine only."
+        "**Not run:** the paper's five models, which are implemented. Never run on a GPU; SLURM "
+        "tested on one machine only."
     )
 
 
