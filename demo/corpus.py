@@ -20,12 +20,12 @@ All randomness comes from the caller's `random.Random`.
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 NAMES = (
-    "Nora", "Omar", "Lily", "Hugo", "Ivan", "Maya", "Ruth", "Theo", "Anna", "Carl", "Dora", "Eric", "Fay", "Glen",
-    "Iris", "Jack", "Kate", "Liam", "Mona", "Ned", "Olga", "Paul", "Rosa", "Sam",
+    "Nora", "Omar", "Lily", "Hugo", "Ivan", "Maya", "Ruth", "Theo", "Anna", "Carl", "Dora", "Eric",
+    "Fay", "Glen", "Iris", "Jack", "Kate", "Liam", "Mona", "Ned", "Olga", "Paul", "Rosa", "Sam",
 )  # fmt: skip
 THINGS = ("shells", "coins", "cards", "pens", "books", "stamps", "beads", "apples", "cups", "keys")
 
@@ -97,9 +97,9 @@ def apply(x: int, op: str, y: int) -> int:
     return {"+": x + y, "-": x - y, "*": x * y}[op]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Sentences. Each operation has several phrasings in the question and in the solution. So the model chooses among words
-# (token probabilities below one) independently of correctness.
+# --------------------------------------------------------------------------------------------------
+# Sentences. Each operation has several phrasings in the question and in the solution. So the model
+# chooses among words (token probabilities below one) independently of correctness.
 
 TOLD = {
     "+": (
@@ -179,60 +179,72 @@ def _draw_step(rng: Random, level: Level, x: int, ops: str) -> tuple[str, int]:
             return op, y
 
 
-def _pick(rng: Random, wording: list, variants: tuple[str, ...]) -> str:
-    wording.append(rng.randrange(len(variants)))
-    return variants[wording[-1]]
+def _step(rng: Random, x: int, op: str, y: int, leads: tuple[str, ...]) -> Step:
+    """Return a step with one of these lead-ins."""
+    return Step(x, op, y, apply(x, op, y), rng.choice(leads))
+
+
+@dataclass
+class Draft:
+    """A problem while its sentences are drawn."""
+
+    rng: Random
+    words: dict[str, str]  # names and things, by their letter in the sentences
+    wording: list
+    sentences: list[str] = field(default_factory=list)
+
+    def write(self, variants: tuple[str, ...], **numbers: int) -> None:
+        """Add one of these sentences."""
+        variant = self.rng.randrange(len(variants))
+        self.wording.append(variant)
+        self.sentences.append(variants[variant].format(**self.words, **numbers))
+
+    def finish(self, steps: list[Step], operands: list, asked: int = -1) -> Problem:
+        question = " ".join(self.sentences)
+        return Problem(question, tuple(steps), tuple(operands), tuple(self.wording), asked=asked)
+
+    def ask(self, steps: list[Step], operands: list, on_the_way: bool) -> Problem:
+        """Ask for the final number, or for the number before the last event."""
+        if on_the_way and len(steps) > 1:
+            self.wording.append("before")
+            self.write(BEFORE)
+            return self.finish(steps, operands, asked=-2)
+        self.write(ASKS)
+        return self.finish(steps, operands)
+
+
+CHANGE_LEADS = ("The change is", "Compared with the start that is")
 
 
 def collection(rng: Random, level: Level) -> Problem:
     """Generate a problem about a person's things and one to three events."""
-    n, t = rng.choice(NAMES), rng.choice(THINGS)
+    n = rng.choice(NAMES)
+    t = rng.choice(THINGS)
     x = rng.randint(*level.numbers)
-    wording: list = ["collection", n, t]
-    told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
-    first, operands = x, [x]
+    first = x
+    draft = Draft(rng, {"n": n, "t": t}, ["collection", n, t])
+    draft.write(STARTS, x=x)
+    operands: list = [x]
     steps: list[Step] = []
     ops = "++--*"
-    count, on_the_way = rng.randint(*level.steps), rng.random() < ON_THE_WAY
+    count = rng.randint(*level.steps)
+    on_the_way = rng.random() < ON_THE_WAY
     # the last step compares the end with the start
     changed = on_the_way and count > 2 and rng.random() < 0.5
-    for _ in range(count - changed):
+    for _ in range(count - 1 if changed else count):
         op, y = _draw_step(rng, level, x, ops)
         if op == "*":
             ops = "+-"  # at most one multiplication, to keep totals in range
-        told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
-        steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
+        draft.write(TOLD[op], y=y)
+        steps.append(_step(rng, x, op, y, LEADS[op]))
         operands += [op, y]
         x = steps[-1].z
     if changed and x != first:
-        wording.append("changed")
-        told.append(_pick(rng, wording, CHANGED[x > first]).format(n=n, t=t))
-        high, low = max(x, first), min(x, first)
-        steps.append(
-            Step(
-                high,
-                "-",
-                low,
-                high - low,
-                rng.choice(("The change is", "Compared with the start that is")),
-            )
-        )
-        return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
-    return _asked(rng, on_the_way, told, steps, operands, wording)
-
-
-def _asked(
-    rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list
-) -> Problem:
-    """Return the problem with its question: the final number, or the number before the last
-    event."""
-    _, n, t = wording[:3]
-    before = on_the_way and len(steps) > 1
-    wording += ["before"] * before
-    told.append(_pick(rng, wording, BEFORE if before else ASKS).format(n=n, t=t))
-    return Problem(
-        " ".join(told), tuple(steps), tuple(operands), tuple(wording), asked=-2 if before else -1
-    )
+        draft.wording.append("changed")
+        draft.write(CHANGED[x > first])
+        steps.append(_step(rng, max(x, first), "-", min(x, first), CHANGE_LEADS))
+        return draft.finish(steps, operands)
+    return draft.ask(steps, operands, on_the_way)
 
 
 COMPARED = {
@@ -246,38 +258,33 @@ TOGETHER = ("How many {t} do they have together?", "How many {t} do {n} and {m} 
 ALONE = ("How many {t} does {m} have?", "How many {t} does {m} own?")
 
 
+SECOND_LEADS = ("For the second that is", "The other has")
+TOTAL_LEADS = ("Together they have", "In all that is")
+
+
 def comparison(rng: Random, level: Level) -> Problem:
     """Generate a comparison of two people; with two or more steps, ask for their total."""
     n, m = rng.sample(NAMES, 2)
     t = rng.choice(THINGS)
     x = rng.randint(*level.numbers)
     op, y = _draw_step(rng, level, x, "+-*")
-    wording: list = ["comparison", n, m, t]
-    told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
-    told.append(_pick(rng, wording, COMPARED[op]).format(n=n, m=m, y=y, t=t))
-    steps = [
-        Step(x, op, y, apply(x, op, y), rng.choice(("For the second that is", "The other has")))
-    ]
+    draft = Draft(rng, {"n": n, "m": m, "t": t}, ["comparison", n, m, t])
+    draft.write(STARTS, x=x)
+    draft.write(COMPARED[op], y=y)
+    steps = [_step(rng, x, op, y, SECOND_LEADS)]
     together = rng.randint(*level.steps) > 1
-    if together:
-        steps.append(
-            Step(
-                x,
-                "+",
-                steps[0].z,
-                x + steps[0].z,
-                rng.choice(("Together they have", "In all that is")),
-            )
-        )
-    part = together and rng.random() < ON_THE_WAY
-    if part:
-        wording.append("part")
-        told.append(_pick(rng, wording, JOINED))
-    asks = PARTS if part else TOGETHER if together else ALONE
-    told.append(_pick(rng, wording, asks).format(n=n, m=m, t=t))
-    return Problem(
-        " ".join(told), tuple(steps), (x, op, y, together), tuple(wording), asked=-2 if part else -1
-    )
+    operands = [x, op, y, together]
+    if not together:
+        draft.write(ALONE)
+        return draft.finish(steps, operands)
+    steps.append(_step(rng, x, "+", steps[0].z, TOTAL_LEADS))
+    if rng.random() < ON_THE_WAY:
+        draft.wording.append("part")
+        draft.write(JOINED)
+        draft.write(PARTS)
+        return draft.finish(steps, operands, asked=-2)
+    draft.write(TOGETHER)
+    return draft.finish(steps, operands)
 
 
 BOUGHT = (
@@ -287,23 +294,28 @@ BOUGHT = (
 )
 
 
+COUNT_LEADS = ("In all there are", "Counting them gives")
+
+
 def purchase(rng: Random, level: Level) -> Problem:
     """Generate a problem about equal boxes of things and later events."""
-    n, t = rng.choice(NAMES), rng.choice(THINGS)
-    x, y = rng.randint(*level.numbers), rng.randint(*level.factors)
+    n = rng.choice(NAMES)
+    t = rng.choice(THINGS)
+    x = rng.randint(*level.numbers)
+    y = rng.randint(*level.factors)
     while x * y > 999:
         x = rng.randint(*level.numbers)
-    wording: list = ["purchase", n, t]
-    told = [_pick(rng, wording, BOUGHT).format(n=n, x=x, y=y, t=t)]
-    steps = [Step(x, "*", y, x * y, rng.choice(("In all there are", "Counting them gives")))]
+    draft = Draft(rng, {"n": n, "t": t}, ["purchase", n, t])
+    draft.write(BOUGHT, x=x, y=y)
+    steps = [_step(rng, x, "*", y, COUNT_LEADS)]
     operands: list = [x, "*", y]
     for _ in range(rng.randint(*level.steps) - 1):
-        op, y = _draw_step(rng, level, steps[-1].z, "+-")
-        told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
         x = steps[-1].z
-        steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
+        op, y = _draw_step(rng, level, x, "+-")
+        draft.write(TOLD[op], y=y)
+        steps.append(_step(rng, x, op, y, LEADS[op]))
         operands += [op, y]
-    return _asked(rng, rng.random() < ON_THE_WAY, told, steps, operands, wording)
+    return draft.ask(steps, operands, rng.random() < ON_THE_WAY)
 
 
 FAMILIES = (collection, collection, comparison, purchase)
@@ -313,10 +325,8 @@ def draw(rng: Random, level: Level, held_out: bool = False) -> Problem:
     """Return a problem for training, or a held-out one from the reserved operands and wordings."""
     while True:
         problem = rng.choice(FAMILIES)(rng, level)
-        if (
-            problem.answer <= 999
-            and reserved(problem.operands) == reserved(problem.wording) == held_out
-        ):
+        both = reserved(problem.operands), reserved(problem.wording)
+        if problem.answer <= 999 and both == (held_out, held_out):
             last = len(problem.steps) > 1 and problem.asked == -1
             return replace(problem, unfinished=last and rng.random() < UNFINISHED)
 
@@ -345,10 +355,11 @@ def written(problem: Problem) -> list[str]:
 
 def solution(problem: Problem) -> str:
     """Return the target response: a line per step, then the delimiter and the answer."""
-    lines = [
-        f"{step.lead} {line}." for step, line in zip(problem.steps, written(problem), strict=True)
-    ]
-    return "\n".join([*lines, f"#### {problem.answer}"])
+    lines = []
+    for step, line in zip(problem.steps, written(problem), strict=True):
+        lines.append(f"{step.lead} {line}.")
+    lines.append(f"#### {problem.answer}")
+    return "\n".join(lines)
 
 
 def slipped(rng: Random, problem: Problem) -> Problem:
@@ -370,18 +381,18 @@ def corrupt(rng: Random, problem: Problem) -> Problem:
     Either one step has a plausible error, which later steps carry on, or the answer is another
     step's result.
     """
-    if problem.asked != -1 and problem.answer != problem.steps[-1].z and rng.random() < 0.5:
+    differs = problem.asked != -1 and problem.answer != problem.steps[-1].z
+    if differs and rng.random() < 0.5:
         return replace(problem, asked=-1)
     at = rng.randrange(len(problem.steps))
     steps: list[Step] = []
     swaps: dict[int, int] = {}
     for i, step in enumerate(problem.steps):
-        x, y, op = swaps.get(step.x, step.x), swaps.get(step.y, step.y), step.op
-        z = apply(x, op, y)
-        if i == at:
-            z = _slip(rng, x, op, y)
+        x = swaps.get(step.x, step.x)
+        y = swaps.get(step.y, step.y)
+        z = _slip(rng, x, step.op, y) if i == at else apply(x, step.op, y)
         swaps[step.z] = z
-        steps.append(Step(x, op, y, z, step.lead))
+        steps.append(replace(step, x=x, y=y, z=z))
     wrong = replace(problem, steps=tuple(steps))
     return wrong if wrong.answer != problem.answer else corrupt(rng, problem)
 
@@ -391,5 +402,6 @@ def _slip(rng: Random, x: int, op: str, y: int) -> int:
     operation."""
     z = apply(x, op, y)
     other = apply(x, rng.choice("+-*"), y)
-    near = [z + 1, z - 1, z + 2, z - 2, z + 10, z - 10, z + 20, z - 20, other, z + 100]
-    return rng.choice([w for w in near if 0 <= w <= 999 and w != z])
+    near = [z + off for off in (1, -1, 2, -2, 10, -10, 20, -20)]
+    results = [w for w in [*near, other, z + 100] if 0 <= w <= 999 and w != z]
+    return rng.choice(results)

@@ -24,33 +24,33 @@ def errors(signals: Signals) -> pd.Series:
     raw = raw_frames(signals)["result_estimation"].assign(method="")
     raw = raw[raw.metric.isin(["acc", "ece"])]
     after = calibration_frames(signals)["result_calibration"]
-    rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
+    after = after[(after["method"] != "") & (after.metric == "ece")]
+    rows = pd.concat([raw, after])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
 
 
 def largest(now: pd.Series, then: pd.Series, metric: str, raw: bool = True) -> float:
+    """The largest change of a metric, of raw scores or of calibrated ones."""
     change = (then - now).abs().reset_index()
-    return change[(change.metric == metric) & ((change["method"] == "") == raw)].value.max()
+    is_raw = change["method"] == ""
+    return change[(change.metric == metric) & (is_raw == raw)].value.max()
 
 
 def effects() -> pd.DataFrame:
     """A row for every other value of every choice."""
     signals = load_signals("shipped", DEMO.models, DEMO.datasets, EvaluationChoices())
-    base, rows = errors(signals), []
+    base = errors(signals)
+    rows = []
     for name, value in alternative_choices(EvaluationChoices()):
         then = base
         with suppress(UserError):  # it changes nothing
             then = errors(change_choice(signals, name, value))
-        rows.append(
-            (
-                name,
-                value,
-                largest(base, then, "acc"),
-                largest(base, then, "ece"),
-                largest(base, then, "ece", raw=False),
-            )
-        )
-    return pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw", "calibrated"])
+        row = {"choice": name, "value": value}
+        row["accuracy"] = largest(base, then, "acc")
+        row["raw"] = largest(base, then, "ece")
+        row["calibrated"] = largest(base, then, "ece", raw=False)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 if __name__ == "__main__":

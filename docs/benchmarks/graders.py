@@ -13,38 +13,43 @@ import pandas as pd
 from lib.paths import ROOT
 from lib.tasks.answers import GRADERS, format_number, grade
 
+CENT = Decimal("0.01")
+
+
+def to_integer(target: Decimal) -> Decimal:
+    return target.to_integral_value(ROUND_HALF_UP)
+
 
 def main() -> None:
     path = ROOT.parent / "shared" / "data" / "gsmhard" / "gsmhardv2.jsonl"
-    targets = [
-        Decimal(repr(json.loads(line)["target"]))
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
-    integers = [target for target in targets if target == target.to_integral_value()]
-    others = [target for target in targets if target != target.to_integral_value()]
+    integers = []
+    others = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        target = Decimal(repr(json.loads(line)["target"]))
+        if target == target.to_integral_value():
+            integers.append(target)
+        else:
+            others.append(target)
     tried = {
         "integer: itself": (integers, lambda t: t),
         "integer: off by one": (integers, lambda t: t + 1),
         "integer: off by ten": (integers, lambda t: t + 10),
         "integer: off by a hundred": (integers, lambda t: t + 100),
         "no integer: itself": (others, lambda t: t),
-        "no integer: to two decimals": (
-            others,
-            lambda t: t.quantize(Decimal("0.01"), ROUND_HALF_UP),
-        ),
-        "no integer: to an integer": (others, lambda t: t.to_integral_value(ROUND_HALF_UP)),
+        "no integer: to two decimals": (others, lambda t: t.quantize(CENT, ROUND_HALF_UP)),
+        "no integer: to an integer": (others, to_integer),
         "no integer: cut to an integer": (others, lambda t: t.to_integral_value(ROUND_FLOOR)),
-        "no integer: its rounding, off by one": (
-            others,
-            lambda t: t.to_integral_value(ROUND_HALF_UP) + 1,
-        ),
+        "no integer: its rounding, off by one": (others, lambda t: to_integer(t) + 1),
     }
     rows = {}
     for name, (references, answer) in tried.items():
-        pairs = [(format_number(answer(target)), format_number(target)) for target in references]
-        rows[name] = {"of": len(pairs)} | {
-            grader: sum(grade(*pair, grader) for pair in pairs) for grader in GRADERS
-        }
+        row = {"of": len(references)}
+        for grader in GRADERS:
+            row[grader] = 0
+            for target in references:
+                if grade(format_number(answer(target)), format_number(target), grader):
+                    row[grader] += 1
+        rows[name] = row
     print(pd.DataFrame(rows).T.to_string())
 
 

@@ -30,7 +30,8 @@ def held_by_all(first: psutil.Process) -> int:
 
 def measure(command: list[str]) -> tuple[int, float]:
     """Run a command. Return its exit code and its peak in GB."""
-    started, peak = subprocess.Popen(command), 0
+    started = subprocess.Popen(command)
+    peak = 0
     first = psutil.Process(started.pid)
     while started.poll() is None:
         peak = max(peak, held_by_all(first))

@@ -24,7 +24,9 @@ from lib.score import confidence, estimators
 from lib.score.bald import compute_bald
 from lib.tasks import datasets
 
-DATASET, RATE, PASSES = "demo-medium", 0.1, 10
+DATASET = "demo-medium"
+RATE = 0.1
+PASSES = 10
 SETTINGS = params.Generation(
     seed=0, demonstration="none", max_new_tokens=256, top_logits=32, max_batch_tokens=32768
 )
@@ -32,9 +34,8 @@ SETTINGS = params.Generation(
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
     """A demo model in a precision; `rounds`: its last layer as PyTorch has it."""
-    lm = loading.load_language_model(
-        name, params.load_model_config(name).model_copy(update={"dtype": dtype})
-    )
+    spec = params.load_model_config(name).model_copy(update={"dtype": dtype})
+    lm = loading.load_language_model(name, spec)
     if rounds:
         lm.model.get_output_embeddings()._forward_hooks.clear()
     return lm
@@ -42,53 +43,52 @@ def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
 
 def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.max_batch_tokens) -> pd.DataFrame:
     examples = datasets.load_examples(params.load_dataset_config(DATASET))[:rows]
-    return generation.generate_responses(
-        lm, DATASET, examples, SETTINGS.model_copy(update={"max_batch_tokens": tokens})
-    )
+    settings = SETTINGS.model_copy(update={"max_batch_tokens": tokens})
+    return generation.generate_responses(lm, DATASET, examples, settings)
 
 
 def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
     """Of every token of every response (n, V), by plain passes."""
-    found = []
+    parts = []
     for row in frame.itertuples():
         prompt = loading.encode(lm, row.prompt)
         with torch.inference_mode():
             ids = torch.tensor([prompt + list(row.token_ids)], device=lm.device)
-            found.append(lm.model(ids).logits[0, len(prompt) - 1 : -1].float().cpu())
-    return found
+            of_response = lm.model(ids).logits[0, len(prompt) - 1 : -1]
+        parts.append(of_response.float().cpu())
+    return parts
 
 
-def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
+def logprobs(of_responses: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
     """Log-probabilities of the tokens that were written, one after the other."""
-    parts = [
-        z.log_softmax(-1).gather(-1, torch.tensor(ids, dtype=torch.long)[:, None])[:, 0]
-        for z, ids in zip(found, frame.token_ids, strict=True)
-    ]
+    parts = []
+    for z, token_ids in zip(of_responses, frame.token_ids, strict=True):
+        written = torch.tensor(token_ids, dtype=torch.long)
+        parts.append(z.log_softmax(-1).gather(-1, written[:, None])[:, 0])
     return torch.cat(parts).numpy()
 
 
 def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """c_BALD of each response, at one rate."""
-    made = mc_dropout.mc_dropout_entropies(
-        lm,
-        frame,
-        [(name, RATE) for name in frame.example_id],
-        params.Dropout(dropout_passes=PASSES),
-    )
-    return np.array([np.clip(1 - compute_bald(row), 0, 1).mean() for row in made.itertuples()])
+    asked = [(name, RATE) for name in frame.example_id]
+    settings = params.Dropout(dropout_passes=PASSES)
+    passes = mc_dropout.mc_dropout_entropies(lm, frame, asked, settings)
+    scores = []
+    for row in passes.itertuples():
+        scores.append(np.clip(1 - compute_bald(row), 0, 1).mean())
+    return np.array(scores)
 
 
 def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, str]:
     """A column of the table: what a model reads from the responses of `frame`, against the
     `exact`."""
     here = read(lm, frame)
-    off = {
-        name: np.abs(here[name] - exact[name]) for name in ("logprobs", "margin", "p_true", "bald")
-    }
-    far = max(
-        float((one - other).abs().max())
-        for one, other in zip(here["logits"], exact["logits"], strict=True)
-    )
+    off = {}
+    for name in ("logprobs", "margin", "p_true", "bald"):
+        off[name] = np.abs(here[name] - exact[name])
+    far = 0.0
+    for logits_here, exact_logits in zip(here["logits"], exact["logits"], strict=True):
+        far = max(far, float((logits_here - exact_logits).abs().max()))
     alike = np.corrcoef(here["bald"], exact["bald"])[0, 1]
     return {
         "logit, most": f"{far:.3f}",
@@ -105,12 +105,13 @@ def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, s
 
 
 def read(lm: LanguageModel, frame: pd.DataFrame) -> dict:
-    found, verdicts = logits(lm, frame), p_true.verify_responses(lm, frame)
+    of_responses = logits(lm, frame)
+    verdicts = p_true.verify_responses(lm, frame)
     options = pd.DataFrame(verdicts.standard_logits.tolist(), columns=verdicts.spellings[0])
     margin = confidence.option_log_odds(verdicts).standard_margin.to_numpy()
     return {
-        "logits": found,
-        "logprobs": logprobs(found, frame),
+        "logits": of_responses,
+        "logprobs": logprobs(of_responses, frame),
         "bare": options.A - options.B,
         "margin": margin,
         "p_true": np.array([estimators.p_true(value) for value in margin]),
@@ -125,24 +126,25 @@ def equal(one: pd.DataFrame, other: pd.DataFrame) -> str:
 
 def main(rows: int) -> None:
     for name in ("tiny-llama", "tiny-qwen"):
-        plain, half, rounding = (
-            load(name, "float32"),
-            load(name, "bfloat16"),
-            load(name, "bfloat16", rounds=True),
-        )
-        frame = respond(plain, rows)
-        exact, small = read(plain, frame), SETTINGS.max_batch_tokens // 8
-        table = pd.DataFrame(
-            {
-                "logits rounded": compared(rounding, exact, frame),
-                "logits in float32": compared(half, exact, frame),
-            }
-        )
+        plain = load(name, "float32")
+        half = load(name, "bfloat16")
+        rounding = load(name, "bfloat16", rounds=True)
+        responses = respond(plain, rows)
+        exact = read(plain, responses)
+        columns = {
+            "logits rounded": compared(rounding, exact, responses),
+            "logits in float32": compared(half, exact, responses),
+        }
+        table = pd.DataFrame(columns)
         print(f"{name}, {rows} responses to {DATASET}, bfloat16 against float32\n{table}\n")
-        drawn = respond(half, rows)
+        of_half = respond(half, rows)
+        eighth = SETTINGS.max_batch_tokens // 8
+        small_plain = respond(plain, rows, eighth)
+        small_half = respond(half, rows, eighth)
         print(
-            f"equal responses: bfloat16 and float32 {equal(frame, drawn)}; batches of an eighth, float32 "
-            f"{equal(frame, respond(plain, rows, small))}, bfloat16 {equal(drawn, respond(half, rows, small))}\n"
+            f"equal responses: bfloat16 and float32 {equal(responses, of_half)}; batches of an "
+            f"eighth, float32 {equal(responses, small_plain)}, bfloat16 "
+            f"{equal(of_half, small_half)}\n"
         )
 
 

@@ -27,7 +27,8 @@ RESPONSES = ("all", "with an answer")
 
 def evaluate_pair(calibrator: Calibrator, rows: pd.DataFrame, responses: str) -> dict[str, float]:
     """Fit a calibrator to a pair's calibration rows; return its metrics on the evaluation rows."""
-    calibration, evaluation = calibration_rows(rows), evaluation_rows(rows)
+    calibration = calibration_rows(rows)
+    evaluation = evaluation_rows(rows)
     if responses == "with an answer":
         calibration = calibration[calibration.parsed]
     calibrator.fit(calibration.confidence, calibration.correct)
@@ -45,13 +46,16 @@ def evaluate_pair(calibrator: Calibrator, rows: pd.DataFrame, responses: str) ->
 
 def compare() -> pd.DataFrame:
     """A row for every estimator, method and choice of responses."""
-    scores, means = load_scores(), []
+    scores = load_scores()
+    means = []
     for estimator, method, responses in product(ESTIMATORS, METHODS, RESPONSES):
         pairs = scores[scores.estimator == estimator].groupby(PAIR, sort=False)
         by_pair = [evaluate_pair(METHODS[method](), rows, responses) for _, rows in pairs]
         metrics = pd.DataFrame(by_pair)
-        who = {"estimator": estimator, "method": method, "responses": responses}
-        means.append(who | metrics.mean().to_dict() | {"certain": metrics.certain.sum()})
+        row = {"estimator": estimator, "method": method, "responses": responses}
+        row |= metrics.mean().to_dict()
+        row["certain"] = metrics.certain.sum()
+        means.append(row)
     return pd.DataFrame(means)
 
 

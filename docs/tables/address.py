@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = "URL-OF-THIS-REPOSITORY"
 LINK = re.compile(r"\[([^\]]*executed[^\]]*)\]\((?:\.\./)?docs/results\.md\)")
+SEVERAL_PAGES = ("01", "01b", "03", "04", "04b")  # one of each pair; the index lists them
 URL = re.compile(r"https://github\.com/([\w-]+)/([\w.-]+?)(?:\.git)?/?")
 
 
@@ -22,23 +23,18 @@ def places() -> list[Path]:
 
 def addressed(path: Path, text: str, url: str) -> str:
     """The text of a file with the address in place of the constant, and links to the pages."""
-    if not (found := URL.fullmatch(url)):
+    match = URL.fullmatch(url)
+    if not match:
         sys.exit(f"address: '{url}' is not of the form https://github.com/OWNER/NAME")
-    owner, name = found.groups()
-    # a notebook of a pair of model and dataset has several pages; the index lists them
-    runs_once = path.suffix == ".ipynb" and path.stem.split("_")[0] not in (
-        "01",
-        "01b",
-        "03",
-        "04",
-        "04b",
-    )
-    page = f"https://{owner}.github.io/{name}/" + (f"demo/{path.stem}.html" if runs_once else "")
-    return LINK.sub(rf"[\1]({page})", text.replace(CONSTANT, f"https://github.com/{owner}/{name}"))
+    owner, name = match.groups()
+    page = f"https://{owner}.github.io/{name}/"
+    if path.suffix == ".ipynb" and path.stem.split("_")[0] not in SEVERAL_PAGES:
+        page += f"demo/{path.stem}.html"
+    text = text.replace(CONSTANT, f"https://github.com/{owner}/{name}")
+    return LINK.sub(rf"[\1]({page})", text)
 
 
 if __name__ == "__main__":
     for place in places():
-        place.write_text(
-            addressed(place, place.read_text(encoding="utf-8"), *sys.argv[1:2]), encoding="utf-8"
-        )
+        text_ = addressed(place, place.read_text(encoding="utf-8"), *sys.argv[1:2])
+        place.write_text(text_, encoding="utf-8")

@@ -58,7 +58,7 @@ def describe_elsewhere(
     """Return a sentence on the ECE of other pairs that differ in the model or the dataset alone."""
     changes = []
     for (model, dataset), rows in evaluation.items():
-        if (model == own[0]) + (dataset == own[1]) == 1:
+        if (model == own[0]) != (dataset == own[1]):
             before = ece(rows.confidence, rows.correct, CHOICES.bins)
             after = ece(predict_all(calibrator, rows), rows.correct, CHOICES.bins)
             other = load_dataset_config(dataset) if model == own[0] else load_model_config(model)
@@ -77,16 +77,18 @@ def main() -> None:
             calibrator = fit_shipped(rows)
             fit = Fit(pair, estimator, METHODS["isotonic"], "confidence", calibrator)
             new = evaluation[pair]
+            before = ece(new.confidence, new.correct, CHOICES.bins)
             after = ece(predict_all(calibrator, new), new.correct, CHOICES.bins)
             facts = {
                 "n": calibrator.n_rows_,
                 "demonstration": SMALL.demonstration,
-                "ece": round(float(ece(new.confidence, new.correct, CHOICES.bins)), 4),
+                "ece": round(float(before), 4),
                 "ece_calibrated": round(float(after), 4),
                 "note": NOTE,
                 "elsewhere": describe_elsewhere(calibrator, pair, evaluation),
             }
-            path = CALIBRATORS / f"{'__'.join([*pair, estimator, 'isotonic'])}.json"
+            model, dataset = pair
+            path = CALIBRATORS / f"{model}__{dataset}__{estimator}__isotonic.json"
             path.parent.mkdir(exist_ok=True)
             record = calibrator_record(fit, **facts)
             path.write_text(json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")

@@ -15,31 +15,30 @@ BEGIN = "<!-- claims: python docs/tables/claims.py renews this table -->\n"
 
 def shown_in() -> dict[str, list[str]]:
     """By claim and by finding, the notebooks that show its verdict."""
-    found: dict[str, list[str]] = {}
+    notebooks: dict[str, list[str]] = {}
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        number = path.stem.partition("_")[0]
         code = path.read_text(encoding="utf-8")
-        for names in re.findall(r'show_claims\(\\"([^\\]+)\\"', code):
-            for name in [names] if names.startswith("Finding ") else names.split():
-                found.setdefault(name, []).append(path.stem.partition("_")[0])
-    return found
+        for argument in re.findall(r'show_claims\(\\"([^\\]+)\\"', code):
+            names = [argument] if argument.startswith("Finding ") else argument.split()
+            for name in names:
+                notebooks.setdefault(name, []).append(number)
+    return notebooks
 
 
 def table_of_claims() -> str:
     """Each claim of the paper: its function, its sentence, and the notebooks that show its
     verdict."""
-    notebooks, lines = shown_in(), ["| claim | in the paper | notebook |", "|---|---|---|"]
+    notebooks = shown_in()
+    lines = ["| claim | in the paper | notebook |", "|---|---|---|"]
     for claim in CLAIMS:
-        where = sorted(
-            {
-                *notebooks.get(claim.name, []),
-                *notebooks.get(claim.group, []) * claim.group.startswith("Finding"),
-                "08",
-            }
-        )
+        numbers = {"08", *notebooks.get(claim.name, [])}
+        if claim.group.startswith("Finding"):
+            numbers.update(notebooks.get(claim.group, []))
         module = claim.count_cases.__module__.replace(".", "/")
-        lines.append(
-            f"| [`{claim.name}`](../{module}.py) | {claim.group}: {claim.quote} | {', '.join(where)} |"
-        )
+        link = f"[`{claim.name}`](../{module}.py)"
+        sentence = f"{claim.group}: {claim.quote}"
+        lines.append(f"| {link} | {sentence} | {', '.join(sorted(numbers))} |")
     return "\n".join(lines)
 
 

@@ -25,13 +25,12 @@ def spelled_example(tokenizer: Tokenizer) -> dict:
     """The response as text, and the text of each token that a page about it may show, by id."""
     frame = store.load_frames("replay-small", "generations", [MODEL], [DATASET])[0]
     row = frame.set_index("example_id").loc[EXAMPLE]
-    ids = {
-        *map(int, row.token_ids),
-        *(int(token) for ids in row.top_ids for token in ids[:TOKENS_LISTED]),
-    }
-    spelled = {
-        str(token): tokenizer.decode([token], skip_special_tokens=False) for token in sorted(ids)
-    }
+    tokens = set(map(int, row.token_ids))
+    for most_probable in row.top_ids:
+        tokens.update(map(int, most_probable[:TOKENS_LISTED]))
+    spelled = {}
+    for token in sorted(tokens):
+        spelled[str(token)] = tokenizer.decode([token], skip_special_tokens=False)
     response = "".join(spelled[str(token)] for token in row.token_ids)
     return {
         "model": MODEL,

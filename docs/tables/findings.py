@@ -17,48 +17,46 @@ from lib.paper.verdicts import CLAIMS, FINDINGS, count_kinds
 from workflow.findings import NEEDS
 
 BEGIN = "<!-- findings: python docs/tables/findings.py renews this table -->\n"
-SIDES = (
-    ("replay", "paper"),
-    ("replay", "here"),
-    ("replay-small", "here"),
-)  # report, and side: paper, demo, real models
+# report and side of the paper, the demo and the real models
+SIDES = (("replay", "paper"), ("replay", "here"), ("replay-small", "here"))
 
 
 @cache
 def judged(run: str) -> dict[str, dict[str, str]]:
     """By claim, what the golden report of a run says of it: `here`, `here_said`, `paper`,
     `paper_said`."""
-    report = json.loads(
-        lzma.decompress((ROOT / f"tests/blackbox/goldens/{run}.json.xz").read_bytes())
-    )
-    found: dict[str, dict[str, str]] = {claim.name: {} for claim in CLAIMS}
-    for name, side, said in re.findall(
-        r'^/(\w+)/((?:here|paper)\w*): "(.*)"$', report["rep_findings"], flags=re.M
-    ):
-        found[name][side] = said
-    return found
+    path = ROOT / "tests" / "blackbox" / "goldens" / f"{run}.json.xz"
+    report = json.loads(lzma.decompress(path.read_bytes()))
+    line = r'^/(\w+)/((?:here|paper)\w*): "(.*)"$'
+    verdicts: dict[str, dict[str, str]] = {claim.name: {} for claim in CLAIMS}
+    for name, side, text in re.findall(line, report["rep_findings"], flags=re.M):
+        verdicts[name][side] = text
+    return verdicts
 
 
 def count(run: str, side: str, groups: str = "") -> str:
     """How many verdicts of the groups that match are of each kind: "7 hold, 1 open, 3 fail"."""
-    return count_kinds(
-        judged(run)[claim.name][side] for claim in CLAIMS if re.match(groups, claim.group)
-    )
+    names = [claim.name for claim in CLAIMS if re.match(groups, claim.group)]
+    return count_kinds(judged(run)[name][side] for name in names)
+
+
+def counts(groups: str) -> str:
+    """The same of all three sides, as cells of a table."""
+    return " | ".join(count(run, side, groups) for run, side in SIDES)
 
 
 def table() -> str:
     """The findings, each with its notebooks and the verdicts on its claims; then the other
     claims."""
-    head = ("finding", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    rows = []
+    lines = [
+        "| finding | notebooks | on the paper's numbers | on the demo | on two real models |",
+        "|---|---|---|---|---|",
+    ]
     for number, names in NEEDS.items():
+        group = f"Finding {number}"
         notebooks = ", ".join(name.split("_")[0] for name in names)
-        rows.append((f"{number}. {FINDINGS[f'Finding {number}']}", notebooks, f"Finding {number}"))
-    rows.append(("Abstract and introduction", "08", "(?!Finding)"))
-    for text, notebooks, groups in rows:
-        counts = " | ".join(count(*side, groups) for side in SIDES)
-        lines.append(f"| {text} | {notebooks} | {counts} |")
+        lines.append(f"| {number}. {FINDINGS[group]} | {notebooks} | {counts(group)} |")
+    lines.append(f"| Abstract and introduction | 08 | {counts('(?!Finding)')} |")
     return "\n".join(lines)
 
 

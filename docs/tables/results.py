@@ -27,10 +27,13 @@ from workflow.output.report import (
     read_exported,
 )
 
-PAGE, PICTURES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
-RUN, PAPER = "replay-small", "published"
+PAGE = ROOT / "docs" / "results.md"
+PICTURES = ROOT / "docs" / "results"
+RUN = "replay-small"
+PAPER = "published"
 TOO_LONG = {"tab_selective"}  # some seventy rows, which the report has
-Outputs = dict[str, dict]
+Outputs = dict[str, dict]  # what a run exports, by target
+Values = dict[tuple[str, str, str], float]  # by model, dataset and variant
 
 # ---- tables
 
@@ -43,7 +46,9 @@ class Cells(HTMLParser):
         super().__init__()
         self.head: list[list[str]] = []
         self.body: list[list[str]] = []
-        self.rows, self.span, self.text = self.head, 1, ""
+        self.rows = self.head  # where a new row goes
+        self.span = 1  # columns of the cell that is read
+        self.text = ""  # of this cell
         self.feed(table)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -52,7 +57,8 @@ class Cells(HTMLParser):
         elif tag == "tr":
             self.rows.append([])
         elif tag in ("td", "th"):
-            self.text, self.span = "", int(dict(attrs).get("colspan") or 1)
+            self.text = ""
+            self.span = int(dict(attrs).get("colspan") or 1)
         elif tag == "b":
             self.text += "**"
 
@@ -61,9 +67,11 @@ class Cells(HTMLParser):
             self.text += "**"
         elif tag in ("td", "th"):
             text = " ".join(self.text.split()).replace("|", "\\|").replace("****", "")
-            is_block = self.rows is self.body and self.span > 1
-            row = [f"**{text}**", *[""] * (self.span - 1)] if is_block else [text] * self.span
-            self.rows[-1] += row
+            cells = [text] * self.span
+            if self.rows is self.body and self.span > 1:  # the name of a block of rows
+                cells = [""] * self.span
+                cells[0] = f"**{text}**"
+            self.rows[-1] += cells
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -75,17 +83,22 @@ def as_markdown(page: str) -> str:
     for estimator in ESTIMATORS.values():  # formulas of names, as words
         page = page.replace(as_html(estimator.label), estimator.plain)
     page = re.sub(r"<math.*?</math>", formula_as_text, page, flags=re.S)
-    found = []
+    tables = []
     for caption, table in re.findall(r"(<p>.*?</p>)?\s*(<table.*?</table>)", page, flags=re.S):
         cells = Cells(table)
-        head = [
-            " ".join(filter(None, dict.fromkeys(column)))
-            for column in zip(*cells.head, strict=True)
-        ]
-        lines = [head, ["---", *["---:"] * (len(head) - 1)], *cells.body]
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        found.append(f"{html.unescape(re.sub('<.*?>', '', caption))}\n\n{text}".strip())
-    return "\n\n".join(found)
+        head = []
+        for column in zip(*cells.head, strict=True):
+            words = filter(None, dict.fromkeys(column))
+            head.append(" ".join(words))
+        caption = html.unescape(re.sub("<.*?>", "", caption))
+        tables.append(f"{caption}\n\n{as_table(head, cells.body)}".strip())
+    return "\n\n".join(tables)
+
+
+def as_table(head: list[str], body: list[list[str]]) -> str:
+    """A table in Markdown; the first column is set left, the others right."""
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *body])
 
 
 def formula_as_text(formula: re.Match) -> str:
@@ -97,36 +110,37 @@ def formula_as_text(formula: re.Match) -> str:
 def estimators_as_markdown() -> str:
     """`tab:estimators`, whose formulas GitHub sets."""
     lines = ["| estimator | definition |", "|---|---|"]
-    for one in ESTIMATORS.values():
-        if formula := one.definition:
+    for estimator in ESTIMATORS.values():
+        formula = estimator.definition
+        if formula:
             for macro, meaning in MACROS.items():
                 formula = formula.replace(macro, meaning)
             formula = formula.replace("|", r"\vert ").replace(r"\bm", r"\boldsymbol")
-            lines.append(f"| {one.plain} | {formula} |")
+            lines.append(f"| {estimator.plain} | {formula} |")
     return "\n".join(lines)
 
 
 # ---- sentences, a finding each
 
 
-def values(
-    outputs: Outputs, table: str, metric: str, estimator: str = ""
-) -> dict[tuple[str, str, str], float]:
+def values(outputs: Outputs, table: str, metric: str, estimator: str = "") -> Values:
     """The numbers of a table by model, dataset and variant."""
-    rows = outputs["rep_numbers"]["application/json"]
-    of_table = [row for row in rows if (row["table"], row["metric"]) == (table, metric)]
-    return {(row["model"], row["dataset"], row["variant"]): row["value"] for row in of_table
-            if row["estimator"] == estimator}  # fmt: skip
+    numbers = {}
+    for row in outputs["rep_numbers"]["application/json"]:
+        if (row["table"], row["metric"], row["estimator"]) == (table, metric, estimator):
+            numbers[row["model"], row["dataset"], row["variant"]] = row["value"]
+    return numbers
 
 
-def count_lower(one: dict, other: dict) -> str:
-    """On how many of their pairs the first is lower."""
-    pairs = [(one[key], other[key]) for key in one if key in other]
-    return f"{sum(a < b for a, b in pairs)} of {len(pairs)} pairs"
+def count_lower(some: Values, others: Values) -> str:
+    """On how many of their pairs the first numbers are lower."""
+    shared = some.keys() & others.keys()
+    lower = [key for key in shared if some[key] < others[key]]
+    return f"{len(lower)} of {len(shared)} pairs"
 
 
-def average(found: dict) -> str:
-    return format_3dp(mean(found.values()))
+def average(numbers: Values) -> str:
+    return format_3dp(mean(numbers.values()))
 
 
 def pooled(outputs: Outputs) -> dict[str, dict]:
@@ -135,165 +149,194 @@ def pooled(outputs: Outputs) -> dict[str, dict]:
 
 
 def sentence_of_finding_1(outputs: Outputs) -> str:
-    seq, ans = (
-        values(outputs, "tab_result_estimation", "ece", name) for name in ("Seq Avg", "Ans Avg")
-    )
+    seq = values(outputs, "tab_result_estimation", "ece", "Seq Avg")
+    ans = values(outputs, "tab_result_estimation", "ece", "Ans Avg")
     ranks = pooled(outputs)["Ans Avg minus Seq Avg"]
-    return (f"Seq Avg has a lower ECE than Ans Avg on {count_lower(seq, ans)} (mean {average(seq)} against "
-            f"{average(ans)}). The AUROC of Ans Avg minus that of Seq Avg is {format_mean(ranks)}.")  # fmt: skip
+    return (
+        f"Seq Avg has a lower ECE than Ans Avg on {count_lower(seq, ans)} (mean {average(seq)} "
+        f"against {average(ans)}). The AUROC of Ans Avg minus that of Seq Avg is "
+        f"{format_mean(ranks)}."
+    )
 
 
 def sentence_of_finding_2(outputs: Outputs) -> str:
-    passes, ans = (
-        values(outputs, "tab_result_estimation", "ece", name) for name in ("c_BALD", "Ans Avg")
-    )
+    passes = values(outputs, "tab_result_estimation", "ece", "c_BALD")
+    ans = values(outputs, "tab_result_estimation", "ece", "Ans Avg")
     grid = values(outputs, "tab_dropout_grid_search", "ece", "c_BALD")
     best: dict[tuple[str, str], str] = {}
-    for model, dataset, rate in sorted(grid, key=lambda key: grid[key], reverse=True):
+    for model, dataset, rate in sorted(grid, key=grid.__getitem__, reverse=True):
         best[model, dataset] = rate  # the lowest comes last
     rates = ", ".join(sorted(set(best.values())))
-    return (f"c_BALD has a lower ECE than Ans Avg on {count_lower(passes, ans)} (mean {average(passes)} against "
-            f"{average(ans)}); the dropout rate of lowest ECE on the tuning questions is one of {rates}.")  # fmt: skip
+    return (
+        f"c_BALD has a lower ECE than Ans Avg on {count_lower(passes, ans)} (mean "
+        f"{average(passes)} against {average(ans)}); the dropout rate of lowest ECE on the tuning "
+        f"questions is one of {rates}."
+    )
 
 
 def sentence_of_finding_3(outputs: Outputs) -> str:
-    in_situ, standard = (
-        values(outputs, "tab_insitu_ptrue", "ece", name) for name in ("In-situ P(True)", "P(True)")
-    )
+    in_situ = values(outputs, "tab_insitu_ptrue", "ece", "In-situ P(True)")
+    standard = values(outputs, "tab_insitu_ptrue", "ece", "P(True)")
     saved = values(outputs, "tab_insitu_ptrue", "token_reduction_pct", "In-situ P(True)").values()
     change = pooled(outputs)["P(True), in situ minus fresh prompt"]
-    return (f"In situ, P(True) has a lower ECE than in a fresh prompt on {count_lower(in_situ, standard)} (mean "
-            f"difference {format_mean(change)}), and needs {min(saved):.0f}% to {max(saved):.0f}% fewer "
-            "tokens.")  # fmt: skip
+    return (
+        "In situ, P(True) has a lower ECE than in a fresh prompt on "
+        f"{count_lower(in_situ, standard)} (mean difference {format_mean(change)}), and needs "
+        f"{min(saved):.0f}% to {max(saved):.0f}% fewer tokens."
+    )
 
 
 def sentence_of_finding_4(outputs: Outputs) -> str:
     change = pooled(outputs)["Ans Avg, isotonic minus raw"]
     shares = [row["constant_lower_ece"] for row in outputs["rep_splits"]["application/json"]]
-    return (f"Isotonic regression lowers the ECE of Ans Avg on {change['lower']} of {change['pairs']} pairs; on random "
-            f"re-splits a constant has a still lower one in {min(shares):.0%} to {max(shares):.0%}. Calibrators of "
-            "another model or dataset lower it, too, as any map to lower scores would.")  # fmt: skip
-
-
-SENTENCES = dict(
-    zip(
-        FINDINGS,
-        (
-            sentence_of_finding_1,
-            sentence_of_finding_2,
-            sentence_of_finding_3,
-            sentence_of_finding_4,
-        ),
-        strict=True,
+    return (
+        f"Isotonic regression lowers the ECE of Ans Avg on {change['lower']} of "
+        f"{change['pairs']} pairs; on random re-splits a constant has a still lower one in "
+        f"{min(shares):.0%} to {max(shares):.0%}. Calibrators of another model or dataset lower "
+        "it, too, as any map to lower scores would."
     )
-)
+
+
+SENTENCES = {
+    "Finding 1": sentence_of_finding_1,
+    "Finding 2": sentence_of_finding_2,
+    "Finding 3": sentence_of_finding_3,
+    "Finding 4": sentence_of_finding_4,
+}
 
 # ---- the page
 
 
 def picture(name: str) -> str:
-    return f"![{CAPTIONS[name][0]}](results/{name}.png)\n\n*{CAPTIONS[name][1].strip()}*"
+    short, long = CAPTIONS[name]
+    return f"![{short}](results/{name}.png)\n\n*{long.strip()}*"
 
 
 def exhibit(name: str, here: Outputs, paper: Outputs) -> list[str]:
     """A figure or table of the run, and what the paper prints in its place."""
-    if "image/png" in here.get(name, {}):
+    if "image/png" in here[name]:
         return [picture(name)]
     short, long = CAPTIONS[name]
-    table = (
-        estimators_as_markdown()
-        if name == "tab_estimators"
-        else as_markdown("".join(here[name]["text/html"]))
-    )
-    parts = [f"#### {short}", f"`{name}`: {' '.join(long.split())}", table]
-    if name in paper and name != "tab_estimators":
+    parts = [f"#### {short}", f"`{name}`: {' '.join(long.split())}"]
+    if name == "tab_estimators":
+        return [*parts, estimators_as_markdown()]
+    parts.append(as_markdown("".join(here[name]["text/html"])))
+    if name in paper:
         printed = as_markdown("".join(paper[name]["text/html"]))
-        parts += [
-            f"<details><summary>The paper's printed numbers</summary>\n\n{printed}\n\n</details>"
-        ]
+        summary = "<summary>The paper's printed numbers</summary>"
+        parts.append(f"<details>{summary}\n\n{printed}\n\n</details>")
     return parts
 
 
 def finding(name: str, here: Outputs, paper: Outputs) -> list[str]:
     claims = [claim for claim in here["rep_findings"]["application/json"] if claim["group"] == name]
-    counts = {side: count_kinds(claim[side] for claim in claims) for side in ("here", "paper")}
-    exhibits = [part for one in EXHIBITS[name] if one.startswith(("tab_", "fig_")) and one in shown_names(here)
-                for part in exhibit(one, here, paper)]  # fmt: skip
-    return [f"## {name}", f"> {FINDINGS[name]}", f"**{SENTENCES[name](here)}**",
-            f"Its claims here: {counts['here']}. On the paper's printed numbers: {counts['paper']}.",
-            *exhibits]  # fmt: skip
+    on_run = count_kinds(claim["here"] for claim in claims)
+    on_paper = count_kinds(claim["paper"] for claim in claims)
+    parts = [
+        f"## {name}",
+        f"> {FINDINGS[name]}",
+        f"**{SENTENCES[name](here)}**",
+        f"Its claims here: {on_run}. On the paper's printed numbers: {on_paper}.",
+    ]
+    for target in EXHIBITS[name]:
+        if target in shown_names(here):
+            parts += exhibit(target, here, paper)
+    return parts
 
 
 def shown_names(here: Outputs) -> list[str]:
     """The tables and figures of the page, in the order of the report; listings are left to it."""
-    return [name for name in CAPTIONS if name in here and name not in TOO_LONG
-            and (name.startswith("tab_") or "image/png" in here[name])]  # fmt: skip
+    names = []
+    for name in CAPTIONS:
+        is_shown = name in here and name not in TOO_LONG
+        if is_shown and (name.startswith("tab_") or "image/png" in here[name]):
+            names.append(name)
+    return names
 
 
 def answer(here: Outputs) -> list[str]:
     """The first figure, the sentences above it, and the tables of scores and of splits."""
     overview = here["rep_overview"]["application/json"]
-    pooled_rows = here["rep_pooled"]["application/json"]
     splits = here["rep_splits"]["application/json"]
-    pairs = group_by_pair(overview)
-    lines = [["pair", "accuracy", *(row["score"] for row in pairs[0])]]
-    lines.append(["---", *["---:"] * (len(lines[0]) - 1)])
-    for rows in pairs:
-        scores = [format_overview(row["value"], row["spread"], row["dsc"]) for row in rows]
-        pair = f"{rows[0]['model']} {rows[0]['dataset']}"
-        lines.append([pair, format_3dp(rows[0]["accuracy"]), *scores])
+    sentences = first_sentences(overview, here["rep_pooled"]["application/json"], splits)
     return [
-        f"**{' '.join(first_sentences(overview, pooled_rows, splits))}**",
+        f"**{' '.join(sentences)}**",
         picture("fig_overview"),
-        as_table(lines),
-        "ECE of each score, in parentheses its spread (standard deviation) and its DSC: what it tells "
-        "about answers, in Brier score.",
-        as_table(split_lines(splits)),
-        "Re-splits: the rows of both splits are divided at random 300 times. p: of equal accuracy in "
-        "both. A calibrator, and a guarantee, hold if new questions are like the calibration questions.",
+        table_of_scores(group_by_pair(overview)),
+        "ECE of each score, in parentheses its spread (standard deviation) and its DSC: what it "
+        "tells about answers, in Brier score.",
+        table_of_splits(splits),
+        "Re-splits: the rows of both splits are divided at random 300 times. p: of equal accuracy "
+        "in both. A calibrator, and a guarantee, hold if new questions are like the calibration "
+        "questions.",
     ]
 
 
-def split_lines(splits: list[dict]) -> list[list[str]]:
+def table_of_scores(pairs: list[list[dict]]) -> str:
+    """Each pair's accuracy, and the ECE, spread and DSC of its scores."""
+    names = [row["score"] for row in pairs[0]]
+    lines = []
+    for rows in pairs:
+        first = rows[0]
+        line = [f"{first['model']} {first['dataset']}", format_3dp(first["accuracy"])]
+        for row in rows:
+            line.append(format_overview(row["value"], row["spread"], row["dsc"]))
+        lines.append(line)
+    return as_table(["pair", "accuracy", *names], lines)
+
+
+def table_of_splits(splits: list[dict]) -> str:
     """Each pair's accuracies, and isotonic regression beside a constant on random re-splits."""
-    head = ["pair", "accuracy, calibration", "evaluation", "p", "re-splits: constant has the lower ECE",
-            "isotonic the lower Brier score"]  # fmt: skip
-    lines = [head, ["---", *["---:"] * 5]]
+    head = [
+        "pair",
+        "accuracy, calibration",
+        "evaluation",
+        "p",
+        "re-splits: constant has the lower ECE",
+        "isotonic the lower Brier score",
+    ]
+    lines = []
     for row in splits:
-        shares = [f"{row[name]:.0%}" for name in ("constant_lower_ece", "isotonic_lower_brier")]
-        numbers = [format_3dp(row[name]) for name in ("calibration", "evaluation", "p")]
-        lines.append([f"{row['model']} {row['dataset']}", *numbers, *shares])
-    return lines
-
-
-def as_table(lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        line = [f"{row['model']} {row['dataset']}"]
+        for name in ("calibration", "evaluation", "p"):
+            line.append(format_3dp(row[name]))
+        line.append(f"{row['constant_lower_ece']:.0%}")
+        line.append(f"{row['isotonic_lower_brier']:.0%}")
+        lines.append(line)
+    return as_table(head, lines)
 
 
 def page(here: Outputs, paper: Outputs) -> str:
     """The page, from what both runs export."""
-    others = [name for name in shown_names(here) if name != "fig_overview"]
-    others = [name for name in others if not any(name in some for some in EXHIBITS.values())]
     parts = [
         "# Results of two real models",
-        "What `./run_all.sh replay small` shows: the paper's tables and figures for two models that were run on a CPU, "
-        "from their stored token probabilities. Below each table are the paper's printed numbers, from `./run_all.sh "
-        "published`. They are of other models: compare which claims hold, not the numbers. The command leaves the "
-        "executed notebooks in `artifacts/replay-small/notebooks/`. `python docs/tables/results.py` wrote this page.",
+        "What `./run_all.sh replay small` shows: the paper's tables and figures for two models "
+        "that were run on a CPU, from their stored token probabilities. Below each table are the "
+        "paper's printed numbers, from `./run_all.sh published`. They are of other models: compare "
+        "which claims hold, not the numbers. The command leaves the executed notebooks in "
+        "`artifacts/replay-small/notebooks/`. `python docs/tables/results.py` wrote this page.",
         *answer(here),
-        *(part for name in FINDINGS for part in finding(name, here, paper)),
-        "## Further tables and figures",
-        *(part for name in others for part in exhibit(name, here, paper)),
-        "## Notes",
-        "\n".join(f"- {row['note']}" for row in here["rep_notes"]["application/json"]),
     ]
+    for name in FINDINGS:
+        parts += finding(name, here, paper)
+    parts.append("## Further tables and figures")
+    of_findings = {"fig_overview"}.union(*EXHIBITS.values())
+    for name in shown_names(here):
+        if name not in of_findings:
+            parts += exhibit(name, here, paper)
+    parts.append("## Notes")
+    notes = [f"- {row['note']}" for row in here["rep_notes"]["application/json"]]
+    parts.append("\n".join(notes))
     return "\n\n".join(parts) + "\n"
 
 
 def pictures(here: Outputs) -> dict[str, bytes]:
     """The PNG of each figure, by file name."""
-    return {f"{name}.png": base64.b64decode("".join(here[name]["image/png"])) for name in shown_names(here)
-            if "image/png" in here[name]}  # fmt: skip
+    images = {}
+    for name in shown_names(here):
+        if "image/png" in here[name]:
+            images[f"{name}.png"] = base64.b64decode("".join(here[name]["image/png"]))
+    return images
 
 
 def read(run: str, root: Path = ROOT) -> Outputs:
@@ -302,8 +345,8 @@ def read(run: str, root: Path = ROOT) -> Outputs:
 
 
 if __name__ == "__main__":
-    runs = read(RUN), read(PAPER)
-    PAGE.write_text(page(*runs), encoding="utf-8")
+    here_ = read(RUN)
+    PAGE.write_text(page(here_, read(PAPER)), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
-    for name_, image in pictures(runs[0]).items():
+    for name_, image in pictures(here_).items():
         (PICTURES / name_).write_bytes(image)

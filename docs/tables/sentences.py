@@ -53,8 +53,9 @@ def mean_difference(first: Score, second: Score, metric: str = "ece") -> Pooled:
 
 
 def with_interval(pooled: Pooled) -> str:
-    value, low, high = (format_3dp(number) for number in (pooled.value, pooled.low, pooled.high))
-    return f"{value} [{low}, {high}]"
+    low = format_3dp(pooled.low)
+    high = format_3dp(pooled.high)
+    return f"{format_3dp(pooled.value)} [{low}, {high}]"
 
 
 def values(row: str) -> pd.Series:
@@ -67,9 +68,8 @@ def lower_errors(missing: str) -> int:
     treated so."""
     choices = CHOICES.model_copy(update={"missing": missing})
     responses = interpret_responses(signals().generations, choices)
-    errors = evaluate(
-        confidence_frame(responses, names=["seq_avg", "ans_avg"]), CHOICES.bins, names=["ece"]
-    )
+    scores = confidence_frame(responses, names=["seq_avg", "ans_avg"])
+    errors = evaluate(scores, CHOICES.bins, names=["ece"])
     table = errors.pivot(index=PAIR, columns="estimator", values="value")
     return int((table.seq_avg < table.ans_avg).sum())
 
@@ -77,16 +77,13 @@ def lower_errors(missing: str) -> int:
 def mean_scores() -> tuple[int, int]:
     """On how many cells the ECE is the mean score minus the accuracy within .006, and the number of
     cells."""
-    near, cells = 0, 0
     names = ["seq_avg", "ans_avg", "p_true", "p_true_insitu"]
     scores = confidence_frame(signals().responses, signals().verification, None, CHOICES, names)
     scores = evaluation_rows(scores)
     errors = evaluate(scores, CHOICES.bins, names=["ece"]).set_index(SCORE_CELL).value
-    for key, part in scores.groupby(SCORE_CELL):
-        gap = part.confidence.mean() - part.correct.mean()
-        near += abs(errors[key] - gap) < 0.006
-        cells += 1
-    return near, cells
+    means = scores.groupby(SCORE_CELL)[["confidence", "correct"]].mean()
+    is_near = (errors - (means.confidence - means.correct)).abs() < 0.006
+    return is_near.sum(), len(is_near)
 
 
 def easier_questions(dataset: str) -> tuple[float, float]:
@@ -94,131 +91,134 @@ def easier_questions(dataset: str) -> tuple[float, float]:
     (Welch's t test of each question's mean over models)."""
     rows = signals().responses
     means = rows[rows.dataset == dataset].groupby(["split", "example_id"]).correct.mean()
-    calibration, evaluation = means["calibration"], means["evaluation"]
+    calibration = means["calibration"]
+    evaluation = means["evaluation"]
     test = ttest_ind(calibration, evaluation, equal_var=False)
     return calibration.mean() - evaluation.mean(), float(test.pvalue)
 
 
 def span(row: str) -> str:
-    return f"{format_3dp(values(row).min())} to {format_3dp(values(row).max())}"
+    numbers = values(row)
+    return f"{format_3dp(numbers.min())} to {format_3dp(numbers.max())}"
 
 
 # ---- README's bullets
 
-SEQ, ANS, ISOTONIC = Score("seq_avg"), Score("ans_avg"), Score("ans_avg", "isotonic")
-P_TRUE, IN_SITU = Score("p_true"), Score("p_true_insitu")
+SEQ = Score("seq_avg")
+ANS = Score("ans_avg")
+ISOTONIC = Score("ans_avg", "isotonic")
+P_TRUE = Score("p_true")
+IN_SITU = Score("p_true_insitu")
 
 
 def sequence_and_answer() -> str:
-    error, ranks = mean_difference(SEQ, ANS), mean_difference(ANS, SEQ, "auroc")
+    error = mean_difference(SEQ, ANS)
+    ranks = mean_difference(ANS, SEQ, "auroc")
     decided = counts("seq_ranks_above_answer")[DISAGREES]
     near, cells = mean_scores()
     wide = f"[{format_3dp(ranks.wide_low)}, {format_3dp(ranks.wide_high)}]"
     return (
         f"**Seq Avg has the lower ECE on {error.lower} of {PAIRS} pairs**, as in the paper: "
         f"{with_interval(error)} on average. But Seq Avg is badly calibrated, too (ECE "
-        f"{span('ECE Seq Avg')}), and the comparison is one of mean scores: in {near} of {cells} cells "
-        "the ECE is the mean score minus the accuracy, within .006. Ans Avg ranks answers better on "
-        f"average (AUROC {with_interval(ranks)}), but on {decided} of {PAIRS} pairs alone is this "
-        f"decided, and it is open if models and datasets are drawn, too {wide}."
+        f"{span('ECE Seq Avg')}), and the comparison is one of mean scores: in {near} of {cells} "
+        "cells the ECE is the mean score minus the accuracy, within .006. Ans Avg ranks answers "
+        f"better on average (AUROC {with_interval(ranks)}), but on {decided} of {PAIRS} pairs "
+        f"alone is this decided, and it is open if models and datasets are drawn, too {wide}."
     )
 
 
 def unreadable_answers() -> str:
     coverage = answer_coverage(signals().generations)
-    unread = (coverage.unparsed * coverage["rows"]).sum() / coverage["rows"].sum()
+    count = coverage.unparsed * coverage["rows"]
+    unread = count.sum() / coverage["rows"].sum()
     return (
-        f"**{unread:.1%} of responses have no readable answer** (mostly 0.5B), and none of these is "
-        f"right. Seq Avg has the lower ECE on {lower_errors('zero')} of {PAIRS} if both scores are 0 "
-        f"there, and on {lower_errors('drop')} of {PAIRS} without them."
+        f"**{unread:.1%} of responses have no readable answer** (mostly 0.5B), and none of these "
+        f"is right. Seq Avg has the lower ECE on {lower_errors('zero')} of {PAIRS} if both scores "
+        f"are 0 there, and on {lower_errors('drop')} of {PAIRS} without them."
     )
 
 
 def mechanism() -> str:
-    first, late, position = (
-        counts(name) for name in ("means_overlap_first", "means_part_later", "no_single_token")
-    )
+    first = counts("means_overlap_first")
+    late = counts("means_part_later")
+    position = counts("no_single_token")
     rising = cases("means_diverge")
-    both_rise = (
-        (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0) & (rising.outcome == DISAGREES)
-    )
+    rising = rising[rising.outcome == DISAGREES]
+    both_rise = (rising.rise_of_right > 0) & (rising.fall_of_wrong < 0)
     return (
-        "**The paper's mechanism holds in part.** Right and wrong responses start alike (not told "
-        f"apart on {first[AGREES]} of {PAIRS} pairs) and differ late on {late[AGREES]} "
+        "**The paper's mechanism holds in part.** Right and wrong responses start alike (not "
+        f"told apart on {first[AGREES]} of {PAIRS} pairs) and differ late on {late[AGREES]} "
         f"({late[OPEN]} open). But the running mean rises for both kinds on {both_rise.sum()} of "
-        f"{PAIRS}, and a single late position, the answer, ranks as well as the whole response: worse "
-        f"on {position[AGREES]}, better on {position[DISAGREES]}, open on {position[OPEN]}."
+        f"{PAIRS}, and a single late position, the answer, ranks as well as the whole response: "
+        f"worse on {position[AGREES]}, better on {position[DISAGREES]}, open on {position[OPEN]}."
     )
 
 
 def calibration() -> str:
     change = mean_difference(ISOTONIC, ANS)
     again = compare_on_resplits(signals().sets, CHOICES.bins)
-    low, high = again.constant_lower_ece.min(), again.constant_lower_ece.max()
+    low = again.constant_lower_ece.min()
+    high = again.constant_lower_ece.max()
     best_four = sorted(again.isotonic_lower_brier)[-4:]
     return (
         f"**Isotonic regression lowers the ECE of Ans Avg on {change.lower} of {PAIRS}** "
         f"({with_interval(change)}). On random re-splits a constant has a still lower ECE in "
-        f"{low:.0%} to {high:.0%}, though it ranks nothing; by Brier score isotonic regression wins "
-        f"in {best_four[0]:.0%} to {best_four[-1]:.0%} on four pairs. So a low ECE alone does not "
-        "make a confidence useful."
+        f"{low:.0%} to {high:.0%}, though it ranks nothing; by Brier score isotonic regression "
+        f"wins in {best_four[0]:.0%} to {best_four[-1]:.0%} on four pairs. So a low ECE alone "
+        "does not make a confidence useful."
     )
 
 
 def verification() -> str:
-    lower, in_situ = mean_difference(P_TRUE, SEQ), mean_difference(IN_SITU, P_TRUE)
+    lower = mean_difference(P_TRUE, SEQ)
+    in_situ = mean_difference(IN_SITU, P_TRUE)
     half = (values("ECE of the constant .5") < values("ECE P(True)")).sum()
     return (
         f"**P(True)** hardly varies (spread {span('spread of P(True)')}) and hardly ranks (AUROC "
-        f"{span('AUROC P(True)')}). Its ECE is lower than that of Seq Avg on {lower.lower} of {PAIRS} "
-        "because it says about .6 to everything; the constant .5 has a still lower ECE on "
-        f"{half}. In situ (asked right after the response) its ECE is lower on {in_situ.lower} pairs, "
-        f"those of the 0.5B, and higher on the 1.5B: {with_interval(in_situ)} on average."
+        f"{span('AUROC P(True)')}). Its ECE is lower than that of Seq Avg on {lower.lower} of "
+        f"{PAIRS} because it says about .6 to everything; the constant .5 has a still lower ECE "
+        f"on {half}. In situ (asked right after the response) its ECE is lower on {in_situ.lower} "
+        f"pairs, those of the 0.5B, and higher on the 1.5B: {with_interval(in_situ)} on average."
     )
 
 
 def limits() -> str:
-    right = 300 * values("of these right, evaluation")
-    gsm8k, gsmhard = (round(right["qwen2.5-coder-0.5b", name]) for name in ("gsm8k", "gsmhard"))
+    right = 300 * values("of these right, evaluation")["qwen2.5-coder-0.5b"]
+    gsm8k = round(right["gsm8k"])
+    gsmhard = round(right["gsmhard"])
     easier = []
     for name, label in {"svamp": "SVAMP", "gsm8k": "GSM8K"}.items():
         difference, p = easier_questions(name)
         easier.append(f"{label} ({format_3dp(difference, '+')}, p {format_3dp(p)})")
     return (
-        "**Limits.** Two models of one family are not six independent cases, and the 0.5B is rarely "
-        f"right: on {gsm8k} of 300 questions of GSM8K and {gsmhard} of GSMHard. Calibration questions "
-        f"are easier than evaluation questions on {' and '.join(easier)}, as published training "
-        "splits are: a calibrator or a guarantee holds if new questions are like the calibration "
-        "questions."
+        "**Limits.** Two models of one family are not six independent cases, and the 0.5B is "
+        f"rarely right: on {gsm8k} of 300 questions of GSM8K and {gsmhard} of GSMHard. "
+        f"Calibration questions are easier than evaluation questions on {' and '.join(easier)}, "
+        "as published training splits are: a calibrator or a guarantee holds if new questions "
+        "are like the calibration questions."
     )
 
 
 def not_run() -> str:
     return (
-        "**Not run:** the paper's five models, which are implemented. Never run on a GPU; SLURM tested "
-        "on one machine only."
+        "**Not run:** the paper's five models, which are implemented. Never run on a GPU; SLURM "
+        "tested on one machine only."
     )
-
-
-BULLETS = (
-    sequence_and_answer,
-    unreadable_answers,
-    mechanism,
-    calibration,
-    verification,
-    limits,
-    not_run,
-)
 
 
 def sentences() -> str:
     """All bullets, wrapped like the rest of README."""
-    texts = []
-    for bullet in BULLETS:
-        texts.append(
-            textwrap.fill(f"- {bullet()}", 138, subsequent_indent="  ", break_on_hyphens=False)
-        )
-    return "\n".join(texts)
+    bullets = [
+        sequence_and_answer(),
+        unreadable_answers(),
+        mechanism(),
+        calibration(),
+        verification(),
+        limits(),
+        not_run(),
+    ]
+    wrap = textwrap.TextWrapper(138, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(wrap.fill(f"- {bullet}") for bullet in bullets)
 
 
 def renewed(text: str) -> str:
@@ -227,4 +227,5 @@ def renewed(text: str) -> str:
 
 if __name__ == "__main__":
     print(sentences())
-    README.write_text(renewed(README.read_text(encoding="utf-8")), encoding="utf-8")
+    page = renewed(README.read_text(encoding="utf-8"))
+    README.write_text(page, encoding="utf-8")

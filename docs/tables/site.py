@@ -33,9 +33,8 @@ def convert_notebooks(run: str, folder: Path) -> list[str]:
         sys.exit(
             f"site: run '{run}' is not finished: ./run_all.sh {run.replace('-', ' ')} makes it"
         )
-    subprocess.run(
-        [sys.executable, "-m", *CONVERT, f"--output-dir={folder}", *map(str, notebooks)], check=True
-    )
+    command = [sys.executable, "-m", *CONVERT, f"--output-dir={folder}"]
+    subprocess.run([*command, *map(str, notebooks)], check=True)
     return [path.stem for path in notebooks]
 
 
@@ -47,10 +46,9 @@ def build(site: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         names = convert_notebooks(run, folder)
         shutil.copyfile(ROOT / "figures" / run / "report.html", folder / "report.html")
-        links = [
-            f'<li><a href="{run}/{html.escape(name)}.html">{html.escape(name)}</a></li>'
-            for name in names
-        ]
+        links = []
+        for name in map(html.escape, names):
+            links.append(f'<li><a href="{run}/{name}.html">{name}</a></li>')
         report = f'<p><a href="{run}/report.html">Report: findings, tables and figures</a></p>'
         parts.append(f"<h2>{title}</h2>\n{report}\n<ul>{''.join(links)}</ul>\n")
     (site / "index.html").write_text(PAGE % "".join(parts), encoding="utf-8")

@@ -1,10 +1,13 @@
 """What docs/small-models.md and README say of the real models, from their shipped signals.
 
-`python docs/tables/small_models.py` renews the tables of both."""
+`python docs/tables/small_models.py` renews the tables of both.
+"""
 
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,24 +30,25 @@ from lib.analysis.resampled_scores import (
 from lib.analysis.run_results import resample_scores
 from lib.analysis.signals import Signals, load_signals
 from lib.calibrate import experiments
+from lib.calibrate.calibration_sets import Pair, ScoredSplit
 from lib.calibrate.calibrators import Isotonic
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
 from lib.score import evaluation, metrics
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.reading import answer_coverage
 
-PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
+PAGE = ROOT / "docs" / "small-models.md"
+README = ROOT / "README.md"
+RUN = "replay-small"
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
-PAIRS = {
-    (
-        model,
-        dataset,
-    ): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
-    for model in SMALL.models
-    for dataset in SMALL.datasets
-}
-BEGIN, END = "<!-- {}: python docs/tables/small_models.py renews this table -->\n", "<!-- end -->"
+PAIRS = {}  # by model and dataset: 1.5B GSM8K
+for model, dataset in product(SMALL.models, SMALL.datasets):
+    size = load_model_config(model).label.rpartition("-")[2]
+    PAIRS[model, dataset] = f"{size} {load_dataset_config(dataset).label}"
+Rows = dict[str, dict[Pair, str]]  # of a table, by name; a cell for each pair
+BEGIN = "<!-- {}: python docs/tables/small_models.py renews this table -->\n"
+END = "<!-- end -->"
 CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration questions"
 ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
@@ -60,10 +64,8 @@ HALF = "ECE of the constant .5"
 EQUAL = "p of equal accuracy in both splits"
 CONSTANT_LOWER = "re-splits in which a constant has the lower ECE"
 ISOTONIC_LOWER = "re-splits in which isotonic has the lower Brier score"
-# a column each: its head, and the name of the score in the rows of docs/small-models.md
-IN_README = {
-    "Seq Avg": "Seq Avg", "Ans Avg": "Ans Avg", "Ans Avg, isotonic": "Ans Avg, isotonic",
-    "constant": "constant", "P(True)": "P(True)", "P(True) in situ": "P(True) in situ"}  # fmt: skip
+# scores of README's table, a column each
+IN_README = ["Seq Avg", "Ans Avg", "Ans Avg, isotonic", "constant", "P(True)", "P(True) in situ"]
 
 
 def three(value: float) -> str:
@@ -82,140 +84,151 @@ def resampled() -> ResampledScores:
 
 
 @cache
-def results() -> dict[str, dict[tuple[str, str], str]]:
-    """What is measured: by pair of a model and a dataset, as the page writes it."""
-    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    responses, generations = signals().responses, signals().generations
-    scores = confidence_frame(responses, signals().verification, None, CHOICES, ECE)
+def results() -> Rows:
+    """What is measured, as the page writes it."""
+    rows: Rows = defaultdict(dict)
+    scores = confidence_frame(signals().responses, signals().verification, None, CHOICES, ECE)
     evaluated = store.evaluation_rows(scores)
-    for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
-        found[f"{split} questions"][tuple(pair)] = str(len(part))
-        found[f"of these right, {split}"][tuple(pair)] = three(part.correct.mean())
-    for row in answer_coverage(generations).itertuples():
-        found["no answer after `####`"][row.model, row.dataset] = f"{row.unparsed:.1%}"
+    describe_responses(rows)
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
-    for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():
-        found["Ans Avg, mean on wrong answers"][pair] = three(value)
-    measured = evaluation.evaluate(scores, CHOICES.bins)
-    measured = measured.set_index(["metric", "estimator", "model", "dataset"]).value.sort_index()
-    for metric in ("ece", "auroc"):
+    for pair, value in wrong.groupby(store.PAIR).confidence.mean().items():
+        rows["Ans Avg, mean on wrong answers"][pair] = three(value)
+    describe_errors(rows, scores)
+    describe_passes(rows)
+    for pair, of_pair in evaluated.groupby(store.PAIR):
         for name, label in ECE.items():
-            for pair, value in measured[metric, name].items():
-                found[f"{metric.upper()} {label}"][pair] = three(value)
-    passes = rows_at_selected_rate(signals().dropout, CHOICES)
-    passed = evaluation.evaluate(
-        confidence_frame(responses, None, passes, CHOICES, ["c_bald"]), CHOICES.bins
-    )
-    for row in passed[passed.metric.isin(["ece", "auroc"])].itertuples():
-        pair = row.model, row.dataset
-        found["questions with passes with dropout"][pair] = str(row.n)
-        found[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
-    for pair, scored in evaluated.groupby(["model", "dataset"]):
-        for name, label in ECE.items():
-            describe_score(found, pair, label, scored[scored.estimator == name])
-        found[HALF][pair] = three(abs(scored[scored.estimator == "ans_avg"].correct.mean() - 0.5))
-    for pair, (confidence, correct, constant) in calibrated().items():
-        constants = np.full(len(correct), constant)
-        for label, values in {"Ans Avg, isotonic": confidence, "constant": constants}.items():
-            describe_score(
-                found, pair, label, pd.DataFrame({"confidence": values, "correct": correct})
-            )
-        after = {
-            name: metrics.measure(name, confidence, correct) for name in ("ece", "auroc", "brier")
-        }
-        after["skill"] = 1 - after["brier"] / metrics.brier(constants, correct)
-        found[CONSTANT][pair] = three(metrics.ece(constants, correct))
-        for measure, label in ISOTONIC.items():
-            found[label][pair] = three(after[measure])
-        chance = evaluation.draw_chance_errors(
-            confidence, CHOICES.bins, SMALL.resamples, SMALL.seed
-        )
-        found[CHANCE][pair] = three(chance.mean())
-        for what, (low, high) in against_the_constant(pair).items():
-            if not np.isnan(low):  # a resample without a right answer has no AUROC
-                found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
+            describe_score(rows, pair, label, of_pair[of_pair.estimator == name])
+        accuracy = of_pair[of_pair.estimator == "ans_avg"].correct.mean()
+        rows[HALF][pair] = three(abs(accuracy - 0.5))
+    for pair, (old, new) in signals().sets.items():
+        describe_calibrated(rows, pair, old, new)
     for row in experiments.describe_splits(signals().sets).itertuples():
-        found[EQUAL][row.model, row.dataset] = three(row.p)
+        rows[EQUAL][row.model, row.dataset] = three(row.p)
     for row in experiments.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
-        found[CONSTANT_LOWER][row.model, row.dataset] = f"{row.constant_lower_ece:.0%}"
-        found[ISOTONIC_LOWER][row.model, row.dataset] = f"{row.isotonic_lower_brier:.0%}"
-    return found
+        rows[CONSTANT_LOWER][row.model, row.dataset] = f"{row.constant_lower_ece:.0%}"
+        rows[ISOTONIC_LOWER][row.model, row.dataset] = f"{row.isotonic_lower_brier:.0%}"
+    return rows
+
+
+def describe_responses(rows: Rows) -> None:
+    """Add the number of questions and of right answers, and the share without an answer."""
+    by_split = signals().responses.groupby([*store.PAIR, "split"])
+    for (model, dataset, split), part in by_split:
+        rows[f"{split} questions"][model, dataset] = str(len(part))
+        rows[f"of these right, {split}"][model, dataset] = three(part.correct.mean())
+    for row in answer_coverage(signals().generations).itertuples():
+        rows["no answer after `####`"][row.model, row.dataset] = f"{row.unparsed:.1%}"
+
+
+def describe_errors(rows: Rows, scores: pd.DataFrame) -> None:
+    """Add the ECE and the AUROC of each score."""
+    measured = evaluation.evaluate(scores, CHOICES.bins)
+    values = measured.set_index(["metric", "estimator", *store.PAIR]).value.sort_index()
+    for metric, name in product(("ece", "auroc"), ECE):
+        for pair, value in values[metric, name].items():
+            rows[f"{metric.upper()} {ECE[name]}"][pair] = three(value)
+
+
+def describe_passes(rows: Rows) -> None:
+    """Add the ECE and the AUROC of c_BALD, on the questions that have passes."""
+    passes = rows_at_selected_rate(signals().dropout, CHOICES)
+    scores = confidence_frame(signals().responses, None, passes, CHOICES, ["c_bald"])
+    measured = evaluation.evaluate(scores, CHOICES.bins)
+    for row in measured[measured.metric.isin(["ece", "auroc"])].itertuples():
+        pair = row.model, row.dataset
+        rows["questions with passes with dropout"][pair] = str(row.n)
+        rows[f"of these, {row.metric.upper()} c_BALD"][pair] = three(row.value)
+
+
+def describe_score(rows: Rows, pair: Pair, label: str, scores: pd.DataFrame) -> None:
+    """Add the spread and the discrimination of a score."""
+    parts = metrics.decompose_brier(scores.confidence, scores.correct)
+    rows[f"spread of {label}"][pair] = three(scores.confidence.std(ddof=0))
+    rows[f"DSC {label}"][pair] = three(parts["dsc"])
+
+
+def describe_calibrated(rows: Rows, pair: Pair, old: ScoredSplit, new: ScoredSplit) -> None:
+    """Add what Ans Avg is after isotonic regression, beside the constant of the calibration
+    rows."""
+    correct = new.correct
+    isotonic = Isotonic().fit(old.confidence, old.correct).predict(new.confidence)
+    constant = np.full(len(correct), evaluation.base_rate(old.correct))
+    for label, values in {"Ans Avg, isotonic": isotonic, "constant": constant}.items():
+        scores = pd.DataFrame({"confidence": values, "correct": correct})
+        describe_score(rows, pair, label, scores)
+    skill = 1 - metrics.brier(isotonic, correct) / metrics.brier(constant, correct)
+    rows[CONSTANT][pair] = three(metrics.ece(constant, correct))
+    rows[ISOTONIC["ece"]][pair] = three(metrics.ece(isotonic, correct))
+    rows[ISOTONIC["auroc"]][pair] = three(metrics.auroc(isotonic, correct))
+    rows[ISOTONIC["skill"]][pair] = three(skill)
+    chance = evaluation.draw_chance_errors(isotonic, CHOICES.bins, SMALL.resamples, SMALL.seed)
+    rows[CHANCE][pair] = three(chance.mean())
+    for name, (low, high) in against_the_constant(pair).items():
+        if not np.isnan(low):  # a resample without a right answer has no AUROC
+            rows[f"{name}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
 
 
 @cache
-def retest() -> dict[str, dict[tuple[str, str], str]]:
+def retest() -> Rows:
     """How far c_BALD depends on the draw of its masks: both halves of the passes."""
-    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for row in split_half_reliability(signals().responses, signals().dropout, CHOICES).itertuples():
+    rows: Rows = defaultdict(dict)
+    halves = split_half_reliability(signals().responses, signals().dropout, CHOICES)
+    for row in halves.itertuples():
         pair = row.model, row.dataset
-        found["questions"][pair] = str(row.rows)
-        found["correlation of both halves"][pair] = three(row.correlation)
-        found["expected of two draws of ten passes"][pair] = three(row.expected)
-        for metric in ("ece", "auroc"):
-            both = (three(getattr(row, f"{metric}_{half}")) for half in (1, 2))
-            found[f"{metric.upper()} of each half"][pair] = " ".join(both)
-    return found
+        rows["questions"][pair] = str(row.rows)
+        rows["correlation of both halves"][pair] = three(row.correlation)
+        rows["expected of two draws of ten passes"][pair] = three(row.expected)
+        rows["ECE of each half"][pair] = f"{three(row.ece_1)} {three(row.ece_2)}"
+        rows["AUROC of each half"][pair] = f"{three(row.auroc_1)} {three(row.auroc_2)}"
+    return rows
 
 
-def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
-    """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and
-    the constant that the calibration rows teach."""
-    return {
-        pair: (
-            Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
-            new.correct,
-            evaluation.base_rate(old.correct),
-        )
-        for pair, (old, new) in signals().sets.items()
-    }
-
-
-def describe_score(found: dict, pair: tuple[str, str], label: str, scored: pd.DataFrame) -> None:
-    """Add the spread and the discrimination of a score to what is measured."""
-    found[f"spread of {label}"][pair] = three(scored.confidence.std(ddof=0))
-    found[f"DSC {label}"][pair] = three(
-        metrics.decompose_brier(scored.confidence, scored.correct)["dsc"]
-    )
-
-
-def against_the_constant(pair: tuple[str, str]) -> dict[str, np.ndarray]:
+def against_the_constant(pair: Pair) -> dict[str, np.ndarray]:
     """Ends of 95% intervals of what calibrated scores have before the constant, both learned again
     in each draw."""
-    drawn = {}
+    draws = {}
     for metric in ("ece", "brier", "auroc"):
         measures = {
             "isotonic": Measure(Score("ans_avg", "isotonic"), metric),
             "constant": Measure(Score(evaluation.BASE), metric),
         }
-        drawn[metric] = draws_of(resampled().compare(pair, measures) or {})
-    values = {
-        ISOTONIC["auroc"]: drawn["auroc"]["isotonic"],
-        ISOTONIC["skill"]: 1 - drawn["brier"]["isotonic"] / drawn["brier"]["constant"],
-        DIFFERENCE: drawn["ece"]["isotonic"] - drawn["ece"]["constant"],
+        draws[metric] = draws_of(resampled().compare(pair, measures) or {})
+    differences = {
+        ISOTONIC["auroc"]: draws["auroc"]["isotonic"],
+        ISOTONIC["skill"]: 1 - draws["brier"]["isotonic"] / draws["brier"]["constant"],
+        DIFFERENCE: draws["ece"]["isotonic"] - draws["ece"]["constant"],
     }
-    return {what: np.percentile(draws, [2.5, 97.5]) for what, draws in values.items()}
+    return {name: np.percentile(values, [2.5, 97.5]) for name, values in differences.items()}
 
 
 @cache
-def prompts() -> dict[str, dict[tuple[str, str], str]]:
+def prompts() -> Rows:
     """The same of the beginnings of the prompt."""
+    rows: Rows = defaultdict(dict)
     frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets, may_lack=True)[0]
-    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for row in summarize_arms(frame).sort_values("demonstration").itertuples():
-        assert row.rows == SMALL.ablation_limit
-        shares = {"`####`": row.parsed, "right": row.accuracy}
-        for what, value in shares.items():
-            found[f"{row.demonstration}: {what}"][row.model, row.dataset] = three(value)
-    return found
+    for arm in summarize_arms(frame).sort_values("demonstration").itertuples():
+        assert arm.rows == SMALL.ablation_limit
+        pair = arm.model, arm.dataset
+        rows[f"{arm.demonstration}: `####`"][pair] = three(arm.parsed)
+        rows[f"{arm.demonstration}: right"][pair] = three(arm.accuracy)
+    return rows
 
 
-def table(rows: dict[str, dict[tuple[str, str], str]]) -> str:
-    lines = ["| | " + " | ".join(PAIRS.values()) + " |", "|---|" + "---:|" * len(PAIRS)]
-    lines += [
-        f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |"
-        for what, values in rows.items()
-    ]
-    return "\n".join(lines) + "\n"
+def as_table(columns: Iterable[str], lines: Iterable[list[str]]) -> str:
+    """A table in Markdown whose first column has no name."""
+    columns = list(columns)
+    rows = ["| | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    for line in lines:
+        rows.append("| " + " | ".join(line) + " |")
+    return "\n".join(rows)
+
+
+def table(rows: Rows) -> str:
+    lines = []
+    for name, values in rows.items():
+        cells = [values.get(pair, "-") for pair in PAIRS]
+        lines.append([name, *cells])
+    return as_table(PAIRS.values(), lines) + "\n"
 
 
 TABLES = {"results": results, "retest": retest, "prompts": prompts}
@@ -224,27 +237,24 @@ TABLES = {"results": results, "retest": retest, "prompts": prompts}
 def renewed(text: str) -> str:
     for name, rows in TABLES.items():
         before, mark, rest = text.partition(BEGIN.format(name))
-        text = before + mark + table(rows()) + END + rest.partition(END)[2]
+        after = rest.partition(END)[2]
+        text = before + mark + table(rows()) + END + after
     return text
 
 
 def table_of_readme() -> str:
     """Accuracy, and each score's ECE with its spread and DSC."""
-    lines = [
-        "| | accuracy | " + " | ".join(IN_README) + " |",
-        "|---|---:|" + "---:|" * len(IN_README),
-    ]
-    ece = {
-        f"ECE {label}": results()[f"ECE {label}"] for label in (*ECE.values(), "Ans Avg, isotonic")
-    }
-    ece["ECE constant"] = results()[CONSTANT]
+    rows = results()
+    lines = []
     for pair, label in PAIRS.items():
-        cells = [results()["of these right, evaluation"][pair]]
-        for score in IN_README.values():
-            spread, dsc = results()[f"spread of {score}"][pair], results()[f"DSC {score}"][pair]
-            cells.append(f"{ece[f'ECE {score}'][pair]} ({spread}; {dsc})")
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        line = [label, rows["of these right, evaluation"][pair]]
+        for score in IN_README:
+            ece = rows[CONSTANT if score == "constant" else f"ECE {score}"][pair]
+            spread = rows[f"spread of {score}"][pair]
+            dsc = rows[f"DSC {score}"][pair]
+            line.append(f"{ece} ({spread}; {dsc})")
+        lines.append(line)
+    return as_table(["accuracy", *IN_README], lines)
 
 
 def renewed_readme(text: str) -> str:
@@ -252,5 +262,5 @@ def renewed_readme(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, again in ((PAGE, renewed), (README, renewed_readme)):
-        path.write_text(again(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    README.write_text(renewed_readme(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -23,14 +23,15 @@ def batch_by_length(
     max_tokens : tokens of a batch; a single sequence may exceed it
     equal : whether all sequences of a batch have one length, so that they need no padding
     """
-    groups: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        joins = bool(groups) and not (equal and lengths[groups[-1][0]] != lengths[i])
-        if joins and len(groups[-1]) < max_tokens // lengths[i]:
-            groups[-1].append(i)
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        last = batches[-1] if batches else []
+        has_room = 0 < len(last) < max_tokens // lengths[i]
+        if has_room and (not equal or lengths[last[0]] == lengths[i]):
+            last.append(i)
         else:
-            groups.append([i])
-    return groups
+            batches.append([i])
+    return batches
 
 
 def map_by_length(
@@ -44,12 +45,12 @@ def map_by_length(
 ) -> list[Any]:
     """Apply `work` to the batches of `batch_by_length` and return the results in the order of the
     items."""
-    results: dict[int, Any] = {}
-    for group in batch_by_length(lengths, max_tokens, equal=equal):
-        results |= zip(
-            group, retry_in_halves_on_oom(work, [items[i] for i in group], what), strict=True
-        )
-    return [results[i] for i in range(len(items))]
+    results: list[Any] = [None] * len(items)
+    for batch in batch_by_length(lengths, max_tokens, equal=equal):
+        of_batch = retry_in_halves_on_oom(work, [items[i] for i in batch], what)
+        for i, result in zip(batch, of_batch, strict=True):
+            results[i] = result
+    return results
 
 
 def retry_in_halves_on_oom(
@@ -65,13 +66,10 @@ def retry_in_halves_on_oom(
     """
     try:
         return work(list(items))
-    except (
-        RuntimeError,
-        MemoryError,
-    ) as error:  # workspaces of CUDA libraries fail as plain RuntimeErrors
-        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not NO_MEMORY.search(
-            str(error)
-        ):
+    except (RuntimeError, MemoryError) as error:
+        # workspaces of CUDA libraries fail as plain RuntimeErrors
+        says_so = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        if not says_so and not NO_MEMORY.search(str(error)):
             raise
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # only here are the exception's frames gone
@@ -81,8 +79,5 @@ def retry_in_halves_on_oom(
         )
     oom_splits.append(len(items))
     half = (len(items) + 1) // 2
-    return [
-        part
-        for half in (items[:half], items[half:])
-        for part in retry_in_halves_on_oom(work, half, what)
-    ]
+    first = retry_in_halves_on_oom(work, items[:half], what)
+    return first + retry_in_halves_on_oom(work, items[half:], what)

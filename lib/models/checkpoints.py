@@ -7,7 +7,7 @@ without an end token a response never ends. So both are checked here.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,10 @@ def loading_errors(who: str = "") -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
+    except UserError as error:
+        raise UserError(f"{who}{error}") from error
     except Exception as error:  # transformers and its file readers raise many types
-        what = error if isinstance(error, UserError) else f"can't be loaded: {first_line(error)}"
-        raise UserError(f"{who}{what}") from error
+        raise UserError(f"{who}can't be loaded: {first_line(error)}") from error
 
 
 def local_folder(spec: Model) -> Path | None:
@@ -52,13 +53,11 @@ def local_folder(spec: Model) -> Path | None:
     if not os.path.isdir(spec.place):  # pathlib raises for a name too long
         return None
     for path in spec.place.iterdir():
-        if (
-            path.is_file()
-            and path.stat().st_size < 1000
-            and path.read_bytes().startswith(LFS_POINTER)
-        ):
+        is_short = path.is_file() and path.stat().st_size < 1000
+        if is_short and path.read_bytes().startswith(LFS_POINTER):
             raise UserError(
-                f"{path.name} of {spec.source} is a pointer of git-lfs: `git lfs pull` fetches the file"
+                f"{path.name} of {spec.source} is a pointer of git-lfs: "
+                "`git lfs pull` fetches the file"
             )
     return spec.place
 
@@ -66,17 +65,18 @@ def local_folder(spec: Model) -> Path | None:
 def find_source(spec: Model) -> str:
     """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF
     file is not fetched yet."""
-    if path := local_folder(spec):
-        return str(path)
+    folder = local_folder(spec)
+    if folder:
+        return str(folder)
     if spec.gguf:
         remedy = "a run of a profile (or `--add-models`) that names this model does so"
         raise UserError(f"{spec.gguf} of {spec.source} is not fetched and checked yet: {remedy}")
     if not spec.repository:
-        parent = spec.place.parent
-        there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
-        raise UserError(
-            f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}"
-        )
+        folders = []
+        if os.path.isdir(spec.place.parent):
+            folders = [path.name for path in spec.place.parent.iterdir() if path.is_dir()]
+        remedy = nearest(Path(spec.source).name, folders)
+        raise UserError(f"model folder '{spec.source}' does not exist; {remedy}")
     return spec.source
 
 
@@ -84,13 +84,15 @@ def check_files(folder: Path) -> None:
     """Raise UserError for an adapter in a model's folder, which would be left out, or if a file is
     missing without which transformers guesses."""
     names = sorted(path.name for path in folder.iterdir())
-    if adapters := list(filter(ADAPTER.fullmatch, names)):
+    adapters = list(filter(ADAPTER.fullmatch, names))
+    if adapters:
         remedy = "merge it into its model (`merge_and_unload` of peft), and name that folder"
         raise UserError(f"{adapters[0]} belongs to an adapter, and none is applied: {remedy}")
     if "config.json" not in names:
         below = sorted([*folder.glob("*/config.json"), *folder.glob("snapshots/*/config.json")])
-        inner = [str(path.parent.relative_to(folder)) for path in below]
-        remedy = f"name its folder {inner[0]}" if inner else "name the folder of a whole model"
+        remedy = "name the folder of a whole model"
+        if below:
+            remedy = f"name its folder {below[0].parent.relative_to(folder)}"
         raise UserError(f"it has no config.json: {remedy}")
     if not any(map(TOKENIZER.fullmatch, names)):
         raise UserError("it has no tokenizer.json: copy the tokenizer's files of its base model")
@@ -119,15 +121,17 @@ def read_config(source: str, **named: Any) -> Any:
 
 def check_gguf_end(config: Any) -> None:
     """Raise UserError if a GGUF file's end token is none of its tokens, which could not be read."""
-    end, size = config.eos_token_id, getattr(config, "vocab_size", 0)
-    if not (isinstance(end, int) and 0 <= end < size):
+    end = config.eos_token_id
+    size = getattr(config, "vocab_size", 0)
+    if not isinstance(end, int) or not 0 <= end < size:
         raise UserError(f"its end token {end} is none of the file's {size} tokens")
 
 
 def check_quantization(config: Any) -> None:
     """Raise UserError if the weights are packed in MLX's way, or in one that transformers skips."""
     settings = getattr(config, "quantization_config", None)
-    settings = settings or getattr(config, "quantization", None)  # MLX's
+    if not settings:
+        settings = getattr(config, "quantization", None)  # MLX's
     if not isinstance(settings, dict):
         return
     named = not settings.keys().isdisjoint(("quant_method", "load_in_8bit", "load_in_4bit"))
@@ -160,22 +164,37 @@ def load_network(source: str, **options: Any) -> Any:
     if "gguf_file" in options:
         options["quantization_config"] = GgufConfig(dequantize=True)
     load: Any = AutoModelForCausalLM.from_pretrained
-    options |= {"use_safetensors": True, "output_loading_info": True}
-    options["ignore_mismatched_sizes"] = True  # they are told below; transformers' error does not
-    network, info = load(source, trust_remote_code=False, **options)
-    if reshaped := sorted(info["mismatched_keys"]):
+    network, info = load(
+        source,
+        trust_remote_code=False,
+        use_safetensors=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # transformers' own error does not name them
+        **options,
+    )
+    check_tensors(info)
+    places = map(str, getattr(network, "hf_device_map", {}).values())
+    if not {"cpu", "disk"}.isdisjoint(places):
+        raise UserError("parts of it do not fit the visible GPUs")
+    return network
+
+
+def check_tensors(info: Mapping[str, Any]) -> None:
+    """Raise UserError for tensors of another shape, missing or unexpected, by transformers' report
+    on loading."""
+    reshaped = sorted(info["mismatched_keys"])
+    if reshaped:
         name, stored, expected = reshaped[0]
         first = f"the first {name}: {list(stored)}, not {list(expected)}"
         remedy = "packed by a quantization that config.json does not name?"
         many = f"{len(reshaped)} tensors of its files have another shape"
         raise UserError(f"{many}, {first}; {remedy}")
-    if differing := sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]})):
+    differing = sorted(map(str, {*info["missing_keys"], *info["unexpected_keys"]}))
+    if differing:
         raise UserError(
-            f"its files and its config.json differ in {len(differing)} tensors, the first {differing[0]}"
+            f"its files and its config.json differ in {len(differing)} tensors, "
+            f"the first {differing[0]}"
         )
-    if {"cpu", "disk"} & set(map(str, getattr(network, "hf_device_map", {}).values())):
-        raise UserError("parts of it do not fit the visible GPUs")
-    return network
 
 
 def outline_network(config: Any) -> Any:
@@ -198,11 +217,13 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[i
         vocabulary. Tokens added to the tokenizer may lack a row, as long as no prompt contains
         them.
     """
-    own = network.generation_config
+    settings = network.generation_config
     # transformers ignores a file that it can't read
     if folder and (folder / "generation_config.json").is_file():
-        own = GenerationConfig.from_pretrained(folder)
-    named = own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id]
+        settings = GenerationConfig.from_pretrained(folder)
+    named = settings.eos_token_id
+    if not isinstance(named, list):
+        named = [named]
     named = [*named, tokenizer.eos_token_id, closing_token(tokenizer)]
     ends = list(dict.fromkeys(token for token in named if token is not None))
     if not ends:
@@ -211,7 +232,8 @@ def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[i
         )
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     size = network.get_input_embeddings().weight.shape[0]
-    if (last := max([*ends, *vocabulary.values()])) >= size:
+    last = max([*ends, *vocabulary.values()])
+    if last >= size:
         raise UserError(f"its token {last} is none of the network's {size} tokens")
     return ends
 
@@ -226,5 +248,7 @@ def closing_token(tokenizer: Any) -> int | None:
         raise
     except Exception:  # of a template that knows no such messages
         return None
-    after = tokenizer(text.rpartition(ANSWERED)[2].lstrip(), add_special_tokens=False).input_ids[:1]
-    return after[0] if after and not tokenizer.decode(after, skip_special_tokens=True) else None
+    after = text.rpartition(ANSWERED)[2].lstrip()
+    first = tokenizer(after, add_special_tokens=False).input_ids[:1]
+    is_special = first and not tokenizer.decode(first, skip_special_tokens=True)
+    return first[0] if is_special else None

@@ -20,10 +20,8 @@ def give_float32_logits(model: Any) -> bool:
     """Hook the output layer of a model in half precision, and return whether it was hooked. Leave a
     float32 layer as it is."""
     layer = model.get_output_embeddings()
-    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (
-        torch.bfloat16,
-        torch.float16,
-    ):
+    half = (torch.bfloat16, torch.float16)
+    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in half:
         return False
     layer.register_forward_hook(replace_by_float32)
     return True
@@ -53,10 +51,11 @@ def float32_product(
         logits = torch.mm(rows, weight.t(), out_dtype=torch.float32)
     else:
         rows = rows.float()
-        logits = torch.cat(
-            [torch.mm(rows, part.float().t()) for part in weight.split(WEIGHT_ROWS)], -1
-        )
-    return (logits if bias is None else logits + bias.float()).reshape(*hidden.shape[:-1], -1)
+        parts = [torch.mm(rows, part.float().t()) for part in weight.split(WEIGHT_ROWS)]
+        logits = torch.cat(parts, -1)
+    if bias is not None:
+        logits = logits + bias.float()
+    return logits.reshape(*hidden.shape[:-1], -1)
 
 
 @contextmanager
@@ -65,7 +64,8 @@ def rounded_logits_on_cpu(model: Any) -> Iterator[None]:
     whole vocabulary. Float32 takes six times as long on a CPU (30 rows of 1,536 numbers, 152,000
     tokens: .69 s instead of .12 s)."""
     layer = model.get_output_embeddings()
-    rounding.update(set() if layer.weight.is_cuda else {id(layer)})
+    if not layer.weight.is_cuda:
+        rounding.add(id(layer))
     try:
         yield
     finally:

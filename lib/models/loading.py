@@ -82,33 +82,25 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     """
     named = {"gguf_file": Path(spec.gguf).name} if spec.gguf else {"revision": spec.revision}
     with loading_errors(f"model '{name}' ({spec.source}): "):
-        if (
-            os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-"))
-            and not torch.cuda.is_available()
-        ):
-            seen = f"this job holds a GPU, but PyTorch {torch.__version__} sees none"
-            raise UserError(
-                f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
-            )
+        check_gpu_is_seen()
         source = checkpoints.find_source(spec)
-        config, tokenizer = (
-            checkpoints.read_config(source, **named),
-            checkpoints.read_tokenizer(source, **named),
-        )
+        config = checkpoints.read_config(source, **named)
+        tokenizer = checkpoints.read_tokenizer(source, **named)
         outline = checkpoints.outline_network(config)
-        dtype, on_gpu = loading_dtype(spec, outline), runs_on_gpu(outline)
+        dtype = loading_dtype(spec, outline)
+        on_gpu = runs_on_gpu(outline)
         if is_small(outline):
             torch.set_num_threads(1)
-        attention = None if spec.attention == "auto" else spec.attention
         # onto GPUs without a copy in the host's memory
-        place = ("auto" if spec.gpus == "all" else "cuda") if on_gpu else None
-        options = {
-            "config": config,
-            "dtype": dtype,
-            "attn_implementation": attention,
-            "device_map": place,
-        }
-        model = load_network(source, **named, **options).eval()
+        gpus = "auto" if spec.gpus == "all" else "cuda"
+        model = load_network(
+            source,
+            config=config,
+            dtype=dtype,
+            attn_implementation=None if spec.attention == "auto" else spec.attention,
+            device_map=gpus if on_gpu else None,
+            **named,
+        ).eval()
         if not on_gpu and dtype == torch.float32:
             multiply_with_onednn(model)
         eos = checkpoints.read_end_tokens(model, tokenizer, local_folder(spec))
@@ -125,7 +117,18 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     return LanguageModel(name, spec, model, tokenizer, eos, facts)
 
 
+def check_gpu_is_seen() -> None:
+    """Raise UserError if this job was given a GPU that PyTorch does not see."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-"))
+    if given and not torch.cuda.is_available():
+        seen = f"this job holds a GPU, but PyTorch {torch.__version__} sees none"
+        raise UserError(
+            f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
+        )
+
+
 def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
+    tokenizer_model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     return {
         "source": public_path(spec.source),
         "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
@@ -135,7 +138,7 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
         "dtype": str(dtype).removeprefix("torch."),
         "attention": model.config._attn_implementation,
         "chat_template": digest([tokenizer.chat_template])[:16],
-        "tokenizer": digest([json.loads(tokenizer.backend_tokenizer.to_str())["model"]])[:16],
+        "tokenizer": digest([tokenizer_model])[:16],
     }
 
 
@@ -190,16 +193,17 @@ def check_finite_logits(
 
     `names` (rows,) are the names of the rows.
     """
-    wrong = [
-        name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)
-    ]
+    wrong = []
+    for name, value in zip(names, partitions, strict=True):
+        if not math.isfinite(value):
+            wrong.append(name)
     if wrong:
-        found = f"the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} rows)"
         how = f"{lm.model.dtype}, {lm.model.config._attn_implementation} attention"
-        remedy = (
-            "its weights are damaged, or try `dtype: float32` or `attention: eager` in its file"
+        raise UserError(
+            f"model '{lm.name}' ({how}): the logits of row {wrong[0]} are not finite "
+            f"({len(wrong)} of {len(names)} rows): its weights are damaged, or try "
+            "`dtype: float32` or `attention: eager` in its file"
         )
-        raise UserError(f"model '{lm.name}' ({how}): {found}: {remedy}")
 
 
 # templates write a date that they are given, or call this for today's
@@ -212,9 +216,12 @@ def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | 
     `thinking` overrides the setting in the model's file. The template is given its own switch for
     it (lib.tasks.thinking).
     """
-    on = lm.spec.thinking if thinking is None else thinking
-    own = lm.family.options(on) if lm.family else {}
-    return render_template(lm, messages, {"enable_thinking": on} | own)
+    if thinking is None:
+        thinking = lm.spec.thinking
+    variables = {"enable_thinking": thinking}
+    if lm.family:
+        variables |= lm.family.options(thinking)
+    return render_template(lm, messages, variables)
 
 
 def render_template(lm: LanguageModel, messages: Messages, variables: Mapping[str, Any]) -> str:
@@ -223,8 +230,9 @@ def render_template(lm: LanguageModel, messages: Messages, variables: Mapping[st
     A fixed date keeps templates with today's date from changing daily.
     """
     options = dict(variables)
-    if date := lm.spec.date_string:
-        options |= {"date_string": date, "chat_template": DATED + lm.tokenizer.get_chat_template()}
+    if lm.spec.date_string:
+        options["date_string"] = lm.spec.date_string
+        options["chat_template"] = DATED + lm.tokenizer.get_chat_template()
     return render_chat(lm.tokenizer, messages, add_generation_prompt=True, **options)
 
 

@@ -1,11 +1,12 @@
 """What a model that only a server has is asked, as files of an OpenAI batch.
 
-    <dataset>.requests.jsonl            the paper's prompt, with the model file's decoding; custom_id: the example_id
-    <dataset>.verify.requests.jsonl     standard P(True), once responses are there; custom_id: example_id#verify
-    <dataset>.in_situ.requests.jsonl    P(True) in situ: the assistant's own message goes on with the query; #in_situ
+    <dataset>.requests.jsonl            the paper's prompt, with the model file's decoding
+    <dataset>.verify.requests.jsonl     standard P(True), once responses are there
+    <dataset>.in_situ.requests.jsonl    in situ: the assistant's own message goes on with the query
 
-vLLM, SGLang and providers send such files; `./run_all.sh ask` sends them to any other server.
-Answers lie beside them as `.responses.jsonl`.
+A custom_id is the example_id, with #verify or #in_situ in the latter two. vLLM, SGLang and
+providers send such files; `./run_all.sh ask` sends them to any other server. Answers lie beside
+them as `.responses.jsonl`.
 """
 
 import json

@@ -86,7 +86,7 @@ def test_what_needs_no_model_imports_no_torch():
     names = [
         module
         for module in MODULES
-        if layer_of(module) in ("score", "calibrate", "analysis", "paper")
+        if layer_of(module) in ("responses", "score", "calibrate", "analysis", "paper")
     ]
     code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "False\n"
