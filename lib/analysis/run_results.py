@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lib import params, store
-from lib.analysis import multi_pass_statistics, token_statistics
+from lib.analysis import multi_pass_statistics, stages, token_statistics
 from lib.analysis.prompt_ablation import summarize_arms
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
 from lib.analysis.result_tables import Results, as_sentence
@@ -17,7 +17,7 @@ from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import experiments
 from lib.score.confidence import evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
-from lib.score.evaluation import RESAMPLED, ablate_bins, evaluate
+from lib.score.evaluation import ablate_bins, evaluate
 from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
 
 # tables from one frame
@@ -71,12 +71,8 @@ def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
 def calibration_frames(signals: Signals) -> Frames:
     """Return the frames of the tables of calibration and of transfer between all pairs, without
     intervals; 05 and 07 store a run's."""
-    calibrated, learned, fits = signals.calibration
-    results = pd.concat(
-        [evaluate(calibrated, signals.choices.bins, names=RESAMPLED), learned], ignore_index=True
-    )
-    transferred = experiments.transfer(signals.sets, fits, signals.choices.bins)
-    return dict.fromkeys(CALIBRATED, results) | dict.fromkeys(TRANSFER_TABLES, transferred)
+    frames = dict.fromkeys(CALIBRATED, stages.evaluate_calibration(signals))
+    return frames | dict.fromkeys(TRANSFER_TABLES, stages.transfer_calibrators(signals))
 
 
 def statistics_frames(signals: Signals) -> Frames:
@@ -114,7 +110,7 @@ def resample_scores(signals: Signals, settings: ResampleSettings | None = None) 
         multi_pass_statistics.pass_scores(signals.responses, signals.dropout, signals.choices),
     ]
     settings = settings or ResampleSettings(signals.choices.bins)
-    fits = signals.calibration[2]
+    fits = signals.calibration.fits
     return collect_scores(pd.concat(parts, ignore_index=True), signals.sets, fits, settings)
 
 

@@ -263,7 +263,7 @@ def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
     """
     frames = raw_frames(signals) | calibration_frames(signals)
     settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=0)
-    scores = collect_scores(signals.confidence, signals.sets, signals.calibration[2], settings)
+    scores = collect_scores(signals.confidence, signals.sets, signals.calibration.fits, settings)
     return judge_all(replace(labels, frames=frames, scores=scores))
 
 

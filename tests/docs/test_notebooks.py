@@ -10,15 +10,7 @@ from lib import params
 from lib.paths import ROOT
 
 OWN = {"run", "model", "dataset"}  # parameters that a profile does not hold: the runner gives them
-DEFINING = (
-    ast.FunctionDef
-    | ast.AsyncFunctionDef
-    | ast.ClassDef
-    | ast.For
-    | ast.While
-    | ast.Global
-    | ast.Try
-)
+DEFINING = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.While | ast.Global | ast.Try
 
 
 @pytest.fixture(params=sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
