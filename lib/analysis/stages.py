@@ -4,7 +4,7 @@
 `transfer_calibrators`, which store nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -39,24 +39,23 @@ def store_frames(
 # ---- 05
 
 
-def evaluate_calibration(signals: Signals, resamples: int = 0, seed: int = 0) -> pd.DataFrame:
+def evaluate_calibration(
+    signals: Signals, names: Collection[str] = RESAMPLED, resamples: int = 0, seed: int = 0
+) -> pd.DataFrame:
     """Return the errors of every score, raw and calibrated, and what the calibrators learned.
 
-    `resamples`, `seed`: of the 95% intervals, as for `evaluate`; none by default.
+    `names`: of the metrics. `resamples`, `seed`: of the 95% intervals, as for `evaluate`; none by
+    default.
     """
-    errors = evaluate(
-        signals.calibration.scores,
-        signals.choices.bins,
-        names=RESAMPLED,
-        resamples=resamples,
-        seed=seed,
-    )
+    scores = signals.calibration.scores
+    bins = signals.choices.bins
+    errors = evaluate(scores, bins, names=names, resamples=resamples, seed=seed)
     return pd.concat([errors, signals.calibration.learned], ignore_index=True)
 
 
 def store_calibration(run: str, signals: Signals, drawn: Resampling) -> pd.DataFrame:
     """Store the calibrated scores and their errors with intervals; return the errors."""
-    results = evaluate_calibration(signals, drawn.resamples, drawn.seed)
+    results = evaluate_calibration(signals, RESAMPLED, drawn.resamples, drawn.seed)
     frames = {"calibration/confidence": signals.calibration.scores, "calibration/results": results}
     store_frames(run, signals, frames, drawn.model_dump())
     return results

@@ -12,10 +12,11 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib import params, store
-from lib.analysis.resampled_scores import Measure, Pooled, Score, pool_difference
+from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
+from lib.analysis.resampled_scores import Measure, Score
 from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrame, Results
+from lib.analysis.score_differences import Pooled, pool_difference
 from lib.analysis.signals import Signals
-from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.calibrate import experiments
 from lib.calibrate.experiments import SOURCE
 from lib.paper import cells, tables

@@ -157,7 +157,8 @@ def resample_metric(
 def percentile_interval(drawn: np.ndarray) -> np.ndarray:
     """Return the 95% percentile interval, (2,); resamples in which the metric is undefined do not
     count."""
-    return pd.Series(drawn).quantile([0.025, 0.975]).to_numpy()
+    known = drawn[~np.isnan(drawn)]
+    return np.percentile(known, [2.5, 97.5]) if known.size else np.full(2, np.nan)
 
 
 # ---- what chance alone gives

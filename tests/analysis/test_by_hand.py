@@ -11,14 +11,15 @@ import yaml
 from synthetic import keyed
 
 from lib import store
-from lib.analysis import multi_pass_statistics, token_statistics
+from lib.analysis import costs, multi_pass_statistics, running_example, token_statistics
 from lib.calibrate import experiments
 from lib.paper import booktabs, cells, figures
 from lib.params import EvaluationChoices
 from lib.score import confidence, estimators, evaluation, metrics, reading, selective
 from lib.tasks import answers
 
-MODULES = (multi_pass_statistics, token_statistics, experiments, booktabs, cells, figures, confidence, estimators,
+MODULES = (multi_pass_statistics, token_statistics, running_example, costs,
+           experiments, booktabs, cells, figures, confidence, estimators,
            metrics, evaluation, reading, selective, answers)  # fmt: skip
 LIB = {module.__name__.rpartition(".")[2]: vars(module) for module in MODULES}
 
