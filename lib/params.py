@@ -3,15 +3,13 @@
 A profile (`params/<name>.yaml`) is also a papermill parameter file with flat keys. Each notebook
 declares the keys it uses. `Profile` inherits from one part per step of the pipeline, so each
 default is defined once. It names models (`params/models/`) and datasets (`params/datasets/`), one
-file each. papermill silently accepts unknown parameters, so they are checked here.
+file each. papermill only warns of unknown parameters, so a run checks them here.
 """
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field
@@ -54,14 +52,10 @@ class ParameterGroup(StrictModel):
         """Create the part from a notebook's variables of its own keys:
         `EvaluationChoices.of(globals())`.
 
-        Raise UserError for an invalid value, also of the notebook's other parameters.
+        Raise UserError for an invalid value.
         """
-        check_cells(declared)
-        return validate(
-            cls,
-            {name: declared[name] for name in cls.model_fields if name in declared},
-            "parameters",
-        )
+        values = {name: declared[name] for name in cls.model_fields if name in declared}
+        return validate(cls, values, "parameters")
 
 
 class Seeded(ParameterGroup):
@@ -139,6 +133,14 @@ class Subsampling(Seeded):
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)
 
 
+class SelectivePrediction(Resampling):
+    """When to answer: the precisions that thresholds guarantee."""
+
+    target_precisions: AtLeastOne[Proportion] = [0.80, 0.90, 0.95]  # among accepted answers
+    # confidence level (1 - delta) of the guarantee
+    precision_confidence: Proportion = 0.90
+
+
 # ---- what the steps that run a model read
 
 
@@ -183,8 +185,8 @@ class Profile(
     DropoutStep,
     AblationStep,
     BinAblation,
-    Resampling,
     Subsampling,
+    SelectivePrediction,
 ):
     """All parameters of a run, including each choice that the paper leaves open."""
 
@@ -202,10 +204,6 @@ class Profile(
     figure_dataset: Text = ""  # dataset of its (a) and (b); empty: the first
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; empty: all
     transfer_datasets: Names = []
-    # selective prediction
-    target_precisions: AtLeastOne[Proportion] = [0.80, 0.90, 0.95]  # among accepted answers
-    # confidence level (1 - delta) of the precision guarantee
-    precision_confidence: Proportion = 0.90
 
 
 # ---- reading the files
@@ -322,24 +320,3 @@ def select_names(kind: str, wanted: Sequence[str], of_run: Sequence[str]) -> lis
 def check_parameters(values: Mapping[str, Any]) -> None:
     """Raise UserError unless these are parameters of a profile with valid values."""
     validate(Profile, {"models": ["any"], "datasets": ["any"]} | dict(values), "parameters")
-
-
-def check_cells(declared: Mapping[str, Any]) -> None:
-    """Check the parameters of a notebook's first cell, and of the cell that papermill adds. IPython
-    keeps both in `In`.
-
-    Later variables of the same names are not looked at, nor modules that hide a parameter.
-    """
-    cells = [
-        cell
-        for cell in list(declared.get("In", ()))[1:3]
-        if re.match("run = |# Parameters\n", cell)
-    ]
-    names = set(re.findall(r"^(\w+) = ", "\n".join(cells), re.MULTILINE)) - {
-        "run",
-        "model",
-        "dataset",
-    }
-    check_parameters(
-        {name: declared[name] for name in names if not isinstance(declared[name], ModuleType)}
-    )

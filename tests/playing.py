@@ -29,7 +29,7 @@ def play_cells(path, values):
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
         exec(compile(ast.Module(body, []), path, "exec"), space)
         if "parameters" in cell["metadata"].get("tags", []):
-            space |= values | {"In": ["", source]}  # as IPython keeps it
+            space |= values
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), path, "eval"), space))
     return space, shown

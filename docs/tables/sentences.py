@@ -17,8 +17,9 @@ sys.path.insert(0, str(ROOT))
 
 from docs.tables.replacing import replace_table
 from docs.tables.small_models import CHOICES, SMALL, resampled, results, signals
-from lib.analysis.resampled_scores import Pooled, Score, pool_difference
+from lib.analysis.resampled_scores import Score
 from lib.analysis.run_results import results_without_frames
+from lib.analysis.score_differences import Pooled, pool_difference
 from lib.calibrate.experiments import compare_on_resplits
 from lib.paper.cells import format_3dp
 from lib.paper.claim import AGREES, DISAGREES, OPEN

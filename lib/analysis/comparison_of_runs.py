@@ -38,14 +38,13 @@ class MatchedRuns(NamedTuple):
 
 def match_rows(ours: Signals, theirs: Signals) -> MatchedRuns:
     """Match the rows of both runs. Raise UserError if no response is identical."""
-    here, shipped = (side.generations[[*KEYS, "token_ids"]] for side in (ours, theirs))
+    here = ours.generations[[*KEYS, "token_ids"]]
+    shipped = theirs.generations[[*KEYS, "token_ids"]]
     rows = here.merge(shipped, on=KEYS, how="outer", suffixes=("", "_shipped"), indicator="outcome")
-    same = np.array(
-        [
-            np.array_equal(*tokens)
-            for tokens in zip(rows.token_ids, rows.token_ids_shipped, strict=True)
-        ]
-    )
+    is_same = []
+    for tokens, others in zip(rows.token_ids, rows.token_ids_shipped, strict=True):
+        is_same.append(np.array_equal(tokens, others))
+    same = np.array(is_same)
     outcome = rows.outcome.astype(str).replace(OUTCOMES)
     if not same.any():
         raise UserError(
@@ -62,28 +61,34 @@ def match_rows(ours: Signals, theirs: Signals) -> MatchedRuns:
 def keep_shared_rows(side: Signals, other_passes: pd.DataFrame, keys: pd.DataFrame) -> Signals:
     """Return the signals of these rows, and the passes that the other run has, too, and uses in the
     same way."""
-    generations, verification, dropout = (
-        frame.merge(keys, on=KEYS) for frame in (side.generations, side.verification, side.dropout)
-    )
     uses = ["tuning", "selected"]
-    dropout = dropout.merge(
-        other_passes[[*KEYS, "rate", *uses]], on=[*KEYS, "rate"], suffixes=("", "_there")
+    rate = [*KEYS, "rate"]
+    dropout = side.dropout.merge(keys, on=KEYS)
+    dropout = dropout.merge(other_passes[[*rate, *uses]], on=rate, suffixes=("", "_there"))
+    for use in uses:
+        dropout[use] &= dropout[f"{use}_there"]
+    return Signals(
+        generations=side.generations.merge(keys, on=KEYS),
+        verification=side.verification.merge(keys, on=KEYS),
+        dropout=dropout,
+        choices=side.choices,
     )
-    both = {use: dropout[use] & dropout[f"{use}_there"] for use in uses}
-    return Signals(generations, verification, dropout.assign(**both), side.choices)
 
 
 def list_differing_rates(ours: Signals, theirs: Signals) -> list[str]:
     """Return a line for each pair with different selected dropout rates."""
-    rates = [
-        side.dropout[side.dropout.selected].groupby(PAIR, sort=False).rate.min()
-        for side in (ours, theirs)
-    ]
-    both = pd.concat(rates, axis=1, keys=["here", "there"]).dropna().query("here != there")
-    return [
-        f"dropout rate of {model} on {dataset} is {here:.2f}, shipped {there:.2f}: c_BALD is left out there"
-        for (model, dataset), here, there in both.itertuples()
-    ]
+    rates = {}
+    for name, side in {"here": ours, "shipped": theirs}.items():
+        passes = side.dropout[side.dropout.selected]
+        rates[name] = passes.groupby(PAIR, sort=False).rate.min()
+    both = pd.concat(rates, axis=1).dropna()
+    lines = []
+    for (model, dataset), here, shipped in both[both.here != both.shipped].itertuples():
+        lines.append(
+            f"dropout rate of {model} on {dataset} is {here:.2f}, shipped {shipped:.2f}: "
+            "c_BALD is left out there"
+        )
+    return lines
 
 
 def recompute_frames(signals: Signals, n_bins_ablation: Sequence[int]) -> Frames:
@@ -102,7 +107,8 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
         The numbers of a run and of the shipped one, from
         `lib.paper.comparison_with_paper.printed_numbers`.
     """
-    here, shipped = (side.set_index(["table", "key"]).value for side in (ours, theirs))
+    here = ours.set_index(["table", "key"]).value
+    shipped = theirs.set_index(["table", "key"]).value
     table = pd.DataFrame({"here": here, "shipped": shipped}).reset_index()
     difference = (table.here - table.shipped).abs()
     unstable = table.key.str.contains(UNSTABLE_METHOD) & difference.notna()

@@ -13,13 +13,13 @@ import pandas as pd
 from scipy.stats import ttest_1samp
 
 from lib import stored_columns
+from lib.analysis.resampled_scores import measure_refitted
 from lib.analysis.token_statistics import apply_by_pair, mean_with_interval
 from lib.params import EvaluationChoices
 from lib.score.bald import compute_bald
 from lib.score.confidence import MARGINS, confidence_frame, option_log_odds
 from lib.score.estimators import p_true
 from lib.score.evaluation import evaluate
-from lib.score.metrics import ece
 from lib.store import KEYS, PAIR, evaluation_rows
 
 # of `eq:bald`: the entropy of the mean, the mean of the entropies
@@ -32,11 +32,9 @@ BALD_TERMS = ("predictive", "conditional")
 def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
     """Return the tokens saved in situ as rows like `evaluate`: mean of 1 - query / standard prompt,
     in percent."""
-    part = evaluation_rows(verification)
-    rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(
-        PAIR, sort=False
-    )
-    means = rows.value.mean().reset_index()
+    rows = evaluation_rows(verification)
+    saved = 100 * (1 - rows.in_situ_tokens / rows.standard_tokens)
+    means = rows.assign(value=saved).groupby(PAIR, sort=False).value.mean().reset_index()
     return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
 
@@ -50,17 +48,15 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
     length = generations.token_ids.map(len)
     again = generations.prompt_tokens + (length - generations.thinking_end).clip(lower=0)
     rows = verification.merge(generations[KEYS].assign(length=length, again=again), on=KEYS)
-    return apply_by_pair(
-        correlate_costs, rows.assign(saved=1 - rows.in_situ_tokens / rows.standard_tokens)
-    )
+    saved = 1 - rows.in_situ_tokens / rows.standard_tokens
+    return apply_by_pair(correlate_costs, rows.assign(saved=saved))
 
 
 def correlate_costs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the row of `verification_costs` of one pair."""
     r = rows.again.corr(rows.standard_tokens, min_periods=2)
-    return pd.DataFrame(
-        [{"r2": r**2, "saving_with_length": rows.saved.rank().corr(rows["length"].rank())}]
-    )
+    rank_correlation = rows.saved.rank().corr(rows["length"].rank())
+    return pd.DataFrame([{"r2": r**2, "saving_with_length": rank_correlation}])
 
 
 def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
@@ -71,17 +67,16 @@ def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]
     high, and so on). Models without P(True) and datasets without a value have no row.
     """
     bars = {"p_true": "standard", "p_true_insitu": "in situ"}
-    part = results.query(
-        "metric == 'ece' and model == @model and method == '' and estimator in @bars"
-    )
-    wide = part.pivot(index="dataset", columns="estimator", values=["value", "low", "high"]).astype(
-        float
-    )
+    rows = results[(results.metric == "ece") & (results.model == model)]
+    rows = rows[(rows["method"] == "") & rows.estimator.isin(bars)]
+    numbers = ["value", "low", "high"]
+    wide = rows.pivot(index="dataset", columns="estimator", values=numbers).astype(float)
     wide = wide.reindex(index=[name for name in datasets if name in wide.index])
-    columns = {
-        f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide
-    }
-    return pd.DataFrame({"dataset": [datasets[name] for name in wide.index], **columns})
+    columns = {"dataset": [datasets[name] for name in wide.index]}
+    for end, name in wide:
+        label = bars[name] if end == "value" else f"{bars[name]} {end}"
+        columns[label] = wide[end, name].array
+    return pd.DataFrame(columns)
 
 
 def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
@@ -90,11 +85,15 @@ def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFram
     Columns: probability of either option (summed over counted spellings), the confidence, and the
     number of encoded tokens.
     """
-    odds, records = option_log_odds(pd.DataFrame([verified]), words).iloc[0], {}
+    odds = option_log_odds(pd.DataFrame([verified]), words).iloc[0]
+    yes, no = words.split("/")
+    records = {}
     for variant, margin in MARGINS.items():
-        true, mass = p_true(odds[margin]), odds[f"{variant}_mass"]
-        options = dict(zip(words.split("/"), (mass * true, mass * (1 - true)), strict=True))
-        records[variant.replace("_", " ")] = options | {
+        true = p_true(odds[margin])
+        mass = odds[f"{variant}_mass"]
+        records[variant.replace("_", " ")] = {
+            yes: mass * true,
+            no: mass * (1 - true),
             "P(True)": true,
             "tokens": verified[f"{variant}_tokens"],
         }
@@ -115,9 +114,8 @@ def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
     for term in BALD_TERMS:
         # (examples, T)
         curves = np.stack([mean_over_tokens(entropies) for entropies in dropout[term]])
-        parts.append(
-            mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1))
-        )
+        passes = np.arange(1, curves.shape[1] + 1)
+        parts.append(mean_with_interval(curves).assign(term=term, passes=passes))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -147,7 +145,7 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     steps = [mean_with_t_interval(step) for step in np.diff(curves[:, :5], axis=1).T]
     statistics: dict[str, float] = {}
     for name, numbers in {"excess": excess, "growth": steps}.items():
-        mean, low, high = np.min(numbers, axis=0) if numbers else np.full(3, np.nan)
+        mean, low, high = np.min(numbers or [(np.nan, np.nan, np.nan)], axis=0)
         statistics |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame([statistics])
 
@@ -166,13 +164,10 @@ def scores_after_passes(
 ) -> pd.DataFrame:
     """Return c_BALD of the evaluation rows after the first `count` passes (None: all) at the
     selected rate, as a confidence frame."""
-    chosen = evaluation_rows(dropout[dropout.selected])
-    first = {}
+    passes = evaluation_rows(dropout[dropout.selected]).copy()
     for name in (*BALD_TERMS, "top_k", "top_p"):
-        first[name] = [values[:count] for values in chosen[name]]
-    return confidence_frame(
-        responses, dropout=chosen.assign(**first), choices=choices, names=["c_bald"]
-    )
+        passes[name] = [values[:count] for values in passes[name]]
+    return confidence_frame(responses, dropout=passes, choices=choices, names=["c_bald"])
 
 
 def ece_by_number_of_passes(
@@ -182,8 +177,10 @@ def ece_by_number_of_passes(
 
     Columns: model, dataset, passes, ece.
     """
-    chosen, parts = evaluation_rows(dropout[dropout.selected]), []
-    for count in range(1, max(map(len, chosen.predictive), default=1) + 1):
+    passes = evaluation_rows(dropout[dropout.selected])
+    most = max(map(len, passes.predictive), default=1)
+    parts = []
+    for count in range(1, most + 1):
         scores = scores_after_passes(responses, dropout, choices, count)
         parts.append(evaluate(scores, choices.bins, names=["ece"]).assign(passes=count))
     results = pd.concat(parts, ignore_index=True).rename(columns={"value": "ece"})
@@ -204,11 +201,13 @@ def pass_scores(
     chosen = evaluation_rows(dropout[dropout.selected])
     longer = chosen[chosen.predictive.map(len) > 5]
     unchanged = chosen[~chosen.top_changed.map(any)]
-    parts = {
-        "c_bald_after_five": scores_after_passes(responses, longer, choices, 5),
-        "c_bald_unchanged": scores_after_passes(responses, unchanged, choices, None),
-    }
-    return pd.concat([part.assign(estimator=name) for name, part in parts.items()])
+    after_five = scores_after_passes(responses, longer, choices, 5)
+    of_unchanged = scores_after_passes(responses, unchanged, choices, None)
+    parts = [
+        after_five.assign(estimator="c_bald_after_five"),
+        of_unchanged.assign(estimator="c_bald_unchanged"),
+    ]
+    return pd.concat(parts)
 
 
 def compare_rates(
@@ -229,31 +228,34 @@ def compare_rates(
         PAIR, `ece_range` (highest less lowest ECE of the rates), and `chance_high`, the 95th
         percentile of that range over the draws.
     """
-    records = []
+    columns = [*PAIR, "ece_range", "chance_high"]
+    tuning = dropout[dropout.tuning.astype(bool)]
     by_rate = []
-    tuning = dropout[dropout.tuning] if len(dropout) else dropout
-    for rate, part in tuning.groupby("rate") if len(tuning) else ():
+    for rate, part in tuning.groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
         by_rate.append(scores.assign(rate=rate))
     if not by_rate:
-        return pd.DataFrame(columns=[*PAIR, "ece_range", "chance_high"])
+        return pd.DataFrame(columns=columns)
+    records = []
     for pair, rows in pd.concat(by_rate).groupby(PAIR, sort=False):
         table = rows.pivot(index=["example_id", "correct"], columns="rate", values="confidence")
         table = table.dropna().sort_index()
         correct = table.index.get_level_values("correct").to_numpy(bool)
+        scores = table.to_numpy()
         rng = np.random.default_rng([seed, len(table)])
-        ranges = [range_of_errors(table.to_numpy(), correct, choices.bins)]
-        for _ in range(draws):
-            exchanged = rng.permuted(table.to_numpy(), axis=1)
-            ranges.append(range_of_errors(exchanged, correct, choices.bins))
-        records.append((*pair, ranges[0], np.percentile(ranges[1:], 95)))
-    return pd.DataFrame(records, columns=[*PAIR, "ece_range", "chance_high"])
+        exchanged = [rng.permuted(scores, axis=1) for _ in range(draws)]
+        (observed,) = ranges_of_errors(scores[None], correct, choices.bins)
+        by_chance = ranges_of_errors(np.array(exchanged), correct, choices.bins)
+        records.append((*pair, observed, np.percentile(by_chance, 95)))
+    return pd.DataFrame(records, columns=columns)
 
 
-def range_of_errors(scores: np.ndarray, correct: np.ndarray, n_bins: int) -> float:
-    """Return the highest less the lowest ECE among the columns of `scores` (n, rates)."""
-    errors = [ece(column, correct, n_bins) for column in scores.T]
-    return max(errors) - min(errors)
+def ranges_of_errors(scores: np.ndarray, correct: np.ndarray, n_bins: int) -> np.ndarray:
+    """Return the highest less the lowest ECE among rates, (draws,), of scores (draws, n, rates)."""
+    draws, n, rates = scores.shape
+    columns = scores.transpose(0, 2, 1).reshape(draws * rates, n)
+    errors = measure_refitted("ece", columns, correct, np.ones_like(columns), n_bins)
+    return np.ptp(errors.reshape(draws, rates), axis=1)
 
 
 def split_half_reliability(
@@ -274,16 +276,17 @@ def split_half_reliability(
     support of all passes.
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
-    known, parts = responses[responses.answer.notna()], []
+    known = responses[responses.answer.notna()]
     chosen = evaluation_rows(dropout[dropout.selected]).merge(known[KEYS], on=KEYS)
     chosen = chosen[chosen.half_predictive.map(len) == 2]
     if chosen.empty:
         return pd.DataFrame(columns=columns)
+    parts = []
     for half in (0, 1):
-        terms = {term: [[halves[half]] for halves in chosen[f"half_{term}"]] for term in BALD_TERMS}
-        scores = confidence_frame(
-            known, dropout=chosen.assign(**terms), choices=choices, names=["c_bald"]
-        )
+        passes = chosen.copy()
+        for term in BALD_TERMS:
+            passes[term] = [[halves[half]] for halves in chosen[f"half_{term}"]]
+        scores = confidence_frame(known, dropout=passes, choices=choices, names=["c_bald"])
         parts.append(scores.assign(estimator=f"{half + 1}"))
     scores = pd.concat(parts)
     results = evaluate(scores, choices.bins, names=["ece", "auroc"]).astype({"value": float})
@@ -291,6 +294,5 @@ def split_half_reliability(
     table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
-    return table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r)).reset_index()[
-        columns
-    ]
+    table = table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r))
+    return table.reset_index()[columns]

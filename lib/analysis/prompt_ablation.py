@@ -22,15 +22,17 @@ def combine_arms(
 ) -> pd.DataFrame:
     """Return all answers to each question, with their Ans Avg: the run's own `rows` (`profile`) and
     each other arm."""
-    arms = {demonstration: rows, **asked_again}
-    both = pd.concat(
-        [rows.assign(demonstration=arm) for arm, rows in arms.items()], ignore_index=True
-    )
-    both["ans_avg"] = [
-        ans_avg(row.token_logprobs[slice(*answer_span(row))]) for row in both.itertuples()
-    ]
-    told = both[[*KEYS, "reference", "answer", "finish_reason", "ans_avg", "demonstration"]]
-    return told.assign(profile=both.demonstration == demonstration)
+    parts = [rows.assign(demonstration=demonstration)]
+    for arm, answers in asked_again.items():
+        parts.append(answers.assign(demonstration=arm))
+    every = pd.concat(parts, ignore_index=True)
+    scores = []
+    for row in every.itertuples():
+        start, end = answer_span(row)
+        scores.append(ans_avg(row.token_logprobs[start:end]))
+    every["ans_avg"] = scores
+    columns = [*KEYS, "reference", "answer", "finish_reason", "ans_avg", "demonstration"]
+    return every[columns].assign(profile=every.demonstration == demonstration)
 
 
 def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 10) -> pd.DataFrame:
@@ -39,14 +41,16 @@ def summarize_arms(ablation: pd.DataFrame, grader: str = "numeric", bins: int = 
 
     The ECE is missing where a frame has no Ans Avg.
     """
-    right = [grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)]
+    right = []
+    for answer, reference in zip(ablation.answer, ablation.reference, strict=True):
+        right.append(grade(answer, reference, grader))
     graded = ablation.assign(parsed=ablation.answer.notna(), accuracy=right)
     by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
     summary = by.agg(
         rows=("answer", "size"), parsed=("parsed", "mean"), accuracy=("accuracy", "mean")
     )
-    errors = [
-        ece(arm.ans_avg, arm.accuracy, bins) if arm.ans_avg.notna().all() else np.nan
-        for _, arm in by
-    ]
+    errors = []
+    for _, arm in by:
+        is_known = arm.ans_avg.notna().all()
+        errors.append(ece(arm.ans_avg, arm.accuracy, bins) if is_known else np.nan)
     return summary.assign(ece=np.array(errors, dtype=float)).reset_index()

@@ -3,14 +3,14 @@ model.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pandas as pd
 
 from lib import params, store
 from lib.calibrate.calibration_sets import DataByPair, calibration_data
-from lib.calibrate.fit_methods import Fit, calibrate
+from lib.calibrate.fit_methods import CalibratedScores, calibrate
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.reading import interpret_responses
@@ -18,12 +18,16 @@ from lib.score.reading import interpret_responses
 
 @dataclass(eq=False)
 class Signals:
-    """The stored model outputs of a run, and what they are under its choices, computed once."""
+    """The stored model outputs of a run, and what they are under its choices, computed once.
+
+    `source` tells the file of each pair's generations, as `load_frames` does.
+    """
 
     generations: pd.DataFrame
     verification: pd.DataFrame
     dropout: pd.DataFrame
     choices: EvaluationChoices
+    source: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def responses(self) -> pd.DataFrame:
@@ -42,7 +46,7 @@ class Signals:
         return confidence_frame(self.responses, self.verification, passes, self.choices)
 
     @cached_property
-    def calibration(self) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
+    def calibration(self) -> CalibratedScores:
         """The calibrated scores, what was learned, and the calibrators, from `calibrate`."""
         return calibrate(self.confidence, self.sets)
 
@@ -59,11 +63,13 @@ def load_signals(
     `kinds`: which frames to read beside the generations. Raise UserError if there are neither own
     nor shipped ones; passes may be missing, and the verification of models that are not at hand.
     """
-    here = params.models_at_hand(models)
+    at_hand = params.models_at_hand(models)
     served = {name.split("__")[0] for name in store.stored_frames(run, "verification")}
-    asked = [name for name in models if name in {*here, *served} and "verification" in kinds]
-    passed = here if "dropout" in kinds else []
-    generations = store.load_frames(run, "generations", models, datasets)[0]
-    verification = store.load_frames(run, "verification", asked, datasets)[0]
-    dropout = store.load_frames(run, "dropout", passed, datasets, may_lack=True)[0]
-    return Signals(generations, verification, dropout, choices)
+    verified = []
+    if "verification" in kinds:
+        verified = [name for name in models if name in at_hand or name in served]
+    passed = at_hand if "dropout" in kinds else []
+    generations, source = store.load_frames(run, "generations", models, datasets)
+    verification, _ = store.load_frames(run, "verification", verified, datasets)
+    dropout, _ = store.load_frames(run, "dropout", passed, datasets, may_lack=True)
+    return Signals(generations, verification, dropout, choices, source)

@@ -15,6 +15,7 @@ from scipy.interpolate import CubicSpline
 from lib.stored_columns import temperatures
 
 TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 or 1
+GRID_SIZE = 161  # temperatures of `on_grid`
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,17 @@ class AnswerLogits:
 
     `rest` is the log-partition function of the vocabulary outside the top logits: a spline over
     log(1/t) through `tail`. A row without tokens has confidence 0 at any t.
+
+    Examples
+    --------
+    Two tokens of logits 2 and 0 (the rest of the vocabulary has no weight), the first generated:
+
+    >>> answer = AnswerLogits(1, np.array([0]), np.array([0.0]), np.array([[0.0, -2.0]]),
+    ...                       np.full((1, 33), -1e6))
+    >>> answer.confidence()[0].round(3)
+    array([0.881])
+    >>> answer.confidence(t=2)[0].round(3)
+    array([0.731])
     """
 
     n_rows: int
@@ -35,22 +47,33 @@ class AnswerLogits:
     def of(cls, generations: pd.DataFrame, spans: pd.Series) -> "AnswerLogits":
         """Create from rows of a generations frame and the answer span of each (half-open, or
         None)."""
-        tokens = []
+        row_of_token = []
+        chosen = []
+        top = []
+        tail = []
         for i, (row, span) in enumerate(
             zip(generations.itertuples(index=False), spans, strict=True)
         ):
+            if span is None:
+                continue
             kept = {int(position): k for k, position in enumerate(row.kept_positions)}
-            for position in range(*(span or (0, 0))):
+            for position in range(*span):
                 k = kept[position]
-                tokens.append((i, row.chosen_logit[k], row.top_logits[k], row.tail_curve[k]))
-        if not tokens:
-            return cls(
-                len(generations), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4))
-            )
-        rows, chosen, top, tail = (np.array(column) for column in zip(*tokens, strict=True))
-        largest = top[:, 0].astype(float)
+                row_of_token.append(i)
+                chosen.append(row.chosen_logit[k])
+                top.append(row.top_logits[k])
+                tail.append(row.tail_curve[k])
+        n = len(generations)
+        if not row_of_token:
+            return cls(n, np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
+        logits = np.array(top)
+        largest = logits[:, 0].astype(float)
         return cls(
-            len(generations), rows, chosen - largest, top - largest[:, None], np.maximum(tail, -1e6)
+            n,
+            np.array(row_of_token),
+            np.array(chosen) - largest,
+            logits - largest[:, None],
+            np.maximum(np.array(tail), -1e6),
         )
 
     def __len__(self) -> int:
@@ -60,9 +83,13 @@ class AnswerLogits:
         """Select rows by index, in this order."""
         places = [np.flatnonzero(self.row == row) for row in rows]
         tokens = np.concatenate(places) if places else np.zeros(0, int)
-        new = np.repeat(np.arange(len(rows)), [len(place) for place in places])
+        counts = [len(place) for place in places]
         return AnswerLogits(
-            len(rows), new, self.chosen[tokens], self.top[tokens], self.tail[tokens]
+            len(rows),
+            np.repeat(np.arange(len(rows)), counts),
+            self.chosen[tokens],
+            self.top[tokens],
+            self.tail[tokens],
         )
 
     @cached_property
@@ -76,28 +103,49 @@ class AnswerLogits:
 
     def _partition(self, t: float = 1.0) -> np.ndarray:
         """Return log Z(t), (m,); no term overflows, since the largest logit is 0."""
-        return np.log(np.exp(self.top / t).sum(axis=1) + np.exp(self.rest(-np.log(t))))
+        largest = np.exp(self.top / t).sum(axis=1)
+        rest = np.exp(self.rest(-np.log(t)))
+        return np.log(largest + rest)
 
     def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,)
         each."""
-        count, logprobs = np.bincount(self.row, minlength=self.n_rows), self.logprobs(t)
-        if joint:
-            complement = -np.expm1(self._sum_by_row(logprobs) / np.maximum(count, 1))
-        else:
-            complement = self._sum_by_row(-np.expm1(logprobs)) / np.maximum(count, 1)
-        complement[count == 0] = 1.0
+        complement = self._complement(self.logprobs(t), joint)
         return 1 - complement, complement
+
+    def _complement(self, logprobs: np.ndarray, joint: bool) -> np.ndarray:
+        """Return 1 minus the confidence, (n,), from the tokens' log-probabilities (m,)."""
+        count = np.bincount(self.row, minlength=self.n_rows)
+        at_least_one = np.maximum(count, 1)
+        if joint:
+            complement = -np.expm1(self._sum_by_row(logprobs) / at_least_one)
+        else:
+            complement = self._sum_by_row(-np.expm1(logprobs)) / at_least_one
+        complement[count == 0] = 1.0
+        return complement
 
     def _sum_by_row(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.row, values, self.n_rows)
+
+    @cached_property
+    def on_grid(self) -> dict[bool, np.ndarray]:
+        """1 minus Ans Joint (True) and 1 minus Ans Avg (False) at GRID_SIZE temperatures, (n,
+        GRID_SIZE) each."""
+        average = np.zeros((self.n_rows, GRID_SIZE))
+        joint = np.zeros((self.n_rows, GRID_SIZE))
+        for k, t in enumerate(temperatures(GRID_SIZE)):
+            logprobs = self.logprobs(t)
+            average[:, k] = self._complement(logprobs, joint=False)
+            joint[:, k] = self._complement(logprobs, joint=True)
+        return {False: average, True: joint}
 
     def margins(self) -> np.ndarray:
         """Return the margin between the two most probable tokens, (m,).
 
         With a single stored logit, all other tokens together count as the second.
         """
-        most = np.exp(np.sort(self.top, axis=1)[:, ::-1] - self._partition()[:, None])
+        descending = np.sort(self.top, axis=1)[:, ::-1]
+        most = np.exp(descending - self._partition()[:, None])
         second = most[:, 1] if most.shape[1] > 1 else 1 - most[:, 0]
         return np.maximum(most[:, 0] - second, 0.0)
 
@@ -108,9 +156,9 @@ class AnswerLogits:
         `rest`.
         """
         partition = self._partition()
-        kept = (np.exp(self.top - partition[:, None]) * self.top).sum(axis=1)
+        top = (np.exp(self.top - partition[:, None]) * self.top).sum(axis=1)
         rest = np.exp(self.rest(0.0) - partition) * self.rest(0.0, 1)
-        return np.maximum(partition - kept - rest, 0.0)
+        return np.maximum(partition - top - rest, 0.0)
 
     def by_row(self, values: np.ndarray) -> list[np.ndarray | None]:
         """Split token values (m,) into an array per row; None for a row without tokens."""
@@ -119,5 +167,14 @@ class AnswerLogits:
 
     def loss(self, t: float, correct: np.ndarray) -> np.ndarray:
         """Return the log-loss of correctness under Ans Avg, (n,)."""
-        right, wrong = self.confidence(t)
-        return -np.log(np.maximum(np.where(correct, right, wrong), TINY))
+        return log_loss(self.confidence(t)[1], correct)
+
+    def loss_on_grid(self, correct: np.ndarray) -> np.ndarray:
+        """Return the log-loss of correctness under Ans Avg at GRID_SIZE temperatures, (n,
+        GRID_SIZE)."""
+        return log_loss(self.on_grid[False], np.asarray(correct)[:, None])
+
+
+def log_loss(complement: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Return the log-loss of scores by 1 minus the score, in the same shape."""
+    return -np.log(np.maximum(np.where(correct, 1 - complement, complement), TINY))

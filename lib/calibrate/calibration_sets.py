@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +10,7 @@ import pandas as pd
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.errors import UserError
 from lib.score.estimators import ans_avg
-from lib.store import KEYS, PAIR
-
-SPLITS = ("calibration", "evaluation")
-
+from lib.store import KEYS, PAIR, calibration_rows, evaluation_rows
 
 Pair = tuple[str, str]
 
@@ -56,27 +52,30 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
     """
     if responses.empty:
         raise UserError(
-            "no response has an answer, and `missing: drop` leaves out all others; choose last_number or zero"
+            "no response has an answer, and `missing: drop` leaves out all others; "
+            "choose last_number or zero"
         )
-    kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
-    joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
+    logits = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
+    joined = generations[[*KEYS, *logits]].merge(responses, on=KEYS)
     data = {}
     for pair, rows in joined.groupby(PAIR, sort=False):
-        by_split = dict(list(rows.groupby("split")))
-        if len(by_split) == len(SPLITS):
-            data[pair] = CalibrationData(*(scored_split(by_split[split]) for split in SPLITS))
+        calibration = calibration_rows(rows)
+        evaluation = evaluation_rows(rows)
+        if len(calibration) and len(evaluation):
+            data[pair] = CalibrationData(scored_split(calibration), scored_split(evaluation))
     return data
 
 
 def scored_split(rows: pd.DataFrame) -> ScoredSplit:
     """Return rows of one split with their Ans Avg (0 without an answer) and the logits of their
     answers."""
-    confidence = np.array(
-        [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
-    )
-    answers = AnswerLogits.of(rows, rows.span) if rows.kept_positions.map(len).any() else None
+    confidence = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
+    has_logits = rows.kept_positions.map(len).any()
     return ScoredSplit(
-        rows[KEYS].reset_index(drop=True), confidence, answers, rows.correct.to_numpy(bool)
+        keys=rows[KEYS].reset_index(drop=True),
+        confidence=np.array(confidence),
+        answers=AnswerLogits.of(rows, rows.span) if has_logits else None,
+        correct=rows.correct.to_numpy(bool),
     )
 
 
@@ -84,10 +83,11 @@ def token_signals(sets: DataByPair) -> pd.DataFrame:
     """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and
     `answer_entropy`, (m,) each, or None for a row without answer tokens."""
     parts = [pd.DataFrame(columns=KEYS)]
-    for rows in chain(*sets.values()):
-        if rows.answers is not None:
-            margins, entropies = map(
-                rows.answers.by_row, (rows.answers.margins(), rows.answers.entropies())
-            )
+    for data in sets.values():
+        for rows in data:
+            if rows.answers is None:
+                continue
+            margins = rows.answers.by_row(rows.answers.margins())
+            entropies = rows.answers.by_row(rows.answers.entropies())
             parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
     return pd.concat(parts, ignore_index=True)

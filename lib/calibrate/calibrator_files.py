@@ -25,27 +25,33 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     """
     written = []
     for fit in fits:
-        who = [*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower()]
-        path = store.frame_path(run, "calibrators", "__".join(who)).with_suffix(".json")
-        text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
-        write_text(path, text)
-        written.append((*who, fit.calibrator.n_rows_, path.name))
+        parts = (*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower())
+        path = store.frame_path(run, "calibrators", "__".join(parts)).with_suffix(".json")
+        text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True)
+        write_text(path, text + "\n")
+        written.append((*parts, fit.calibrator.n_rows_, path.name))
     return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
 
 
 def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
     """Return the contents of a file, with further `facts`."""
     model, dataset = fit.pair
-    record = {"model": model, "dataset": dataset, "estimator": fit.estimator, "method": fit.method.name,
-              "input": fit.kind, "attributes": vars(fit.calibrator), **facts}  # fmt: skip
+    record = {
+        "model": model,
+        "dataset": dataset,
+        "estimator": fit.estimator,
+        "method": fit.method.name,
+        "input": fit.kind,
+        "attributes": vars(fit.calibrator),
+        **facts,
+    }
     try:
-        record = json.loads(
-            json.dumps(record, allow_nan=False, default=lambda value: value.tolist())
-        )
+        text = json.dumps(record, allow_nan=False, default=lambda value: value.tolist())
     except (AttributeError, ValueError) as error:
         raise UserError(
             f"the calibrator {fit.method.name} can't be kept as a file: {first_line(error)}"
         ) from None
+    record = json.loads(text)
     return record | {"sha256": digest([record])}
 
 

@@ -13,6 +13,7 @@ keep it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -30,13 +31,31 @@ from lib.stored_columns import COLDEST, HOTTEST, temperatures
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 NEWTON_STEPS = 30
 LEAST_DETERMINANT = 1e-10  # of the two curvatures: below it, float64 cannot tell slope from offset
-# rows, their weights -> scores of the evaluation rows
-Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# other rows, and whether to calibrate Ans Joint -> their scores
+Predict = Callable[[Any, bool], np.ndarray]
+# rows of a subset, their weights -> its calibrator
+Refit = Callable[[np.ndarray, np.ndarray], Predict]
+
+
+def repeat_constant(value: float, new: Any, joint: bool = False) -> np.ndarray:
+    """Return one value for each new row, (n,); `joint` has no meaning for it."""
+    return np.full(len(new), value)
+
+
+def interpolate(x: np.ndarray, y: np.ndarray, new: Any, joint: bool = False) -> np.ndarray:
+    """Return y at new scores (n,), constant beyond its ends; `joint` has no meaning for them."""
+    return np.interp(new, x, y)
 
 
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for
-    other dimensions."""
+    other dimensions.
+
+    Examples
+    --------
+    >>> as_rows([0.5, 1])
+    array([0.5, 1. ])
+    """
     if not isinstance(score, AnswerLogits):
         score = np.asarray(score, dtype=float)
         if score.ndim != 1:
@@ -67,18 +86,20 @@ class Calibrator(BaseEstimator):
         Raise ValueError for other labels, negative weights, infinite scores, unequal lengths or two
         dimensions.
         """
-        score, y = as_rows(score), np.asarray(correct, dtype=float)
+        score = as_rows(score)
+        y = np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        if (
-            not len(score) == len(y) == len(w)
-            or not np.isin(y, (0, 1)).all()
-            or not ((w >= 0) & np.isfinite(w)).all()
-        ):
+        equally_long = len(score) == len(y) == len(w)
+        valid_weights = (w >= 0) & np.isfinite(w)
+        if not equally_long or not np.isin(y, (0, 1)).all() or not valid_weights.all():
             raise ValueError(
-                "fit needs equally many scores, labels (true or false) and weights (finite, 0 or more)"
+                "fit needs equally many scores, labels (true or false) and weights "
+                "(finite, 0 or more)"
             )
         counted = np.flatnonzero(w)
-        score, y, w = score[counted], y[counted], w[counted]
+        score = score[counted]
+        y = y[counted]
+        w = w[counted]
         if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
             raise ValueError("fit needs finite scores, without NaN and infinity")
         self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
@@ -109,19 +130,21 @@ class Calibrator(BaseEstimator):
         score = as_rows(score)
         if not isinstance(score, AnswerLogits) and np.isnan(score).any():
             raise ValueError("predict needs scores without NaN")
-        return (
-            self._predict(score, joint)
-            if self.constant_ is None
-            else np.full(len(score), self.constant_)
-        )
+        if self.constant_ is None:
+            return self._predict(score, joint)
+        return np.full(len(score), self.constant_)
 
-    def fit_many(self, score: Any, correct: np.ndarray, new: Any, joint: bool = False) -> Predict:
-        """Return a function that fits on a subset of rows and predicts for `new`, for repeated
-        calls; `joint` as for `predict`."""
-        own = clone(self)  # so that this calibrator stays as it is
-        return lambda rows, weights: own.fit(score[rows], correct[rows], weights).predict(
-            new, joint
-        )
+    def fit_many(self, score: Any, correct: np.ndarray) -> Refit:
+        """Return a function that fits on a subset of rows, for repeated calls.
+
+        It takes the indices of the rows and their weights, and returns the subset's `predict`.
+        """
+
+        def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
+            # a clone, so that this calibrator stays as it is
+            return clone(self).fit(score[rows], correct[rows], sample_weight).predict
+
+        return fit
 
     def _constant(self, y: np.ndarray) -> float | None:
         """Return the prediction without rows, or the class of rows that the method can't fit; None
@@ -142,33 +165,43 @@ class Isotonic(Calibrator):
 
     It depends only on the order of scores. The order of nearly equal ones may differ between
     processors.
+
+    Examples
+    --------
+    >>> isotonic = Isotonic().fit([0.2, 0.4, 0.6, 0.8], [False, True, False, True])
+    >>> isotonic.predict([0.1, 0.5, 0.9])
+    array([0. , 0.5, 1. ])
+    >>> isotonic.is_outside([0.1, 0.5])
+    array([ True, False])
     """
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         fitted.fit(score, y, sample_weight=w)
-        self.x_, self.y_ = fitted.X_thresholds_, fitted.y_thresholds_
+        self.x_ = fitted.X_thresholds_
+        self.y_ = fitted.y_thresholds_
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
         return np.interp(score, self.x_, self.y_)
 
-    def fit_many(
-        self, score: np.ndarray, correct: np.ndarray, new: np.ndarray, joint: bool = False
-    ) -> Predict:
+    def fit_many(self, score: np.ndarray, correct: np.ndarray) -> Refit:
         """Do as the base method, ten times faster: scores are sorted once."""
         values, place = np.unique(score, return_inverse=True)
 
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+        def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
             right = np.bincount(place[rows], sample_weight * correct[rows], minlength=len(values))
             weight = np.bincount(place[rows], sample_weight, minlength=len(values))
-            drawn = weight > 0
-            if not drawn.any():
-                return np.full(len(new), 0.5)
-            rate = right[drawn] / weight[drawn]
-            fitted = isotonic_regression(rate, weights=weight[drawn]).x
-            return np.interp(new, values[drawn], fitted)
+            used = weight > 0
+            if not used.any():
+                return partial(repeat_constant, 0.5)
+            x = values[used]
+            y = isotonic_regression(right[used] / weight[used], weights=weight[used]).x
+            # the ends of each block say as much as all its scores
+            changes = np.flatnonzero(np.diff(y))
+            ends = np.unique(np.concatenate([[0], changes, changes + 1, [len(y) - 1]]))
+            return partial(interpolate, x[ends], y[ends])
 
-        return predict
+        return fit
 
     def is_outside(self, score: Any) -> np.ndarray:
         """Whether each score (n,) lies outside the range of those fitted; without rows, all do."""
@@ -188,6 +221,12 @@ class SmoothedIsotonic(Isotonic):
     falls.
 
     Rows of one class have the base rate (right + 1) / (rows + 2), as the constant of the tables.
+
+    Examples
+    --------
+    >>> smoothed = SmoothedIsotonic().fit([0.2, 0.4, 0.6, 0.8], [False, True, False, True])
+    >>> smoothed.predict([0.1, 0.5, 0.9])
+    array([0.25, 0.5 , 0.75])
     """
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
@@ -212,6 +251,19 @@ class Temperature(Calibrator):
 
     The log-loss is that of Ans Avg. Scores are `AnswerLogits`. The search covers [0.1, 20];
     `at_bound_` is set if it ends at a bound.
+
+    Examples
+    --------
+    Four answers of one token, as probable as a sigmoid of 2, of which three are right, which is
+    that of 2 / 1.82:
+
+    >>> answers = AnswerLogits(4, np.arange(4), np.zeros(4), np.tile([0.0, -2.0], (4, 1)),
+    ...                        np.full((4, 33), -1e6))
+    >>> temperature = Temperature().fit(answers, [True, True, True, False])
+    >>> round(temperature.temperature_, 2)
+    1.82
+    >>> temperature.predict(answers).round(3)
+    array([0.75, 0.75, 0.75, 0.75])
     """
 
     symbols = {"t": "temperature_"}
@@ -224,10 +276,11 @@ class Temperature(Calibrator):
 
         # the loss may have several minima: search a grid, then its best bracket
         grid = np.log(temperatures(41))
+        last = len(grid) - 1
         best = int(np.argmin([loss(x) for x in grid]))
-        bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+        bracket = (grid[max(best - 1, 0)], grid[min(best + 1, last)])
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
-        self.at_bound_ = bool(min(x - grid[0], grid[-1] - x) < 1e-6)
+        self.at_bound_ = bool(x - grid[0] < 1e-6 or grid[last] - x < 1e-6)
         if self.at_bound_:
             self.note_ = self.note_ or "at the bound"
         self.temperature_ = float(np.clip(np.exp(x), COLDEST, HOTTEST))
@@ -235,30 +288,38 @@ class Temperature(Calibrator):
     def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
         return score.confidence(float(self.temperature_ or 1), joint)[0]
 
-    def fit_many(
-        self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits, joint: bool = False
-    ) -> Predict:
+    def fit_many(self, score: AnswerLogits, correct: np.ndarray) -> Refit:
         """Approximate the base method, thousands of times faster: losses and confidence are
-        computed once at 161 temperatures. A subset's optimum is `parabolic_argmin`; its confidence
-        is interpolated."""
-        grid = temperatures(161)
-        losses = np.stack([score.loss(t, correct) for t in grid], axis=1)
-        scores = np.stack([new.confidence(t, joint)[0] for t in grid], axis=1)
+        computed once on a grid of temperatures. A subset's optimum is `parabolic_argmin`; its
+        confidence is interpolated."""
+        losses = score.loss_on_grid(correct)
 
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+        def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
             constant = self._constant(correct[rows][sample_weight > 0])
             if constant is not None:
-                return np.full(len(new), constant)
-            place = parabolic_argmin(sample_weight @ losses[rows])
-            below = min(int(place), len(grid) - 2)
-            return scores[:, below] + (place - below) * (scores[:, below + 1] - scores[:, below])
+                return partial(repeat_constant, constant)
+            return partial(confidence_between, parabolic_argmin(sample_weight @ losses[rows]))
 
-        return predict
+        return fit
+
+
+def confidence_between(place: float, new: AnswerLogits, joint: bool = False) -> np.ndarray:
+    """Return the confidence of rows at a place on the grid of temperatures, (n,)."""
+    scores = 1 - new.on_grid[joint]
+    below = min(int(place), scores.shape[1] - 2)
+    step = scores[:, below + 1] - scores[:, below]
+    return scores[:, below] + (place - below) * step
 
 
 def parabolic_argmin(loss: np.ndarray) -> float:
     """Return where a loss on an even grid is lowest, in steps: the vertex of the parabola through
-    its lowest points."""
+    its lowest points.
+
+    Examples
+    --------
+    >>> parabolic_argmin(np.array([4.0, 1.0, 0.0, 1.0]))
+    2.0
+    """
     k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right
@@ -272,6 +333,14 @@ class Platt(Calibrator):
     If a threshold separates the classes, the likelihood has no maximum. Then (`separable_`) it fits
     Platt's smoothed targets: (n_right + 1) / (n_right + 2) for correct and 1 / (n_wrong + 2) for
     incorrect rows.
+
+    Examples
+    --------
+    >>> platt = Platt().fit([-2.0, -1.0, 1.0, 2.0], [False, True, False, True])
+    >>> platt.predict([0.0]).round(3)
+    array([0.5])
+    >>> Platt().fit([-1.0, 1.0], [False, True]).separable_
+    True
     """
 
     fits_one_class = False
@@ -281,66 +350,85 @@ class Platt(Calibrator):
     separable_: bool = False
 
     def _fit(self, score: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
-        right, wrong = score[y > 0], score[y == 0]
-        n_right, n_wrong = w[y > 0].sum(), w[y == 0].sum()
         center = np.average(score, weights=w)
         scale = np.sqrt(np.average((score - center) ** 2, weights=w))
         if not scale:
-            self.a_, self.b_, self.separable_ = 0.0, float(logit(w @ y / w.sum())), False
+            self.a_ = 0.0
+            self.b_ = float(logit(w @ y / w.sum()))
+            self.separable_ = False
             return
+        is_right = y > 0
+        right = score[is_right]
+        wrong = score[~is_right]
         self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
         target = y
         if self.separable_:
             self.note_ = "separable"
-            target = np.where(y > 0, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
+            of_right = (w[is_right].sum() + 1) / (w[is_right].sum() + 2)
+            of_wrong = 1 / (w[~is_right].sum() + 2)
+            target = np.where(is_right, of_right, of_wrong)
         # each row as right and as wrong, weighted by its target
         x = np.tile((score - center) / scale, 2)[:, None]
+        label = np.repeat([1, 0], len(score))
+        weight = np.append(w * target, w * (1 - target))
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
-        model.fit(
-            x, np.repeat([1, 0], len(score)), sample_weight=np.append(w * target, w * (1 - target))
-        )
+        model.fit(x, label, sample_weight=weight)
         self.a_ = float(model.coef_[0, 0] / scale)
         self.b_ = float(model.intercept_[0] - self.a_ * center)
 
     def _predict(self, score: np.ndarray, joint: bool) -> np.ndarray:
         return expit(score * float(self.a_ or 0) + float(self.b_ or 0))
 
-    def fit_many(
-        self, score: np.ndarray, correct: np.ndarray, new: np.ndarray, joint: bool = False
-    ) -> Predict:
+    def fit_many(self, score: np.ndarray, correct: np.ndarray) -> Refit:
         """Do as the base method, ten times faster: Newton's steps on two numbers. Rows for which
         these do not converge (such as separable ones) take the base method."""
-        slowly = super().fit_many(score, correct, new, joint)
+        fit_slowly = super().fit_many(score, correct)
         y = np.asarray(correct, dtype=float)
 
-        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            found = maximize_likelihood(score[rows], y[rows], sample_weight)
-            if found is None:
-                return slowly(rows, sample_weight)
-            a, b = found
-            return expit(a * new + b)
+        def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
+            optimum = maximize_likelihood(score[rows], y[rows], sample_weight)
+            if optimum is None:
+                return fit_slowly(rows, sample_weight)
+            return partial(sigmoid, *optimum)
 
-        return predict
+        return fit
+
+
+def sigmoid(a: float, b: float, score: np.ndarray, joint: bool = False) -> np.ndarray:
+    """Return sigmoid(a m + b) of margins m (n,); `joint` has no meaning for them."""
+    return expit(a * score + b)
 
 
 def maximize_likelihood(
     score: np.ndarray, correct: np.ndarray, weight: np.ndarray
 ) -> tuple[float, float] | None:
     """Return the slope a and the offset b of sigmoid(a m + b) with the highest weighted likelihood,
-    for margins m (n,); None if Newton's method does not converge."""
-    a, b = 0.0, 0.0
+    for margins m (n,); None if Newton's method does not converge.
+
+    Examples
+    --------
+    >>> margins = np.array([-1.0, -1.0, 1.0, 1.0])
+    >>> maximize_likelihood(margins, np.array([0.0, 1.0, 1.0, 0.0]), np.ones(4)) == (0, 0)
+    True
+    """
+    a = 0.0
+    b = 0.0
     for _ in range(NEWTON_STEPS):
         p = expit(a * score + b)
         gap = weight * (correct - p)
         curvature = weight * p * (1 - p)
-        of_a, of_b, cross = curvature @ score**2, curvature.sum(), curvature @ score
+        of_a = curvature @ score**2
+        of_b = curvature.sum()
+        cross = curvature @ score
         determinant = of_a * of_b - cross**2
         if determinant <= LEAST_DETERMINANT * of_a * of_b:
             return None
-        gap_a, gap_b = gap @ score, gap.sum()
+        gap_a = gap @ score
+        gap_b = gap.sum()
         step_a = (of_b * gap_a - cross * gap_b) / determinant
         step_b = (of_a * gap_b - cross * gap_a) / determinant
-        a, b = a + step_a, b + step_b
+        a += step_a
+        b += step_b
         if abs(step_a) + abs(step_b) < 1e-9:
             return a, b
     return None

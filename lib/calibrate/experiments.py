@@ -18,7 +18,7 @@ from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
 from lib.score.evaluation import base_rate
 from lib.score.metrics import brier, ece, measure, reliability_diagram
-from lib.store import PAIR
+from lib.store import PAIR, SCORE_CELL
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
 SOURCE = ["source_model", "source_dataset"]
@@ -36,18 +36,27 @@ def describe_splits(sets: DataByPair) -> pd.DataFrame:
     """
     rows: list[tuple] = []
     for pair, (old, new) in sets.items():
-        errors = 50 * np.mean((old.confidence > 0.9) & ~old.correct)
         p = compare_shares(old.correct, new.correct)
+        is_confident_error = (old.confidence > 0.9) & ~old.correct
+        errors = 50 * np.mean(is_confident_error)
         rows.append((*pair, old.correct.mean(), new.correct.mean(), p, errors))
     return pd.DataFrame(rows, columns=[*PAIR, "calibration", "evaluation", "p", "confident_errors"])
 
 
 def compare_shares(first: np.ndarray, second: np.ndarray) -> float:
     """Return the two-sided p-value of the difference of two shares of true; NaN if all are
-    alike."""
-    table = np.array([[side.sum(), len(side) - side.sum()] for side in (first, second)])
-    if (table.sum(axis=0) == 0).any():
+    alike.
+
+    Examples
+    --------
+    >>> compare_shares(np.array([True, True, False]), np.array([True, True, False]))
+    1.0
+    """
+    right = np.array([first.sum(), second.sum()])
+    wrong = np.array([len(first), len(second)]) - right
+    if not right.any() or not wrong.any():
         return np.nan
+    table = np.column_stack([right, wrong])
     return float(chi2_contingency(table, correction=False).pvalue)
 
 
@@ -67,39 +76,68 @@ def compare_on_resplits(
         (`constant_lower_ece`), and in which isotonic regression has the lower Brier score
         (`isotonic_lower_brier`).
     """
-    records: list[tuple] = []
-    for pair, (old, new) in sets.items():
+    records = []
+    for (model, dataset), (old, new) in sets.items():
         score = np.concatenate([old.confidence, new.confidence])
         correct = np.concatenate([old.correct, new.correct]).astype(float)
-        rng = np.random.default_rng([seed, *pair[0].encode(), *pair[1].encode()])
-        errors = []
-        for _ in range(splits):
-            order = rng.permutation(len(correct))
-            learns, judges = order[: len(old.correct)], order[len(old.correct) :]
-            fitted = Isotonic().fit(score[learns], correct[learns]).predict(score[judges])
-            constant = np.full(len(judges), base_rate(correct[learns]))
-            measures = []
-            for scores in (fitted, constant):
-                measures += [ece(scores, correct[judges], n_bins), brier(scores, correct[judges])]
-            errors.append(measures)
-        table = pd.DataFrame(errors, columns=["ece", "brier", "constant_ece", "constant_brier"])
-        constant_lower = (table.constant_ece < table.ece).mean()
-        isotonic_lower = (table.brier < table.constant_brier).mean()
-        means = table.ece.mean(), table.constant_ece.mean()
-        records.append((*pair, *means, constant_lower, isotonic_lower))
-    names = ["isotonic", "constant", "constant_lower_ece", "isotonic_lower_brier"]
-    return pd.DataFrame(records, columns=[*PAIR, *names])
+        rng = np.random.default_rng([seed, *model.encode(), *dataset.encode()])
+        errors = resplit_errors(score, correct, len(old.correct), n_bins, splits, rng)
+        records.append(
+            {
+                "model": model,
+                "dataset": dataset,
+                "isotonic": errors.ece.mean(),
+                "constant": errors.constant_ece.mean(),
+                "constant_lower_ece": (errors.constant_ece < errors.ece).mean(),
+                "isotonic_lower_brier": (errors.brier < errors.constant_brier).mean(),
+            }
+        )
+    return pd.DataFrame(records)
+
+
+def resplit_errors(
+    score: np.ndarray,
+    correct: np.ndarray,
+    n_calibration: int,
+    n_bins: int,
+    splits: int,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """Return the errors of isotonic regression and of a constant on random splits of n rows.
+
+    Columns: ece, brier, constant_ece, constant_brier; a row per split.
+    """
+    fit = Isotonic().fit_many(score, correct)
+    once = np.ones(n_calibration)
+    errors = []
+    for _ in range(splits):
+        order = rng.permutation(len(correct))
+        learning = order[:n_calibration]
+        judging = order[n_calibration:]
+        outcome = correct[judging]
+        fitted = fit(learning, once)(score[judging], False)
+        constant = np.full(len(judging), base_rate(correct[learning]))
+        errors.append(
+            {
+                "ece": ece(fitted, outcome, n_bins),
+                "brier": brier(fitted, outcome),
+                "constant_ece": ece(constant, outcome, n_bins),
+                "constant_brier": brier(constant, outcome),
+            }
+        )
+    return pd.DataFrame(errors)
 
 
 def reliability_by_method(
     calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, estimator: str = "ans_avg"
 ) -> dict[str, pd.DataFrame]:
     """Return the reliability diagram of an estimator on one pair, by method."""
-    here = calibrated.query("model == @model and dataset == @dataset and estimator == @estimator")
-    methods = here.groupby("method", sort=False)
-    return {
-        name: reliability_diagram(part.confidence, part.correct, n_bins) for name, part in methods
-    }
+    cell = pd.Series([model, dataset, estimator], index=SCORE_CELL)
+    rows = calibrated[(calibrated[SCORE_CELL] == cell).all(axis=1)]
+    diagrams = {}
+    for method, part in rows.groupby("method", sort=False):
+        diagrams[method] = reliability_diagram(part.confidence, part.correct, n_bins)
+    return diagrams
 
 
 # ---- fewer rows
@@ -116,16 +154,17 @@ def draw_rows(
     """
     if way == "uniform":
         return rng.choice(len(correct), n, replace=False), np.ones(n)
-    wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
-    asked = round(n * max(incorrect_fraction, 1 - correct.mean()))
-    n_wrong = max(min(asked, len(wrong)), n - len(right))
+    wrong = np.flatnonzero(~correct)
+    right = np.flatnonzero(correct)
+    n_wrong = round(n * max(incorrect_fraction, 1 - correct.mean()))
+    n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
     n_right = n - n_wrong
-    rows = np.append(
-        rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False)
-    )
+    drawn_wrong = rng.choice(wrong, n_wrong, replace=False)
+    drawn_right = rng.choice(right, n_right, replace=False)
+    rows = np.append(drawn_wrong, drawn_right)
     if way == "more wrong, unweighted":
         return rows, np.ones(n)
-    weights = len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)
+    weights = np.array([len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)])
     return rows, np.repeat(weights, (n_wrong, n_right)) * n / len(correct)
 
 
@@ -154,10 +193,10 @@ def learning_curves(
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
-        for (*key, one_class), scores in scores_by_draw(pair, dataset, drawn, sampling).items():
-            rows.append(
-                (model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins), one_class)
-            )
+        correct = pair.evaluation.correct
+        for draw, scores in scores_by_draw(pair, dataset, drawn, sampling).items():
+            *key, one_class = draw
+            rows.append((model, dataset, *key, ece(scores, correct, n_bins), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -181,23 +220,30 @@ def scores_by_draw(
         A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the
         raw score, every draw of each smaller size, then all rows.
     """
-    (old, new), scores, predictors = pair, {}, {}
+    old, new = pair
+    fits = {}
+    inputs = {}
     for name, method in METHODS.items():
-        seen, asked = (getattr(split, method.answer_input) for split in pair)
-        if seen is not None and asked is not None:  # None without stored logits
-            predictors[name] = method.inputs[method.answer_input]().fit_many(
-                seen, old.correct, asked
-            )
+        score = getattr(old, method.answer_input)
+        new_score = getattr(new, method.answer_input)
+        if score is None or new_score is None:  # no logits are stored
+            continue
+        calibrator = method.inputs[method.answer_input]()
+        fits[name] = calibrator.fit_many(score, old.correct)
+        inputs[name] = new_score
     total = len(old.correct)
+    smaller = [n for n in drawn.calibration_sizes if n < total]
+    scores = {}
     for way in sampling:
         scores[way, "", total, 0, False] = new.confidence
-        for n in [*(n for n in drawn.calibration_sizes if n < total), total]:
+        for n in [*smaller, total]:
             rng = np.random.default_rng([drawn.seed, n, *dataset.encode()])
             for draw in range(drawn.draws if n < total else 1):
                 rows, weights = draw_rows(way, old.correct, n, rng, drawn.incorrect_fraction)
                 one_class = len(set(old.correct[rows])) < 2
-                for name, predict in predictors.items():
-                    scores[way, name, n, draw, one_class] = predict(rows, weights)
+                for name, fit in fits.items():
+                    predict = fit(rows, weights)
+                    scores[way, name, n, draw, one_class] = predict(inputs[name], False)
     columns = ["sampling", "method", "n", "draw", "one_class"]
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)
 
@@ -232,15 +278,16 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
         method, metric (ece, mce, brier, and `delta_ece` against the raw score), value, n.
     """
     rows: list[tuple] = []
-    for target, (_, new) in sets.items():
-        for key, scores in scores_by_source(new, fits).items():
-            values = {
-                name: measure(name, scores, new.correct, n_bins) for name in ("ece", "mce", "brier")
-            }
-            values["delta_ece"] = values["ece"] - ece(new.confidence, new.correct, n_bins)
-            rows += [
-                (*target, *key, metric, value, len(scores)) for metric, value in values.items()
-            ]
+    for target, data in sets.items():
+        new = data.evaluation
+        raw_error = ece(new.confidence, new.correct, n_bins)
+        for source, scores in scores_by_source(new, fits).items():
+            values = {}
+            for metric in ("ece", "mce", "brier"):
+                values[metric] = measure(metric, scores, new.correct, n_bins)
+            values["delta_ece"] = values["ece"] - raw_error
+            for metric, value in values.items():
+                rows.append((*target, *source, metric, value, len(scores)))
     return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
 
 
@@ -252,11 +299,9 @@ def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
     """
     scores = {("", "", ""): new.confidence}
     for fit in fits:
-        taken = getattr(new, fit.method.answer_input)
-        if (
-            fit.estimator in ("ans", "ans_avg")
-            and fit.kind == fit.method.answer_input
-            and taken is not None
-        ):
-            scores[*fit.pair, fit.method.name] = fit.calibrator.predict(taken)
+        kind = fit.method.answer_input
+        values = getattr(new, kind)
+        is_of_ans_avg = fit.estimator in ("ans", "ans_avg") and fit.kind == kind
+        if is_of_ans_avg and values is not None:
+            scores[*fit.pair, fit.method.name] = fit.calibrator.predict(values)
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])

@@ -2,12 +2,11 @@
 pair's own evaluation rows."""
 
 from collections.abc import Iterable, Iterator
-from itertools import product
 from typing import NamedTuple
 
 import pandas as pd
 
-from lib.calibrate.calibration_sets import DataByPair, Pair, ScoredSplit
+from lib.calibrate.calibration_sets import CalibrationData, DataByPair, Pair
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
 from lib.score.evaluation import RESULT_KEYS
 from lib.store import PAIR, calibration_rows, evaluation_rows
@@ -27,36 +26,40 @@ class Fit(NamedTuple):
     calibrator: Calibrator
 
 
-def calibrate(
-    confidence: pd.DataFrame, sets: DataByPair
-) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
+class CalibratedScores(NamedTuple):
+    """What `calibrate` returns.
+
+    `scores` are evaluation rows with a column `method`, raw ones first (method ""). `learned` has
+    metric t, a or b of every calibrator, from n calibration rows; a calibrator without numbers but
+    with a note has a row with metric "" and the note as `reason`.
+    """
+
+    scores: pd.DataFrame
+    learned: pd.DataFrame
+    fits: list[Fit]
+
+
+def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> CalibratedScores:
     """Calibrate every estimator by every method.
 
     Parameters
     ----------
-    confidence : DataFrame
-        As `confidence_frame` returns it.
-    sets : dict
-        As `calibration_data` returns it.
-
-    Returns
-    -------
-    calibrated : DataFrame
-        Evaluation rows with a column `method`; raw scores first (method "").
-    learned : DataFrame
-        Metric t, a or b of every calibrator, from n calibration rows. A calibrator without numbers
-        but with a note has a row with metric "" and the note as `reason`.
-    fits : list of Fit
+    confidence : as `confidence_frame` returns it
+    sets : as `calibration_data` returns them
     """
-    made: list[tuple[Fit, pd.DataFrame]] = []
+    parts = [evaluation_rows(confidence).assign(method="")]
+    fits = []
     for pair, part in confidence.groupby(PAIR, sort=False):
         for estimator, rows in part.groupby("estimator", sort=False):
-            made += fit_on_scores(pair, estimator, rows)
+            for fit, calibrated in fit_on_scores(pair, estimator, rows):
+                fits.append(fit)
+                parts.append(calibrated)
         if pair in sets:
-            made += fit_on_answers(pair, *sets[pair])
-    raw, fits = evaluation_rows(confidence).assign(method=""), [fit for fit, _ in made]
-    calibrated = pd.concat([raw, *(rows for _, rows in made)], ignore_index=True)
-    return calibrated.drop(columns="margin", errors="ignore"), learned_numbers(fits), fits
+            for fit, calibrated in fit_on_answers(pair, sets[pair]):
+                fits.append(fit)
+                parts.append(calibrated)
+    scores = pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
+    return CalibratedScores(scores, learned_numbers(fits), fits)
 
 
 def fit_on_scores(
@@ -64,47 +67,47 @@ def fit_on_scores(
 ) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take an estimator's confidence, or its margin if every row has one, with
     its calibrated evaluation rows."""
-    calibration, evaluation = calibration_rows(rows), evaluation_rows(rows)
-    given = [kind for kind in ("confidence", "margin") if kind in rows and rows[kind].notna().all()]
-    for method, kind in product(METHODS.values(), given):
-        if kind in method.inputs and len(calibration) and len(evaluation):
-            fit = Fit(pair, estimator, method, kind, method.inputs[kind]())
-            fit.calibrator.fit(calibration[kind], calibration.correct)
-            yield (
-                fit,
-                evaluation.assign(
-                    method=method.name, confidence=fit.calibrator.predict(evaluation[kind])
-                ),
-            )
-
-
-def fit_on_answers(
-    pair: Pair, old: ScoredSplit, new: ScoredSplit
-) -> Iterator[tuple[Fit, pd.DataFrame]]:
-    """Fit the methods that take the answer tokens, for both answer estimators."""
+    calibration = calibration_rows(rows)
+    evaluation = evaluation_rows(rows)
+    if calibration.empty or evaluation.empty:
+        return
     for method in METHODS.values():
-        if "answers" in method.inputs and old.answers is not None and new.answers is not None:
-            calibrator = method.inputs["answers"]().fit(old.answers, old.correct)
-            scores = {
-                name: calibrator.predict(new.answers, joint)
-                for name, joint in ANSWER_ESTIMATORS.items()
-            }
-            rows = new.keys.assign(correct=new.correct, method=method.name)
-            calibrated = [
-                rows.assign(estimator=name, confidence=values) for name, values in scores.items()
-            ]
-            yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(calibrated)
+        for kind, calibrator in method.inputs.items():
+            if kind not in rows or rows[kind].isna().any():
+                continue
+            fitted = calibrator().fit(calibration[kind], calibration.correct)
+            confidence = fitted.predict(evaluation[kind])
+            calibrated = evaluation.assign(method=method.name, confidence=confidence)
+            yield Fit(pair, estimator, method, kind, fitted), calibrated
+
+
+def fit_on_answers(pair: Pair, data: CalibrationData) -> Iterator[tuple[Fit, pd.DataFrame]]:
+    """Fit the methods that take the answer tokens, for both answer estimators."""
+    old, new = data
+    if old.answers is None or new.answers is None:
+        return
+    for method in METHODS.values():
+        if "answers" not in method.inputs:
+            continue
+        calibrator = method.inputs["answers"]().fit(old.answers, old.correct)
+        rows = new.keys.assign(correct=new.correct, method=method.name)
+        parts = []
+        for estimator, joint in ANSWER_ESTIMATORS.items():
+            confidence = calibrator.predict(new.answers, joint)
+            parts.append(rows.assign(estimator=estimator, confidence=confidence))
+        yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(parts)
 
 
 def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
-    """Return the table `learned` of `calibrate`."""
+    """Return the table `learned` of `CalibratedScores`."""
     rows: list[tuple] = []
     for fit in fits:
-        key, note = (*fit.pair, fit.estimator, fit.method.name), fit.calibrator.note_
-        numbers = fit.calibrator.learned or ({"": None} if note else {})
-        rows += [
-            (*key, metric, value, fit.calibrator.n_rows_, note) for metric, value in numbers.items()
-        ]
-    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"]).astype(
-        {"value": "Float64"}
-    )
+        key = (*fit.pair, fit.estimator, fit.method.name)
+        counted = (fit.calibrator.n_rows_, fit.calibrator.note_)
+        learned = fit.calibrator.learned
+        for metric, value in learned.items():
+            rows.append((*key, metric, value, *counted))
+        if not learned and fit.calibrator.note_:
+            rows.append((*key, "", None, *counted))
+    frame = pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "n", "reason"])
+    return frame.astype({"value": "Float64"})

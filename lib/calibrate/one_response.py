@@ -28,7 +28,7 @@ WITHHELD = {  # by finish reason: what is there in place of an answer
     "tool_calls": "tool call",
     "function_call": "tool call",
 }
-UNTOLD = ("attributes", "sha256", "input")  # of a calibrator's file: no facts about it
+NO_FACTS = ("attributes", "sha256", "input")  # of a calibrator's file: no facts about it
 
 
 class CalibratedScore(NamedTuple):
@@ -75,18 +75,22 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     UserError
         If the response is not one chat completion, or its text has no log-probabilities, or the
         calibrator is unknown or takes something else.
+
+    Examples
+    --------
+    >>> tokens = [{"token": "####", "logprob": -0.01}, {"token": " 18", "logprob": -0.02}]
+    >>> choice = {"message": {"content": "#### 18"}, "logprobs": {"content": tokens}}
+    >>> made = score({"choices": [choice]}, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")
+    >>> made.parsed, round(made.raw, 3)
+    (True, 0.985)
     """
     path = find_calibrator(calibrator)
     record = read_calibrator_record(path)
     estimator = find_estimator(record, path.name)
-    fitted_on = {key: value for key, value in record.items() if key not in UNTOLD}
-    completion = read_completion(response)
-    choice = find_choice(completion)
-    withheld = find_withheld(choice)
-    row = None if withheld else interpret_completion(completion)
+    fitted_on = {key: value for key, value in record.items() if key not in NO_FACTS}
+    completion = decode_completion(response)
+    row, reason = interpret_completion(completion)
     if row is None:
-        cut = choice.get("finish_reason") == "length"
-        reason = withheld or ("cut by length" if cut else "no answer")
         return CalibratedScore(0.0, 0.0, False, reason, False, fitted_on)
     raw = estimator.function(getattr(row, estimator.needs))
     fitted = load_calibrator(path)
@@ -118,7 +122,7 @@ def find_estimator(record: dict[str, Any], file: str) -> Estimator:
 # ---- the response
 
 
-def read_completion(response: Any) -> Any:
+def decode_completion(response: Any) -> Any:
     """Return a chat completion as JSON has it, from the client's object or its JSON."""
     if hasattr(response, "model_dump"):
         return response.model_dump()
@@ -148,19 +152,35 @@ def find_withheld(choice: dict[str, Any]) -> str:
     return WITHHELD.get(str(choice.get("finish_reason")), "")
 
 
-def interpret_completion(completion: dict[str, Any]) -> InterpretedRow | None:
-    """Return a completion as the responses of a run are interpreted, or None without an answer.
+def interpret_completion(completion: Any) -> tuple[InterpretedRow | None, str]:
+    """Return a completion as the responses of a run are interpreted, or None with the reason why
+    it has no answer.
 
     Raises
     ------
     UserError
-        If its text has no log-probabilities, or its fields do not tell the same.
+        If it is not one chat completion, or its text has no log-probabilities, or its fields do not
+        tell the same.
     """
+    choice = find_choice(completion)
+    withheld = find_withheld(choice)
+    if withheld:
+        return None, withheld
+    row = interpret_text(completion)
+    if row.parsed:
+        return row, ""
+    is_cut = choice.get("finish_reason") == "length"
+    return None, "cut by length" if is_cut else "no answer"
+
+
+def interpret_text(completion: dict[str, Any]) -> InterpretedRow:
+    """Return the text of a completion as the responses of a run are interpreted. Raise UserError as
+    `interpret_completion`."""
     line = {"custom_id": "", "response": {"body": completion}}
     response = parse_response(json.dumps(line, default=str).encode(), "the response")
     if response.text and not response.pieces:
         raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
-    texts = response.pieces[: len(response.pieces) - response.ended]
+    texts = response.pieces[:-1] if response.ended else response.pieces
     thinks = response.thought or response.text.lstrip().startswith("<think>")
     row = SimpleNamespace(
         **locate_answer(texts, thinks),
@@ -168,5 +188,4 @@ def interpret_completion(completion: dict[str, Any]) -> InterpretedRow | None:
         eos=response.ended,
         reference="",
     )
-    interpreted = interpret_row(row, EvaluationChoices())
-    return interpreted if interpreted.parsed else None
+    return interpret_row(row, EvaluationChoices())

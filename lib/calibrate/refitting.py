@@ -2,15 +2,17 @@
 
 The paper resamples evaluation rows and keeps every calibrator as it is. An interval of a calibrated
 score then leaves out that another calibration set would have given another calibrator. The scores
-of `refit_scores` have both kinds of chance, once their evaluation rows are resampled, too.
+of `Refits` have both kinds of chance, once their evaluation rows are resampled, too.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from lib.calibrate.calibrators import Calibrator
+from lib.calibrate.calibrators import Calibrator, Predict
 from lib.random_streams import stream_seed
 from lib.score.evaluation import draw_resample_counts
 
@@ -23,29 +25,47 @@ def draw_calibration_counts(
     """Return how often each of a pair's n calibration rows is in each resample, (refits, n).
 
     All calibrators of a pair share these draws, which evaluation rows do not use.
+
+    Examples
+    --------
+    >>> draw_calibration_counts(4, seed=0, pair=("model", "dataset"), refits=3).sum(axis=1)
+    array([4, 4, 4])
     """
     blocks = draw_resample_counts(n, refits, stream_seed(seed, "calibration rows", *pair))
-    return np.concatenate(blocks)
+    return np.concatenate(blocks).astype(int)
 
 
-def refit_scores(
-    calibrator: Calibrator,
-    score: Any,
-    correct: np.ndarray,
-    new: Any,
-    counts: np.ndarray,
-    joint: bool,
-) -> np.ndarray:
-    """Return the scores of k other rows, calibrated anew for each resample, (refits, k).
+@dataclass(eq=False)
+class Refits:
+    """A calibrator fitted again to resamples of its calibration rows, when first asked.
 
-    Parameters
-    ----------
-    calibrator : an unfitted calibrator
-    score, correct : input (n,) of its calibration rows, and whether they are right (n,)
-    new : input of the other rows
-    counts : (refits, n), from `draw_calibration_counts`
-    joint : whether to calibrate Ans Joint instead of Ans Avg, for answer tokens
+    `score` is its input of n rows, `correct` whether they are right (n,), and `counts` how often
+    each is in a resample, (refits, n).
+
+    Examples
+    --------
+    >>> from lib.calibrate.calibrators import Isotonic
+    >>> refits = Refits(Isotonic(), np.array([0.4, 0.8]), np.array([0.0, 1.0]),
+    ...                 np.array([[1, 1], [2, 0]]))
+    >>> refits.predict(np.array([0.5, 0.9]))
+    array([[0.25, 1.  ],
+           [0.  , 0.  ]])
     """
-    predict = calibrator.fit_many(score, correct, new, joint)
-    every_row = np.arange(len(correct))
-    return np.stack([predict(every_row, weights) for weights in counts.astype(float)])
+
+    calibrator: Calibrator
+    score: Any
+    correct: np.ndarray
+    counts: np.ndarray
+
+    @cached_property
+    def fitted(self) -> list[Predict]:
+        fit = self.calibrator.fit_many(self.score, self.correct)
+        every_row = np.arange(len(self.correct))
+        return [fit(every_row, weights) for weights in self.counts.astype(float)]
+
+    def predict(self, new: Any, joint: bool = False) -> np.ndarray:
+        """Return the scores of k other rows, calibrated anew by each resample, (refits, k).
+
+        `joint`: whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
+        """
+        return np.stack([predict(new, joint) for predict in self.fitted])

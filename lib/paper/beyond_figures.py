@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from pandas import DataFrame as Frame
 from scipy.stats import gmean
 
-from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS
+from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
 from lib.paper import figure_style as style
 from lib.paper.cells import HEADLINE, label_method
 from lib.paper.figure_style import Canvas, in_paper_style

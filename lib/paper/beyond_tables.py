@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.analysis.result_tables import Results
-from lib.analysis.token_statistics import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.paper.booktabs import Table
 from lib.paper.cells import (
     estimators_shown,

@@ -4,8 +4,9 @@ ablations of 04b."""
 import numpy as np
 import pandas as pd
 
-from lib.analysis.resampled_scores import Measure, Pooled, Score, pool_difference
+from lib.analysis.resampled_scores import Measure, Score
 from lib.analysis.result_tables import MissingFrame, Results
+from lib.analysis.score_differences import Pooled, pool_difference
 from lib.analysis.signals import Signals
 from lib.calibrate.experiments import compare_on_resplits, describe_splits
 from lib.paper.booktabs import ReportRecords

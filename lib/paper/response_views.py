@@ -19,8 +19,8 @@ from IPython.display import HTML
 from tokenizers import Tokenizer
 
 from lib import params, store
+from lib.analysis.running_example import rows_of_example
 from lib.analysis.signals import Signals
-from lib.analysis.token_statistics import rows_of_example
 from lib.errors import show_hidden
 from lib.paper.booktabs import TEMPLATES, escape
 from lib.store import PAIR, evaluation_rows

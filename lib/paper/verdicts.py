@@ -9,9 +9,10 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, collect_scores
+from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
 from lib.analysis.result_tables import MissingFrame, Results
-from lib.analysis.run_results import calibration_frames, raw_frames
+from lib.analysis.run_results import error_frames
+from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
 from lib.errors import UserError
 from lib.paper.booktabs import CHOICES, ReportRecords
@@ -230,6 +231,8 @@ def change_choice(signals: Signals, name: str, value: Any) -> Signals:
     changed = replace(signals, choices=signals.choices.model_copy(update={name: value}))
     if name in OF_SCORES:
         changed.responses, changed.sets = signals.responses, signals.sets
+    if name == "bins":
+        changed.confidence, changed.calibration = signals.confidence, signals.calibration
     return changed
 
 
@@ -239,9 +242,9 @@ def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
 
     Intervals come from fewer draws than those of the report, and calibrators are fixed.
     """
-    frames = raw_frames(signals) | calibration_frames(signals)
+    frames = error_frames(signals)
     settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=0)
-    scores = collect_scores(signals.confidence, signals.sets, signals.calibration[2], settings)
+    scores = collect_scores(signals.confidence, signals.sets, signals.calibration.fits, settings)
     return judge_all(replace(labels, frames=frames, scores=scores))
 
 

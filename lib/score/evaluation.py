@@ -223,7 +223,10 @@ def percentile_interval(resampled: np.ndarray) -> np.ndarray:
     >>> percentile_interval(np.array([0.0, 1.0, np.nan]))
     array([0.025, 0.975])
     """
-    return pd.Series(resampled).quantile([0.025, 0.975]).to_numpy()
+    known = resampled[~np.isnan(resampled)]
+    if not known.size:
+        return np.full(2, np.nan)
+    return np.percentile(known, [2.5, 97.5])
 
 
 # ---- what chance alone gives

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from synthetic import keyed
 
+from lib.analysis.costs import count_tokens
+from lib.analysis.running_example import choose_example
 from lib.analysis.token_statistics import (
-    choose_example,
-    count_tokens,
     probabilities_at_positions,
     right_minus_wrong,
     running_mean,

@@ -243,8 +243,9 @@ def test_weights_are_repeated_rows(make, rows):
     assert weighted.predict(scores) == pytest.approx(repeated.predict(scores), abs=1e-6)
     assert (weighted.n_rows_, weighted.note_) == (repeated.n_rows_, repeated.note_)
     assert len(which) or set(weighted.predict(scores)) == {0.5}
-    subset = make().fit_many(scores, y, scores)
-    assert subset(np.arange(len(x)), times) == pytest.approx(subset(which, which**0), abs=1e-6)
+    fit = make().fit_many(scores, y)
+    by_weight = fit(np.arange(len(x)), times)(scores, False)
+    assert by_weight == pytest.approx(fit(which, which**0)(scores, False), abs=1e-6)
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -273,8 +274,8 @@ def test_one_class_gives_what_the_method_gives(n, right):
         0.1 if right else 20.0, rel=1e-5
     )
     assert {model.note_ for model in (isotonic, platt, temperature)} == {"one class only"}
-    subsets = Temperature().fit_many(tokens, y, new)
-    assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(new), abs=5e-3)
+    predict = Temperature().fit_many(tokens, y)(np.arange(n), np.ones(n))
+    assert predict(new, False) == pytest.approx(temperature.predict(new), abs=5e-3)
 
 
 @pytest.mark.parametrize("method", [Isotonic, Platt])

@@ -24,9 +24,9 @@ def test_every_file_of_the_repository_is_valid():
 
 
 def test_a_part_reads_its_own_keys_alone():
-    """No variable of the reader's refuses a notebook: neither a module that took the name of a
-    parameter, nor what is assigned below the first cells."""
-    theirs = {
+    """No other variable of the reader's refuses a notebook: neither a module that took the name of
+    a parameter, nor a parameter of another part."""
+    variables = {
         "bins": 5,
         "draws": object(),
         "resamples": "x",
@@ -34,29 +34,17 @@ def test_a_part_reads_its_own_keys_alone():
         "binz": 3,
         "models": params,
     }
-    theirs["In"] = ["", "run = 'lab'\nbins = 5\nmodels = []", "draws = 1", "run = 1; draws = 2"]
-    assert params.EvaluationChoices.of(theirs) == params.EvaluationChoices(bins=5)
+    assert params.EvaluationChoices.of(variables) == params.EvaluationChoices(bins=5)
     with pytest.raises(UserError, match="'draws' is <object"):
-        params.Subsampling.of(theirs)
+        params.Subsampling.of(variables)
 
 
-@pytest.mark.parametrize(
-    "cells", [["bins = 10", "# Parameters\n"], ["# Parameters\n"], ["run = 'lab'\n"]]
-)
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({"binz": 20}, "there is no parameter 'binz'; did you mean 'bins'?"), ({"limit": -1}, "'limit' is -1"),
-    ({"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid integer"),
-    ({"resamples": 1000.0}, "input should be a valid integer"), ({"cpu": "yes"}, "should be a valid boolean"),
-    ({"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
+@pytest.mark.parametrize(("part", "wrong", "message"), [
+    (params.EvaluationChoices, {"bins": 0}, "'bins' is 0"),
+    (params.Resampling, {"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid integer"),
+    (params.Resampling, {"resamples": 1000.0}, "input should be a valid integer"),
+    (params.SelectivePrediction, {"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
 ])  # fmt: skip
-def test_what_the_first_cells_assign_is_checked(wrong, said, cells):
-    """Also what the part does not read. papermill adds a cell of assignments after the first."""
-    given = {"run": "lab", "model": "tiny-llama", "bins": 5, "limit": 0} | wrong
-    *cells, last = cells
-    given["In"] = [
-        "",
-        *cells,
-        last + "".join(f"{name} = {value!r}\n" for name, value in given.items()),
-    ]
-    with pytest.raises(UserError, match=re.escape(said)):
-        params.EvaluationChoices.of(given)
+def test_a_part_refuses_what_its_keys_cannot_be(part, wrong, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        part.of({"run": "lab", "model": "tiny-llama"} | wrong)

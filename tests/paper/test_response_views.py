@@ -11,7 +11,7 @@ import pytest
 from bs4 import BeautifulSoup
 from cases import STRINGS
 
-from lib.analysis import token_statistics
+from lib.analysis import running_example
 from lib.paper import response_views
 from lib.tasks.prompts import QUERY
 from workflow.output.paper_files import results_document
@@ -19,10 +19,10 @@ from workflow.run import typeset
 
 
 def test_probabilities_are_those_of_the_frame(shipped):
-    one = token_statistics.choose_example(
+    one = running_example.choose_example(
         shipped.responses, "medium-0355", "tiny-llama", "demo-medium"
     )
-    row = token_statistics.rows_of_example(shipped.generations, one).iloc[0]
+    row = running_example.rows_of_example(shipped.generations, one).iloc[0]
     spell = response_views.load_token_speller(one.model)
     view = response_views.view_tokens(shipped.generations, one, spell, 10_000)
     tokens, p = view["tokens"], np.exp(row.token_logprobs[: len(view["tokens"])])

@@ -1,0 +1,161 @@
+"""What 05, 06, 07 and 09 make of a run's signals and store, each in one function.
+
+`verify` and the sensitivity of verdicts compute the same frames by `evaluate_calibration` and
+`transfer_calibrators`, which store nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from lib import store
+from lib.analysis.signals import Signals
+from lib.calibrate import experiments
+from lib.calibrate.calibration_sets import token_signals
+from lib.calibrate.fit_methods import Fit, calibrate
+from lib.params import Resampling, SelectivePrediction, Subsampling
+from lib.score import selective
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
+from lib.score.estimators import ESTIMATORS
+from lib.score.evaluation import RESAMPLED, add_base_rate, compare_with_base_rate, evaluate
+
+
+def store_frames(
+    run: str, signals: Signals, frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]
+) -> None:
+    """Write frames by their name, `folder/frame`.
+
+    Their manifests tell the choices, further `settings`, and the checksums of the responses.
+    """
+    parameters = signals.choices.model_dump() | dict(settings)
+    inputs = dict(zip(signals.source["pair"], signals.source["sha256"], strict=True))
+    for name, frame in frames.items():
+        folder, file = name.split("/")
+        path = store.frame_path(run, folder, file)
+        store.write_frame(frame, path, parameters=parameters, inputs=inputs)
+
+
+# ---- 05
+
+
+def evaluate_calibration(
+    signals: Signals, names: Collection[str] = RESAMPLED, resamples: int = 0, seed: int = 0
+) -> pd.DataFrame:
+    """Return the errors of every score, raw and calibrated, and what the calibrators learned.
+
+    `names`: of the metrics. `resamples`, `seed`: of the 95% intervals, as for `evaluate`; none by
+    default.
+    """
+    scores = signals.calibration.scores
+    bins = signals.choices.bins
+    errors = evaluate(scores, bins, names=names, resamples=resamples, seed=seed)
+    return pd.concat([errors, signals.calibration.learned], ignore_index=True)
+
+
+def store_calibration(run: str, signals: Signals, drawn: Resampling) -> pd.DataFrame:
+    """Store the calibrated scores and their errors with intervals; return the errors."""
+    results = evaluate_calibration(signals, RESAMPLED, drawn.resamples, drawn.seed)
+    frames = {"calibration/confidence": signals.calibration.scores, "calibration/results": results}
+    store_frames(run, signals, frames, drawn.model_dump())
+    return results
+
+
+# ---- 06
+
+
+def store_curves(
+    run: str, signals: Signals, sampled: Subsampling, figure_model: str
+) -> pd.DataFrame:
+    """Store and return the learning curves of every pair, in each way of sampling for
+    `figure_model`, whose curves come first."""
+    of_figure = {}
+    others = {}
+    for pair, data in signals.sets.items():
+        if pair[0] == figure_model:
+            of_figure[pair] = data
+        else:
+            others[pair] = data
+    n_bins = signals.choices.bins
+    parts = [
+        experiments.learning_curves(of_figure, sampled, experiments.SAMPLING, n_bins),
+        experiments.learning_curves(others, sampled, ["uniform"], n_bins),
+    ]
+    curves = pd.concat(parts, ignore_index=True)
+    store_frames(run, signals, {"calibration/curves": curves}, sampled.model_dump())
+    return curves
+
+
+# ---- 07
+
+
+def transfer_calibrators(signals: Signals) -> pd.DataFrame:
+    """Return the errors of Ans Avg after the calibrators of every pair."""
+    return experiments.transfer(signals.sets, signals.calibration.fits, signals.choices.bins)
+
+
+def store_transfer(run: str, signals: Signals) -> pd.DataFrame:
+    """Store and return `transfer_calibrators`."""
+    transferred = transfer_calibrators(signals)
+    store_frames(run, signals, {"calibration/transfer": transferred}, {})
+    return transferred
+
+
+# ---- 09
+
+
+class FurtherScores(NamedTuple):
+    """The scores of every estimator, the paper's and ours.
+
+    `raw` has both splits. `compared` has the evaluation rows, raw and calibrated, and the constant
+    of each pair. `fits` are the calibrators.
+    """
+
+    raw: pd.DataFrame
+    compared: pd.DataFrame
+    fits: list[Fit]
+
+
+def score_further_estimators(signals: Signals) -> FurtherScores:
+    """Compute and calibrate the scores of every estimator."""
+    raw = confidence_frame(
+        signals.responses,
+        signals.verification,
+        rows_at_selected_rate(signals.dropout, signals.choices),
+        signals.choices,
+        ESTIMATORS,
+        token_signals(signals.sets),
+    )
+    calibrated = calibrate(raw, signals.sets)
+    return FurtherScores(raw, add_base_rate(raw, calibrated.scores), calibrated.fits)
+
+
+class SelectiveFrames(NamedTuple):
+    """The frames of 09: measures beside a constant, thresholds, and curves of risk and coverage."""
+
+    scores: pd.DataFrame
+    thresholds: pd.DataFrame
+    curves: pd.DataFrame
+
+
+def store_selective(
+    run: str, signals: Signals, further: FurtherScores, settings: SelectivePrediction
+) -> SelectiveFrames:
+    """Store and return when to answer, by every estimator."""
+    tuned = {"c_bald": signals.dropout[signals.dropout.tuning]}
+    made = SelectiveFrames(
+        scores=compare_with_base_rate(
+            further.compared, signals.choices.bins, settings.resamples, settings.seed
+        ),
+        thresholds=selective.selective_thresholds(
+            further.raw,
+            settings.target_precisions,
+            settings.precision_confidence,
+            settings.seed,
+            tuned,
+        ),
+        curves=selective.risk_coverage_curves(further.compared),
+    )
+    frames = {f"selective/{name}": frame for name, frame in made._asdict().items()}
+    store_frames(run, signals, frames, settings.model_dump())
+    return made
