@@ -29,8 +29,12 @@ def bands(ax):
     edges = []
     for band in ax.collections:
         if isinstance(band, FillBetweenPolyCollection):
-            x, y = np.concatenate([path.vertices for path in band.get_paths()]).T
-            ends = [(place, y[x == place].min(), y[x == place].max()) for place in np.unique(x)]
+            (path,) = band.get_paths()
+            x, y = path.vertices.T
+            ends = []
+            for place in np.unique(x):
+                there = y[x == place]
+                ends.append((place, there.min(), there.max()))
             edges.append(np.array(ends))
     return edges
 

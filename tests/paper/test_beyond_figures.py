@@ -126,11 +126,11 @@ def test_responses_are_counted_by_confidence_in_a_panel_for_each_estimator():
 
 @pytest.fixture(scope="module")
 def forest():
-    """Differences above 0, below it, and on both sides; the second contrast has one pair."""
+    """Differences above 0, below it, and from 0 on; the second contrast has one pair."""
     rows = [
         ("d", "seq_avg", "ans_avg", "isotonic", 0.2, 0.1, 0.3),
         ("e", "seq_avg", "ans_avg", "isotonic", -0.2, -0.3, -0.1),
-        ("d", "ans_avg", "p_true", "platt", 0.1, -0.1, 0.3),
+        ("d", "ans_avg", "p_true", "platt", 0.1, 0, 0.3),
     ]
     columns = ["dataset", "estimator", "than", "than_method", "difference", "low", "high"]
     differences = pd.DataFrame(rows, columns=columns).assign(model="m", method="")
@@ -206,12 +206,12 @@ def risk_coverage():
     )
     thresholds = pd.DataFrame(
         {
-            "model": ["m", "m", "m", "n"],
-            "dataset": ["d", "d", "e", "d"],
+            "model": ["m", "m", "m", "m", "n"],
+            "dataset": ["d", "d", "d", "e", "d"],
             "estimator": "seq_avg",
-            "target": [0.8, 0.9, 0.9, 0.9],
-            "answered": [0.5, 0.4, None, 0.3],
-            "precision": [0.85, 0.95, None, 0.9],
+            "target": [0.8, 0.9, 0.95, 0.9, 0.9],
+            "answered": [0.5, 0.4, 0.3, None, 0.3],
+            "precision": [0.85, 0.95, 0.96, None, 0.9],
         }
     )
     return risk_coverage_plot(curves, thresholds, "m", {"d": "D", "e": "E"}).canvas

@@ -102,8 +102,9 @@ def test_the_quotes_are_the_papers_below_its_own_headings():
         r"\\section{Related Work}",
         r"\\section{Conclusion}",
     ]
-    _, abstract, introduction, rest, _ = map(words, re.split("|".join(headings), text))
-    passages = {"Abstract": abstract, "Introduction": introduction}
+    parts = [words(part) for part in re.split("|".join(headings), text)]
+    passages = {"Abstract": parts[1], "Introduction": parts[2]}
+    rest = parts[3]
     for claim in CLAIMS:
         passage = passages.get(claim.group, rest)
         assert holds_in_order(passage, words(claim.quote)), claim
@@ -128,7 +129,9 @@ def replace_setting(spec, **changed):
 
 
 SETTINGS = settings_with_sources()
-QUESTIONS = {name: tuple(facts.values()) for name, facts in paper_facts()["questions"].items()}
+QUESTIONS = {}
+for label, facts in paper_facts()["questions"].items():
+    QUESTIONS[label] = tuple(facts.values())
 RUN = replace(PUBLISHED, settings=SETTINGS, questions=QUESTIONS)
 IN_INTERVALS = 195 + 285 + 30 + 90 + 90 + 90
 
