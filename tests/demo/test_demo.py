@@ -25,8 +25,8 @@ def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, kind, held_ou
     for step in problem.steps:
         assert corpus.apply(step.x, step.op, step.y) == step.z > 0
     assert corpus.solution(problem).endswith(f"#### {problem.answer}")
-    stated = [int(n) for n in re.findall(r"\d+", problem.question)]
-    assert set(stated) == {o for o in problem.operands if type(o) is int}
+    stated = {int(number) for number in re.findall(r"\d+", problem.question)}
+    assert stated == {operand for operand in problem.operands if type(operand) is int}
     assert corpus.corrupt(Random(seed), problem).answer != problem.answer
 
 

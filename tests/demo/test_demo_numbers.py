@@ -17,14 +17,16 @@ def test_they_are_as_shipped(number, monkeypatch, tmp_path):
     made = list(tmp_path.glob("*/*.parquet"))
     assert made
     for path in made:
-        ours, theirs = (
-            store.read_frame(one)
-            for one in (path, store.find_frame("shipped", path.parent.name, path.stem))
-        )
+        ours = store.read_frame(path)
+        theirs = store.read_frame(store.find_frame("shipped", path.parent.name, path.stem))
         keys = list(theirs.select_dtypes(exclude="float"))
         # The best temperature of few rows, between nearly equal losses, depends on their last
         # digits.
-        near = {"check_like": True, "rtol": 1e-5 if path.stem == "curves" else 1e-6, "atol": 1e-9}
+        near = 1e-5 if path.stem == "curves" else 1e-6
         pd.testing.assert_frame_equal(
-            *(some.sort_values(keys, ignore_index=True) for some in (ours, theirs)), **near
+            ours.sort_values(keys, ignore_index=True),
+            theirs.sort_values(keys, ignore_index=True),
+            check_like=True,
+            rtol=near,
+            atol=1e-9,
         )

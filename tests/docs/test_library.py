@@ -34,7 +34,8 @@ PAGES = ("README.md", "docs/extending.md")
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """Built from a copy: setuptools writes beside what it reads."""
-    source, to = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    source = tmp_path_factory.mktemp("source")
+    to = tmp_path_factory.mktemp("wheel")
     shutil.copy(ROOT / "pyproject.toml", source)
     for folder in ("lib", "workflow", "demo"):
         shutil.copytree(ROOT / folder, source / folder)
@@ -89,9 +90,10 @@ def test_what_scores_and_calibrates_imports_only_what_the_wheel_asks_for(distrib
 MESSAGE = {"role": "assistant", "content": "#### 8"}
 TOKENS = [{"token": "#### ", "logprob": -0.1}, {"token": "8", "logprob": -0.2}]
 CHOICE = {"index": 0, "message": MESSAGE, "logprobs": {"content": TOKENS}, "finish_reason": "stop"}
+CALIBRATOR = "qwen2.5-coder-1.5b__gsm8k__ans_avg__isotonic"
 SCORE = f"""
 from lib.calibrate.one_response import score
-print(score({json.dumps({"choices": [CHOICE]})!r}, "qwen2.5-coder-1.5b__gsm8k__ans_avg__isotonic").raw)
+print(score({json.dumps({"choices": [CHOICE]})!r}, "{CALIBRATOR}").raw)
 """
 # what reads or writes artifacts/ or params/
 OF_PROJECT = [
@@ -119,8 +121,11 @@ def files_below(folder: Path) -> set[Path]:
 @pytest.mark.slow
 def test_an_installed_library_runs_the_lines_of_the_pages_and_needs_no_project(wheel, tmp_path):
     """pip installs it into an empty environment, with what it asks for in the pinned versions."""
-    python, pins = tmp_path / "venv" / "bin" / "python", tmp_path / "pins.txt"
-    pins.write_text("".join(f"{name}=={version}\n" for name, version in PINS.items()))
+    python = tmp_path / "venv" / "bin" / "python"
+    pins = tmp_path / "pins.txt"
+    with pins.open("w") as file:
+        for name, version in PINS.items():
+            print(f"{name}=={version}", file=file)
     subprocess.check_call([sys.executable, "-m", "venv", tmp_path / "venv"], env=ALONE)
     install = [python, "-I", "-m", "pip", "install", "--quiet", "--constraint", pins, wheel]
     subprocess.check_call(install, env=ALONE)
@@ -132,11 +137,11 @@ def test_an_installed_library_runs_the_lines_of_the_pages_and_needs_no_project(w
         said = run(python, lines, tmp_path)
         written = re.findall(r"^print.*  # (.*)$", lines, flags=re.M)
         assert said.stdout.splitlines() == written, said
-    assert float(run(python, SCORE, tmp_path).stdout) == pytest.approx(math.exp(-0.2))
+    raw = float(run(python, SCORE, tmp_path).stdout)
+    assert raw == pytest.approx(math.exp(-0.2))
     before = files_below(tmp_path)
+    refusal = "lib.errors.UserError: artifacts/ and params/ are folders of "
     for lines in OF_PROJECT:
         last = run(python, lines, tmp_path).stderr.splitlines()[-1]
-        assert last.startswith("lib.errors.UserError: artifacts/ and params/ are folders of "), (
-            lines
-        )
+        assert last.startswith(refusal), lines
     assert files_below(tmp_path) == before

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import goldens
+import pytest
 
 from lib.paths import ROOT
 from workflow.engine.fingerprint import imported_names
@@ -27,26 +28,26 @@ def test_headings_are_those_of_the_notebooks():
     places = re.findall(r"\(\.\./(notebooks/[\w.]+)\): ([^|]+?) \|", TEXT)
     assert len(places) > 30
     for path, heading in places:
-        cells = json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
-        text = "\n".join(
-            "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
-        )
-        assert re.search(rf"^#+ *{re.escape(heading)} *$", text, flags=re.M), heading
+        notebook = json.loads((ROOT / path).read_text(encoding="utf-8"))
+        lines = []
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                lines += "".join(cell["source"]).splitlines()
+        headings = [line.lstrip("#").strip() for line in lines if line.startswith("#")]
+        assert heading in headings
 
 
 def test_the_numbers_of_the_followed_row_are_those_that_notebooks_show():
     """From 01 to 07, as tests/blackbox/goldens holds them, to three decimals."""
-    shown = {
-        name.split("_")[0]: re.findall(r"\d\.\d+", text)
-        for name, text in goldens.read("notebooks").items()
-    }
+    shown = {}
+    for name, text in goldens.read("notebooks").items():
+        numbers = re.findall(r"\d\.\d+", text)
+        shown[name.split("_")[0]] = {f"{float(number):.3f}" for number in numbers}
     rows = re.findall(r"^\| ([^|]*) \| ([\d., ]+) \| (\d\d): [^|]* \|$", TEXT, flags=re.M)
     assert len(rows) == 17
     for what, numbers, notebook in rows:
-        told, known = (
-            {f"{float(x):.3f}" for x in some} for some in (numbers.split(", "), shown[notebook])
-        )
-        assert told <= known, what
+        stated = {f"{float(number):.3f}" for number in numbers.split(", ")}
+        assert stated <= shown[notebook], what
 
 
 # ---- the layers, and no import upward
@@ -54,39 +55,58 @@ def test_the_numbers_of_the_followed_row_are_those_that_notebooks_show():
 
 def layer_of(module: str) -> str:
     """The layer of a module: `lib.score.metrics` is in score, `lib.params` in lib."""
-    return next((part for part in module.split(".")[1:2] if (ROOT / "lib" / part).is_dir()), "lib")
+    _, *parts = module.split(".")
+    if parts and (ROOT / "lib" / parts[0]).is_dir():
+        return parts[0]
+    return "lib"
 
 
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts): path
-    for path in (ROOT / "lib").rglob("*.py")
-}
+MODULES = {}
+for module_path in (ROOT / "lib").rglob("*.py"):
+    MODULES[".".join(module_path.relative_to(ROOT).with_suffix("").parts)] = module_path
 
 
-def test_the_page_shows_what_is_there_and_imports_only_go_down():
-    rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", TEXT, flags=re.M)
-    layers = [name or "lib" for name, *_ in rows]
-    for layer, (_, holds, below) in zip(layers, rows, strict=True):
-        modules = {module: path for module, path in MODULES.items() if layer_of(module) == layer}
-        assert {*re.findall(r"`(\w+)`", holds)} == {m.split(".")[-1] for m in modules} - {
-            "__init__",
-            *layers,
-        }, layer
-        trees = [ast.parse(path.read_bytes()) for path in modules.values()]
-        used = {layer_of(name) for tree in trees for name in imported_names("", tree)} - {layer}
-        assert used == {*re.findall(r"`(\w+)`", below)} <= {*layers[: layers.index(layer)]}, layer
-        for path in modules.values():
-            assert not re.search(
-                r"(?m)^ *(from|import) (workflow|demo)\b", path.read_text("utf-8")
-            ), path
-    assert {*layers} == {*map(layer_of, MODULES)}
+ROWS = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", TEXT, flags=re.M)
+LAYERS = [name or "lib" for name, *_ in ROWS]
+
+
+def modules_of(layer):
+    return {module: path for module, path in MODULES.items() if layer_of(module) == layer}
+
+
+def layers_used_by(layer):
+    """The other layers from which the modules of a layer import."""
+    used = set()
+    for path in modules_of(layer).values():
+        used |= {layer_of(name) for name in imported_names("", ast.parse(path.read_bytes()))}
+    return used - {layer}
+
+
+def test_every_layer_has_a_row():
+    assert set(LAYERS) == {layer_of(module) for module in MODULES}
+
+
+@pytest.mark.parametrize("layer, row", zip(LAYERS, ROWS, strict=True), ids=LAYERS)
+def test_the_page_shows_what_is_there_and_imports_only_go_down(layer, row):
+    _, holds, below = row
+    names = {module.split(".")[-1] for module in modules_of(layer)}
+    assert set(re.findall(r"`(\w+)`", holds)) == names - {"__init__", *LAYERS}
+    stated = set(re.findall(r"`(\w+)`", below))
+    lower = LAYERS[: LAYERS.index(layer)]
+    assert layers_used_by(layer) == stated
+    assert stated <= set(lower)
+
+
+@pytest.mark.parametrize("path", MODULES.values(), ids=MODULES)
+def test_no_module_imports_what_runs_it(path):
+    text = path.read_text("utf-8")
+    assert not re.search(r"(?m)^ *(from|import) (workflow|demo)\b", text)
 
 
 def test_what_needs_no_model_imports_no_torch():
-    names = [
-        module
-        for module in MODULES
-        if layer_of(module) in ("responses", "score", "calibrate", "analysis", "paper")
-    ]
-    code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "False\n"
+    lines = ["import sys, importlib"]
+    for layer in ("responses", "score", "calibrate", "analysis", "paper"):
+        lines += [f"importlib.import_module({module!r})" for module in modules_of(layer)]
+    lines.append("print('torch' in sys.modules)")
+    command = [sys.executable, "-c", "\n".join(lines)]
+    assert subprocess.check_output(command, cwd=ROOT, text=True) == "False\n"

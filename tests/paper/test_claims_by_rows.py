@@ -16,10 +16,12 @@ from lib.analysis.token_statistics import choose_position, trajectory_scores
 from lib.paper.verdicts import CLAIMS, judge, show_claims
 
 PAIR = ("llama", "easy")
-MODELS, DATASETS = {"llama": "Llama-3"}, {"easy": "Easy"}
+MODELS = {"llama": "Llama-3"}
+DATASETS = {"easy": "Easy"}
 NOTHING = Results(MODELS, DATASETS, MODELS, (MODELS, DATASETS), (), {})
-NAMES = {claim.name: claim for claim in CLAIMS}
-N, RIGHT = 400, np.arange(400) < 240
+CLAIM_BY_NAME = {claim.name: claim for claim in CLAIMS}
+N = 400
+RIGHT = np.arange(N) < 240
 RANKS = np.where(RIGHT, 0.7, 0.5)  # AUROC 1
 MISRANKS = np.where(RIGHT, 0.5, 0.7)  # AUROC 0
 # AUROC about .5: the same eight scores in turn, for right and for wrong answers
@@ -125,55 +127,62 @@ def rows_of(values, keep=slice(None)):
     return ScoredRows(ids[keep], RIGHT[keep].astype(float), confidence[keep])
 
 
-def results_of(scores, **more):
+def results_of(scores, **frames):
     columns = {Score(name): rows_of(values) for name, values in scores.items()}
-    return replace(
-        NOTHING, scores=ResampledScores({PAIR: columns}, ResampleSettings(resamples=1000)), **more
-    )
+    resampled = ResampledScores({PAIR: columns}, ResampleSettings(resamples=1000))
+    return replace(NOTHING, scores=resampled, frames=frames)
 
 
-@pytest.mark.parametrize("place, outcome", [(0, "agrees"), (1, "disagrees"), (2, "open")])
-@pytest.mark.parametrize("name", BY_ROWS)
-def test_the_interval_of_these_rows_decides_the_case(name, place, outcome):
-    scores = BY_ROWS[name][place]
-    if scores is not None:
-        verdict = judge(NAMES[name], results_of(scores))
-        assert verdict.rows.outcome.tolist() == [outcome]
-        assert verdict.kind == {"agrees": "holds", "disagrees": "fails", "open": "open"}[outcome]
-        assert (outcome == "open") == bool(verdict.open_cases), (
-            "an open case is shown with its interval"
-        )
+CASES = []
+for claim, (agreeing, disagreeing, undecided) in BY_ROWS.items():
+    CASES.append(pytest.param(claim, agreeing, "agrees", "holds", id=f"{claim} holds"))
+    CASES.append(pytest.param(claim, disagreeing, "disagrees", "fails", id=f"{claim} fails"))
+    if undecided is not None:
+        CASES.append(pytest.param(claim, undecided, "open", "open", id=f"{claim} is open"))
+
+
+@pytest.mark.parametrize("claim, scores, outcome, kind", CASES)
+def test_the_interval_of_these_rows_decides_the_case(claim, scores, outcome, kind):
+    verdict = judge(CLAIM_BY_NAME[claim], results_of(scores))
+    assert verdict.rows.outcome.tolist() == [outcome]
+    assert verdict.kind == kind
+    has_interval = bool(verdict.open_cases)
+    assert has_interval == (outcome == "open"), "an open case is shown with its interval"
 
 
 def test_an_open_case_is_named_with_its_interval():
-    verdict = judge(NAMES["seq_discriminates"], results_of({"seq_avg": RANKS_NOTHING}))
-    low, high = verdict.rows.iloc[0][["low", "high"]]
-    assert verdict.open_cases == f"llama easy {verdict.rows.margin[0]:.3f} [{low:.3f}, {high:.3f}]"
-    assert low < 0 < high and verdict.in_words("") == "open: 1 pair open"
+    verdict = judge(CLAIM_BY_NAME["seq_discriminates"], results_of({"seq_avg": RANKS_NOTHING}))
+    (case,) = verdict.rows.itertuples()
+    assert case.low < 0 < case.high
+    interval = f"[{case.low:.3f}, {case.high:.3f}]"
+    assert verdict.open_cases == f"llama easy {case.margin:.3f} {interval}"
+    assert verdict.in_words("") == "open: 1 pair open"
 
 
 def test_nineteen_unchanged_responses_are_no_case():
-    few = {Score("c_bald_unchanged"): rows_of(RANKS, np.r_[:10, 391:400])}
+    nineteen = [*range(10), *range(391, 400)]
+    few = {Score("c_bald_unchanged"): rows_of(RANKS, nineteen)}
     results = replace(NOTHING, scores=ResampledScores({PAIR: few}))
-    assert judge(NAMES["top_token_unchanged"], results).kind == "not judged"
+    assert judge(CLAIM_BY_NAME["top_token_unchanged"], results).kind == "not judged"
 
 
-def test_rates_differ_by_more_than_exchanged_ones_or_the_case_is_open():
-    def verdict(ece_range):
-        rates = pd.DataFrame(
-            [{"model": "llama", "dataset": "easy", "ece_range": ece_range, "chance_high": 0.05}]
-        )
-        return judge(NAMES["rate_matters"], results_of({}, frames={"rates": rates})).kind
+def one_row(**columns):
+    return pd.DataFrame([{"model": "llama", "dataset": "easy", **columns}])
 
-    assert [verdict(0.051), verdict(0.05)] == ["holds", "open"]
+
+@pytest.mark.parametrize("ece_range, kind", [(0.051, "holds"), (0.05, "open")])
+def test_rates_differ_by_more_than_exchanged_ones_or_the_case_is_open(ece_range, kind):
+    rates = one_row(ece_range=ece_range, chance_high=0.05)
+    assert judge(CLAIM_BY_NAME["rate_matters"], results_of({}, rates=rates)).kind == kind
 
 
 def test_what_a_run_counts_by_number_says_so():
-    tokens = pd.DataFrame([{"model": "llama", "dataset": "easy", "median": 0.999}])
-    results = results_of({}, frames={"tokens": tokens})
-    assert judge(NAMES["answers_saturate"], results).said == "1 pair agrees; by number"
-    shown = show_claims("answers_saturate", MODELS, DATASETS, results.scores, tokens=tokens).shown
-    assert shown.here.tolist() == ["holds: 1 pair agrees; by number"]
+    tokens = one_row(median=0.999)
+    results = results_of({}, tokens=tokens)
+    verdict = judge(CLAIM_BY_NAME["answers_saturate"], results)
+    assert verdict.said == "1 pair agrees; by number"
+    table = show_claims("answers_saturate", MODELS, DATASETS, results.scores, tokens=tokens).shown
+    assert table.here.tolist() == ["holds: 1 pair agrees; by number"]
 
 
 # ---- the single position
@@ -185,49 +194,59 @@ def responses_of(correct, tokens, split):
     return pd.DataFrame({**keys, "correct": correct, "response": list(np.log(tokens))})
 
 
-def test_the_position_is_chosen_on_calibration_rows():
-    """On them the third token tells right from wrong, on evaluation rows the second."""
+@pytest.fixture
+def telling_tokens():
+    """On calibration rows the third token tells right from wrong, on evaluation rows the second."""
     correct = np.array([True, False] * 10)
-    tokens = np.full((20, 5), 0.5)
-    old, new = tokens.copy(), tokens.copy()
-    old[:, 2], new[:, 1] = 0.5 + 0.3 * correct, 0.5 + 0.3 * correct
-    calibration, evaluation = (
-        responses_of(correct, old, "calibration"),
-        responses_of(correct, new, "evaluation"),
-    )
+    old = np.full((20, 5), 0.5)
+    new = np.full((20, 5), 0.5)
+    old[correct, 2] = 0.8
+    new[correct, 1] = 0.8
+    return responses_of(correct, old, "calibration"), responses_of(correct, new, "evaluation")
+
+
+def test_the_position_is_chosen_on_calibration_rows(telling_tokens):
+    calibration, evaluation = telling_tokens
+    assert choose_position(calibration, 5) == 2
     scores = trajectory_scores(pd.concat([calibration, evaluation]), points=5)
     single = scores[scores.estimator == "single_position"]
-    assert choose_position(calibration, 5) == 2 and single.confidence.tolist() == pytest.approx(
-        [0.5] * 20
-    )
-    one_class = trajectory_scores(
-        pd.concat([calibration.assign(correct=True), evaluation]), points=5
-    )
-    assert "single_position" not in set(one_class.estimator)
+    assert single.confidence.tolist() == pytest.approx([0.5] * 20)
+
+
+def test_no_position_is_chosen_where_all_calibration_rows_are_right(telling_tokens):
+    calibration, evaluation = telling_tokens
+    all_right = calibration.assign(correct=True)
+    scores = trajectory_scores(pd.concat([all_right, evaluation]), points=5)
+    assert "single_position" not in set(scores.estimator)
+
+
+def auroc_by_hand(scores, correct):
+    """The share of pairs of a right and a wrong row in which the right one is higher; ties count
+    half."""
+    right = scores[correct][:, None]
+    wrong = scores[~correct]
+    return (right > wrong).mean() + (right == wrong).mean() / 2
 
 
 def test_no_position_beats_chance_if_labels_are_permuted():
     """The chosen one has an AUROC of .5 on other rows, on average; the best of all on these rows
     does not."""
     rng = np.random.default_rng(0)
-    chosen, best = [], []
+    chosen = []
+    best = []
     for _ in range(40):
-        tokens = rng.uniform(0.1, 1, (2, 60, 20))
+        old_tokens = rng.uniform(0.1, 1, (60, 20))
+        new_tokens = rng.uniform(0.1, 1, (60, 20))
         correct = rng.permutation(np.arange(60) < 30)
-        old = responses_of(correct, tokens[0], "calibration")
-        new = responses_of(correct, tokens[1], "evaluation")
-        position = choose_position(old, 20)
-        ranks = [auroc_by_hand(column, correct) for column in tokens[1].T]
+        old = responses_of(correct, old_tokens, "calibration")
+        new = responses_of(correct, new_tokens, "evaluation")
         scores = trajectory_scores(pd.concat([old, new]), points=20)
         single = scores[scores.estimator == "single_position"].confidence.to_numpy()
+
+        ranks = [auroc_by_hand(column, correct) for column in new_tokens.T]
+        position = choose_position(old, 20)
         assert auroc_by_hand(single, correct) == pytest.approx(ranks[position])
         chosen.append(ranks[position])
         best.append(max(ranks))
-    assert np.mean(chosen) == pytest.approx(0.5, abs=0.04) and np.mean(best) > 0.6
-
-
-def auroc_by_hand(scores, correct):
-    """The share of pairs of a right and a wrong row in which the right one is higher; ties count
-    half."""
-    right, wrong = scores[correct][:, None], scores[~correct]
-    return (right > wrong).mean() + (right == wrong).mean() / 2
+    assert np.mean(chosen) == pytest.approx(0.5, abs=0.04)
+    assert np.mean(best) > 0.6

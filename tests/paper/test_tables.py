@@ -27,7 +27,8 @@ from lib.paper import (
 )
 from lib.score import evaluation
 
-DEMO, REPLAY = params.load_profile("demo"), goldens.read("replay")
+DEMO = params.load_profile("demo")
+REPLAY = goldens.read("replay")
 TABLES = tables.TABLES | {
     "tab_costs": beyond_tables.costs,
     "tab_selective": beyond_tables.selective,
@@ -47,10 +48,8 @@ def test_every_record(demo, shipped):
     """Verdicts with their counts, numbers beside the paper's, notes."""
     scored = evaluation.add_base_rate(shipped.confidence, demo.frames["calibrated"])
     chance = evaluation.compare_with_chance(scored, DEMO.bins, DEMO.resamples, DEMO.seed)
-    here, published = (
-        replace(demo, frames=demo.frames | {"chance": chance}),
-        numbers_of_paper.published(),
-    )
+    here = replace(demo, frames=demo.frames | {"chance": chance})
+    published = numbers_of_paper.published()
     found = {
         "rep_overview": report_contents.list_overview(here),
         "rep_pooled": report_contents.list_pooled(here),
@@ -62,9 +61,9 @@ def test_every_record(demo, shipped):
         "rep_ablation": report_contents.list_ablation(here),
         "rep_notes": table_notes.list_notes("shipped", shipped, here),
     }
-    texts = {
-        name: "\n".join(goldens.flat(records._repr_json_())) for name, records in found.items()
-    }
+    texts = {}
+    for name, records in found.items():
+        texts[name] = "\n".join(goldens.flat(records._repr_json_()))
     goldens.check("replay", REPLAY | texts)
 
 
@@ -88,10 +87,9 @@ def test_the_prompts_of_a_run_with_texts_and_of_one_without(run, name):
 @paper
 def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", PAPER.read_text(encoding="utf-8"))
-    assert all(
-        one[0].replace("provide", "new").removesuffix("%") in text for one in booktabs.DEFINITIONS
-    )
     assert len(booktabs.DEFINITIONS) == 9
+    for definition in booktabs.DEFINITIONS:
+        assert definition[0].replace("provide", "new").removesuffix("%") in text
 
 
 # ---- made here
@@ -99,28 +97,27 @@ def test_commands_and_macros_are_the_papers():
 
 def made(ece, models=("m",)):
     """A table of models with an ECE for each of the estimators."""
-    rows = [(model, name, "ece", value) for model in models for name, value in ece.items()]
-    frame = pd.DataFrame(rows, columns=["model", "estimator", "metric", "value"]).assign(
-        dataset="d", reason=""
-    )
-    return tables.result_estimation(
-        results_of(result_estimation=frame.astype({"value": "Float64"}))
-    )
+    parts = [pd.DataFrame({"estimator": list(ece), "value": list(ece.values())})] * len(models)
+    frame = pd.concat(parts, keys=models, names=["model", None]).reset_index(level="model")
+    frame = frame.assign(metric="ece", dataset="d", reason="").astype({"value": "Float64"})
+    return tables.result_estimation(results_of(result_estimation=frame))
 
 
-@pytest.mark.parametrize("ece, shown", [
-    # unrounded
-    ({"seq_avg": 0.0530004, "seq_joint": 0.0530001}, r"-- & 0.053 & -- & \textbf{0.053} & --"),
-    ({"seq_avg": 0.05, "seq_joint": 0.05}, r"-- & \textbf{0.050} & -- & \textbf{0.050} & --"),
-    ({"seq_avg": None, "seq_joint": 0.05}, r"-- & -- & -- & \textbf{0.050} & --"),
-])  # fmt: skip
-def test_the_lowest_error_is_bold_and_what_is_missing_a_dash(ece, shown):
-    assert rf"m & d & {shown} \\" in made(ece).latex
+@pytest.mark.parametrize(
+    "seq_avg, seq_joint, cells",
+    [
+        # unrounded
+        (0.0530004, 0.0530001, r"-- & 0.053 & -- & \textbf{0.053} & --"),
+        (0.05, 0.05, r"-- & \textbf{0.050} & -- & \textbf{0.050} & --"),
+        (None, 0.05, r"-- & -- & -- & \textbf{0.050} & --"),
+    ],
+)
+def test_the_lowest_error_is_bold_and_what_is_missing_a_dash(seq_avg, seq_joint, cells):
+    table = made({"seq_avg": seq_avg, "seq_joint": seq_joint})
+    assert rf"m & d & {cells} \\" in table.latex
 
 
 def test_names_of_others_stay_words_in_both_languages():
     table = made({"seq_avg": 0.5}, ["x", "a_b & <c>"])
-    assert (
-        "a_b &amp; &lt;c&gt;" in table._repr_html_()
-        and r"a\_b \& \textless{}c\textgreater{}" in table.latex
-    )
+    assert "a_b &amp; &lt;c&gt;" in table._repr_html_()
+    assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
