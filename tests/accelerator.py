@@ -56,13 +56,9 @@ def far(value):
 
 
 def held(value):
-    return (
-        value.held
-        if far(value)
-        else torch.device("cpu")
-        if isinstance(value, torch.device)
-        else value
-    )
+    if far(value):
+        return value.held
+    return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
 def sent(value):
@@ -75,20 +71,22 @@ class Work(TorchDispatchMode):
     waits = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, name, values = (
-            dict(kwargs or {}),
-            func._schema.name.split("::")[1],
-            tree_leaves((args, kwargs)),
-        )
-        there = any(map(far, values))
+        kwargs = dict(kwargs or {})
+        name = func._schema.name.split("::")[1]
+        values = tree_leaves((args, kwargs))
+        is_far = any(map(far, values))
         target = next((value for value in values if isinstance(value, torch.device)), None)
-        if there:
-            self.waits += name in WAITS or (target is not None and target.type == "cpu")
-            refuse(name, args[0], *args[2:3]) if name in INDEXING else refuse(name, *values)
+        if is_far:
+            to_host = target is not None and target.type == "cpu"
+            if name in WAITS or to_host:
+                self.waits += 1
+            # indices may be on the host
+            together = (args[0], *args[2:3]) if name in INDEXING else values
+            refuse(name, *together)
         result = func(*tree_map(held, args), **tree_map(held, kwargs))
         if func._schema.is_mutable and name.endswith("_"):
             return args[0]
-        remote = there if target is None else target.type != "cpu"
+        remote = is_far if target is None else target.type != "cpu"
         return tree_map(sent, result) if remote else result
 
 
@@ -112,18 +110,20 @@ class Calls(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.tensor and "device" in kwargs and torch.device(kwargs["device"]) == DEVICE:
             return sent(func(*args, **kwargs | {"device": "cpu"}))
-        if func is torch.Tensor.__getitem__ and far(args[0]) and isinstance(args[1], tuple):
-            # a list of indices becomes a tensor there
-            args = (
-                args[0],
-                tuple(Remote(torch.tensor(i)) if isinstance(i, list) else i for i in args[1]),
-            )
+        is_indexed = func is torch.Tensor.__getitem__ and far(args[0])
+        if is_indexed and isinstance(args[1], tuple):
+            args = (args[0], tuple(map(send_list, args[1])))
         if func is torch.Tensor.tolist and far(args[0]):
             return args[0].held.tolist()
         if func is torch.nn.functional.scaled_dot_product_attention and any(map(far, args)):
             refuse("attention", *tree_leaves((args, kwargs)))
             return sent(func(*tree_map(held, args), **tree_map(held, kwargs)))
         return func(*args, **kwargs)
+
+
+def send_list(index):
+    """An index as the device takes it: a list becomes a tensor there."""
+    return Remote(torch.tensor(index)) if isinstance(index, list) else index
 
 
 @contextmanager

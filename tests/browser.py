@@ -19,9 +19,12 @@ def check_links(page):
     """Every link leads to something on the page, every name is there once, and nothing is loaded
     from elsewhere. How many links there are."""
     soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
-    names, links = ([one[kind] for one in soup.find_all(**{kind: True})] for kind in ("id", "href"))
-    assert len(names) == len(set(names)) and {link.removeprefix("#") for link in links} <= {*names}
-    assert all(one["src"].startswith("data:image/png;base64,") for one in soup.find_all(src=True))
+    names = [element["id"] for element in soup.find_all(id=True)]
+    links = [element["href"] for element in soup.find_all(href=True)]
+    assert len(names) == len(set(names))
+    assert {link.removeprefix("#") for link in links} <= set(names)
+    for element in soup.find_all(src=True):
+        assert element["src"].startswith("data:image/png;base64,")
     return len(links)
 
 
@@ -42,19 +45,13 @@ def browse(url, *options):
 def measured(path, width, dark):
     """What probe.html measures of a page that is `width` pixels wide, and that a browser shows in
     light or dark."""
-    probe, page = (
-        Path(__file__).with_name("probe.html").read_text(encoding="utf-8"),
-        path.read_text(encoding="utf-8"),
-    )
-    asking = path.with_name("probe.html")
-    asking.write_text(
-        probe.replace("WIDTH", width).replace('"PAGE"', f'"{html.escape(page)}"'), encoding="utf-8"
-    )
-    done = browse(
-        asking.as_uri(),
-        f"--blink-settings=preferredColorScheme={int(not dark)}",
-        "--window-size=1400,1000",
-    )
+    probe = Path(__file__).with_name("probe.html").read_text(encoding="utf-8")
+    page = html.escape(path.read_text(encoding="utf-8"))
+    probe = probe.replace("WIDTH", width).replace('"PAGE"', f'"{page}"')
+    beside = path.with_name("probe.html")
+    beside.write_text(probe, encoding="utf-8")
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    done = browse(beside.as_uri(), scheme, "--window-size=1400,1000")
     return json.loads(html.unescape(re.search(r"(?s)<title>(.*?)</title>", done.stdout)[1]))
 
 
@@ -67,11 +64,15 @@ def check_in_browser(path, anchor):
     assert "CONSOLE" not in done.stderr and 'class="ran"' not in done.stdout, done.stderr
     before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
     assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
-    phone, desk, dark = (
-        measured(path, *how) for how in (("390", False), ("1280", False), ("1280", True))
-    )
-    for found in (phone, desk, dark):
-        assert found.pop("operable") > 0 and (found.pop("ground") == "rgb(255, 255, 255)") == (
-            found is not dark
-        )
-        assert found == {"loaded": 0, "sideways": 0, "unreached": [], "undrawn": [], "unboxed": 0}
+    for width, dark in (("390", False), ("1280", False), ("1280", True)):
+        measures = measured(path, width, dark)
+        is_white = measures.pop("ground") == "rgb(255, 255, 255)"
+        assert measures.pop("operable") > 0
+        assert is_white != dark
+        assert measures == {
+            "loaded": 0,
+            "sideways": 0,
+            "unreached": [],
+            "undrawn": [],
+            "unboxed": 0,
+        }

@@ -2,31 +2,52 @@
 made of it.
 
 `answers.txt` holds the value of an answer (or `-` for none) and a response, in which `⟦ ⟧` stand
-around what is read and `↵` ends a line. The other files hold JSON.
+around what is read and `↵` ends a line. The other files hold JSON, with an `id` that names the
+case and its test.
 """
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 FOLDER = Path(__file__).with_name("field")
 # words that a label, title, question or response may hold, and that are to stay words
 STRINGS = json.loads(Path(__file__).with_name("hostile.json").read_text())
 
 
-def read_cases(name: str, *fields: str) -> list[dict]:
-    """The cases of a file that have one of these fields."""
-    rows = [json.loads(line) for line in (FOLDER / name).read_text("utf-8").splitlines()]
-    return [row for row in rows if not {*fields}.isdisjoint(row)]
+def cases_with(*fields: str, file: str) -> pytest.MarkDecorator:
+    """A test for each case of a file that has one of these fields, with its id."""
+    cases = []
+    for line in (FOLDER / file).read_text("utf-8").splitlines():
+        case = json.loads(line)
+        if not case.keys().isdisjoint(fields):
+            cases.append(case)
+    names = [case["id"] for case in cases]
+    assert len(set(names)) == len(names), "ids are there once"
+    return pytest.mark.parametrize("case", cases, ids=names)
 
 
-def read_answers() -> Iterator[tuple[str | None, str, tuple[int, int] | None]]:
-    """Of each response the value of its answer, its text, and where the answer stands."""
+class Answer(NamedTuple):
+    """What a response's answer is (None for none), the response, and where the answer stands."""
+
+    value: str | None
+    text: str
+    span: tuple[int, int] | None
+
+
+def read_answers() -> list[Answer]:
+    """The answers of answers.txt."""
+    answers = []
     for line in (FOLDER / "answers.txt").read_text("utf-8").splitlines():
         value, _, text = line.partition("\t")
-        text = re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), text).replace(
-            "↵", "\n"
-        )
-        span = (text.index("⟦"), text.index("⟧") - 1) if "⟦" in text else None
-        yield None if value == "-" else value, text.replace("⟦", "").replace("⟧", ""), span
+        text = re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), text)
+        text = text.replace("↵", "\n")
+        span = None
+        if "⟦" in text:
+            span = (text.index("⟦"), text.index("⟧") - 1)
+            text = text.replace("⟦", "").replace("⟧", "")
+        answers.append(Answer(None if value == "-" else value, text, span))
+    return answers

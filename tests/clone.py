@@ -14,39 +14,41 @@ from typing import Any
 
 import pathspec
 import psutil
+import pytest
 import yaml
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # of a demo of one model on one dataset
-SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "rows_per_shard": 4, "n_tuning_examples": 5,
-         "dropout_passes": 3, "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_limit": 2}  # fmt: skip
+SMALL = {
+    "models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "rows_per_shard": 4,
+    "n_tuning_examples": 5, "dropout_passes": 3, "resamples": 100, "draws": 2,
+    "calibration_sizes": [5], "ablation_limit": 2,
+}  # fmt: skip
 JOBS = 12
-GIT = (
-    "git",
-    "-c",
-    "user.name=someone",
-    "-c",
-    "user.email=someone@example.org",
-    "-c",
-    "commit.gpgsign=false",
-)
-ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+GIT = [
+    "git", "-c", "user.name=someone", "-c", "user.email=someone@example.org",
+    "-c", "commit.gpgsign=false",
+]  # fmt: skip
+SEARCHED = os.environ["PATH"]
+ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{SEARCHED}"}
 
 
 def copy_of_project(to: Path) -> Path:
     """A folder of what a clone would hold, with today's edits: without what .gitignore names."""
-    made = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
+    spec = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
 
     def ignored(folder: str, names: list[str]) -> list[str]:
-        paths = [Path(folder, name) for name in names]
-        places = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in paths]
-        return [
-            name
-            for name, place in zip(names, places, strict=True)
-            if name == ".git" or made.match_file(place)
-        ]
+        left_out = []
+        for name in names:
+            path = Path(folder, name)
+            place = str(path.relative_to(ROOT))
+            if path.is_dir():
+                place += "/"
+            if name == ".git" or spec.match_file(place):
+                left_out.append(name)
+        return left_out
 
     return Path(shutil.copytree(ROOT, to, ignore=ignored, dirs_exist_ok=True))
 
@@ -57,17 +59,21 @@ def edit(path: Path, **values: object) -> None:
 
 
 def start(folder: Path, *words: str, **env: str) -> subprocess.Popen:
-    command, said = [folder / "run_all.sh", *words], subprocess.PIPE
     return subprocess.Popen(
-        command, cwd="/", env=ENV | env, text=True, stdout=said, stderr=subprocess.STDOUT
+        [folder / "run_all.sh", *words],
+        cwd="/",
+        env=ENV | env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
 
 
 def run(folder: Path, *words: str, **env: str) -> str:
     process = start(folder, *words, **env)
-    said = process.communicate()[0]
-    assert process.returncode == 0, said
-    return said
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    return output
 
 
 def until(
@@ -75,46 +81,48 @@ def until(
 ) -> Any:
     """Wait for something, perhaps while a command runs, and return it."""
     end = time.monotonic() + seconds
-    while not (found := happened()):
+    while True:
+        result = happened()
+        if result:
+            return result
         assert time.monotonic() < end, "it takes too long"
         assert process is None or process.poll() is None, process.stdout.read()
         time.sleep(0.05)
-    return found
 
 
 def kill(process: subprocess.Popen) -> None:
     """Kill a command and all its processes."""
     top = psutil.Process(process.pid)
-    for one in [*top.children(recursive=True), top]:
+    for each in [*top.children(recursive=True), top]:
         with suppress(psutil.NoSuchProcess):
-            one.kill()
+            each.kill()
 
 
 def refusal(folder: Path, *words: str) -> str:
     """The one line that `./run_all.sh` answers to what it can't do."""
     process = start(folder, *words)
-    said = process.communicate()[0].strip()
-    assert process.returncode == 2 and len(said.splitlines()) == 1, said
-    return said
+    output = process.communicate()[0].strip()
+    assert process.returncode == 2, output
+    assert len(output.splitlines()) == 1, output
+    return output
 
 
-def counts(said: str) -> tuple[int, int]:
+def counts(output: str) -> tuple[int, int]:
     """Jobs made and kept, as a run says at its end."""
-    made, kept = re.search(r"(\d+) of \d+ jobs ran, (\d+) up to date", said).groups()
-    return int(made), int(kept)
+    ran, up_to_date = re.search(r"(\d+) of \d+ jobs ran, (\d+) up to date", output).groups()
+    return int(ran), int(up_to_date)
 
 
-def made_once(base: Path, make: Callable[[Path], str]) -> tuple[Path, str]:
+def make_once(base: Path, make: Callable[[Path], str]) -> tuple[Path, str]:
     """A folder that `make` fills, and what was said then: once for all workers of pytest-xdist,
     each of which has a folder in `base`, so none may change it."""
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / make.__name__.replace(
-        "_", " "
-    )
-    told = folder.with_suffix(".txt")
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / make.__name__.replace("_", " ")
+    output = folder.with_suffix(".txt")
     with FileLock(folder.with_suffix(".lock")):
-        if not told.exists():
-            told.write_text(make(folder))
-    return folder, told.read_text()
+        if not output.exists():
+            output.write_text(make(folder))
+    return folder, output.read_text()
 
 
 def left_alone(folder: Path) -> str:
@@ -128,7 +136,8 @@ def archive_replayed(folder: Path) -> str:
     it, without git. Where git is missing, a copy."""
     if not shutil.which("git"):
         return run(copy_of_project(folder), "replay")
-    project, scratch = copy_of_project(folder.with_name("archived")), folder.with_name("unpacked")
+    project = copy_of_project(folder.with_name("archived"))
+    scratch = folder.with_name("unpacked")
     for words in (("init", "-q"), ("add", "--force", "."), ("commit", "-qm", "today")):
         subprocess.run([*GIT, *words], cwd=project, check=True)
     with tarfile.open(project / run(project, "archive").partition(":")[0]) as packed:
@@ -139,22 +148,16 @@ def archive_replayed(folder: Path) -> str:
 
 
 def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
-    return {
-        p.name: p.read_bytes()
-        for p in sorted((folder / "figures" / name).iterdir())
-        if p.suffix == ".tex"
-    }
+    paths = sorted((folder / "figures" / name).glob("*.tex"))
+    return {path.name: path.read_bytes() for path in paths}
 
 
-def played(project: Path, *words: str) -> str:
+def play_in(project: Path, *words: str) -> str:
     """What tests/playing.py prints in a copy of the project, without the hub."""
-    env = ENV | {
-        "PYTHONPATH": str(project),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "MPLBACKEND": "agg",
-    }
+    fixed = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    env = ENV | fixed | {"PYTHONPATH": str(project)}
     command = [sys.executable, "tests/playing.py", *words]
     done = subprocess.run(command, cwd=project, env=env, text=True, capture_output=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    if done.returncode != 0:
+        pytest.fail(done.stdout[-2000:] + done.stderr[-4000:])
     return done.stdout

@@ -17,9 +17,12 @@ from lib import params
 from lib.models import loading
 from lib.paths import ROOT
 
-LONGEST_FIRST = ("test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
-                 "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
-                 "test_keys", "test_fresh", "test_system", "test_findings", "test_edits", "test_verify")  # fmt: skip
+LONGEST_FIRST = (
+    "test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes",
+    "test_end_to_end", "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm",
+    "test_fuzz", "test_runs", "test_keys", "test_fresh", "test_system", "test_findings",
+    "test_edits", "test_verify",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +63,14 @@ def demo(shipped):
     from lib.analysis import run_results
 
     profile = params.load_profile("demo")
-    moved = dict(
-        transfer_models=profile.transfer_models, transfer_datasets=profile.transfer_datasets
+    return run_results.results_of_run(
+        "shipped",
+        shipped,
+        profile.models,
+        profile.datasets,
+        transfer_models=profile.transfer_models,
+        transfer_datasets=profile.transfer_datasets,
     )
-    return run_results.results_of_run("shipped", shipped, profile.models, profile.datasets, **moved)
 
 
 @pytest.fixture(scope="session")
@@ -72,20 +79,20 @@ def slurm(tmp_path_factory):
     be had."""
     import slurm_cluster
 
-    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as found:
-        yield found
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory) -> tuple[Path, str]:
     """A small demo that nobody stops: its folder, and what it said."""
-    return clone.made_once(tmp_path_factory.getbasetemp(), clone.left_alone)
+    return clone.make_once(tmp_path_factory.getbasetemp(), clone.left_alone)
 
 
 @pytest.fixture(scope="session")
 def replayed(tmp_path_factory) -> Path:
     """A folder unpacked from the archive, in which the whole demo is replayed."""
-    return clone.made_once(tmp_path_factory.getbasetemp(), clone.archive_replayed)[0]
+    return clone.make_once(tmp_path_factory.getbasetemp(), clone.archive_replayed)[0]
 
 
 # ---- slow tests
@@ -112,11 +119,9 @@ def pytest_collection_modifyitems(config, items):
     for `--all`."""
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    slow = (
-        []
-        if config.getoption("--all")
-        else [item for item in items if item.get_closest_marker("slow")]
-    )
+    slow = []
+    if not config.getoption("--all"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
 

@@ -12,19 +12,20 @@ paper = pytest.mark.skipif(not PAPER.exists(), reason="the paper's LaTeX is not 
 
 def parse(latex):
     """A tabular as rows of cells and rules, white space put aside."""
-    body = (
-        re.sub(r"(?m)^ *%.*\n|(?<!\\)%.*", "", latex).split(r"\toprule")[1].split(r"\bottomrule")[0]
-    )
+    plain = re.sub(r"(?m)^ *%.*\n|(?<!\\)%.*", "", latex)
+    body = plain.split(r"\toprule")[1].split(r"\bottomrule")[0]
     parts = re.split(r"(\\midrule|\\cmidrule\(lr\)\{[0-9-]+\})|\\\\", body)
     rows = []
     for part in parts:
         if part and part.strip():
             cells = [re.sub(r"\s+", " ", cell).strip() for cell in re.split(r"(?<!\\)&", part)]
-            squeezed = [
-                re.sub(r"\$[^$]*\$", lambda m: m.group().replace(" ", ""), cell) for cell in cells
-            ]
-            rows.append(squeezed if len(cells) > 1 else squeezed[0])
+            cells = [re.sub(r"\$[^$]*\$", without_blanks, cell) for cell in cells]
+            rows.append(cells if len(cells) > 1 else cells[0])
     return rows
+
+
+def without_blanks(match):
+    return match.group().replace(" ", "")
 
 
 def specification(latex):
@@ -33,11 +34,8 @@ def specification(latex):
 
 def tabulars(latex):
     """Each tabular that holds rows: of a table in two parts, both."""
-    return [
-        r"\begin{tabular}" + part
-        for part in latex.split(r"\begin{tabular}")[1:]
-        if r"\toprule" in part
-    ]
+    parts = latex.split(r"\begin{tabular}")[1:]
+    return [r"\begin{tabular}" + part for part in parts if r"\toprule" in part]
 
 
 def printed(label):

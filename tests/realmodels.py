@@ -15,8 +15,10 @@ FOLDERS = {
     "qwen3-8b-thinking": "Qwen3-8B",
     "qwen3-4b-instruct": "Qwen3-4B-Instruct-2507",
 }
-SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
+SMALL = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+}  # fmt: skip
 
 
 def build(published: Path, to: Path, seed: int = 0) -> Path:

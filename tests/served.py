@@ -21,23 +21,21 @@ TOPS = {"A": -0.2, "B": -1.8}
 
 
 class Served:
-    """A model known by its folder and what is `told` of it, with `count` questions of each
-    split."""
+    """A model known by its folder and further facts of it, with `count` questions of each split."""
 
-    def __init__(self, folder, count=10, **told):
-        self.spec = Model(
-            **{"label": "S", "responses": f"{folder}/", "system_prompt": False} | told
-        )
-        demo = params.load_profile("demo").model_dump()
-        self.run = Run(
-            "demo",
-            demo | {"limit": count, "example": "", "models": ["served"], "datasets": [DATASET]},
-        )
-        self.run.specs["served"], self.asked = self.spec, select_examples(self.run, DATASET)
+    def __init__(self, folder, count=10, **facts):
+        usual = {"label": "S", "responses": f"{folder}/", "system_prompt": False}
+        self.spec = Model(**usual | facts)
+        values = params.load_profile("demo").model_dump()
+        values |= {"limit": count, "example": "", "models": ["served"], "datasets": [DATASET]}
+        self.run = Run("demo", values)
+        self.run.specs["served"] = self.spec
+        self.asked = select_examples(self.run, DATASET)
 
     def command(self, verb, **options):
         """`./run_all.sh requests` or `ask` for this model alone."""
-        args = SimpleNamespace(**{"verb": verb, "model_name": "", "datasets": [], **options})
+        usual = {"verb": verb, "model_name": "", "datasets": []}
+        args = SimpleNamespace(**usual | options)
         assert serve_requests.main(self.run, args) == 0
 
     def send(self, answer, concurrent=4):
@@ -67,12 +65,8 @@ class Served:
 
 def batch_line(name, body, status=200):
     """What a batch service writes of an answer."""
-    return (
-        json.dumps(
-            {"custom_id": name, "response": {"status_code": status, "body": body}, "error": None}
-        )
-        + "\n"
-    )
+    response = {"status_code": status, "body": body}
+    return json.dumps({"custom_id": name, "response": response, "error": None}) + "\n"
 
 
 def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
@@ -94,10 +88,13 @@ def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
 def right(request, text="#### 7"):
     """What a server answers whose tokens are words, with one more where it closes the assistant's
     own message."""
-    body, goes_on = request.body, {"continue_final_message": True, "add_generation_prompt": False}
-    words = [word for message in body["messages"] for word in message["content"].split()]
-    closed = body["messages"][-1]["role"] == "assistant" and not goes_on.items() <= body.items()
-    return completion("A" if body["max_tokens"] == 1 else text, prompt=len(words) + closed)
+    body = request.body
+    prompt = sum(len(message["content"].split()) for message in body["messages"])
+    going_on = {"continue_final_message": True, "add_generation_prompt": False}
+    goes_on = going_on.items() <= body.items()
+    if body["messages"][-1]["role"] == "assistant" and not goes_on:
+        prompt += 1
+    return completion("A" if body["max_tokens"] == 1 else text, prompt=prompt)
 
 
 @contextmanager
@@ -113,10 +110,10 @@ def serving(answer):
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             request = SimpleNamespace(path=self.path, body=body, key=self.headers["authorization"])
             server.asked.append(request)
-            told = answer(request)
-            status, headers, data = (
-                told if isinstance(told, tuple) else (200, {}, json.dumps(told).encode())
-            )
+            reply = answer(request)
+            if not isinstance(reply, tuple):
+                reply = (200, {}, json.dumps(reply).encode())
+            status, headers, data = reply
             if data is not None:
                 self.send_response(status)
                 for name, value in {"content-length": str(len(data)), **headers}.items():
@@ -128,7 +125,8 @@ def serving(answer):
             """Requests are none of what a test says."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.asked, server.url = [], f"http://127.0.0.1:{server.server_address[1]}"
+        server.asked = []
+        server.url = f"http://127.0.0.1:{server.server_address[1]}"
         server.handle_error = lambda *_: None  # of a client that went away
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         try:

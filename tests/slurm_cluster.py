@@ -17,34 +17,27 @@ import yaml
 
 PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 PROGRAMS = (
-    "munged",
-    "slurmctld",
-    "slurmd",
-    "sbatch",
-    "srun",
-    "squeue",
-    "scancel",
-    "sinfo",
-    "scontrol",
-)
+    "munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol",
+)  # fmt: skip
 NODES = ("one", "two")  # of slurm.conf
 
 
 @contextmanager
 def cluster(folder: Path):
     """A cluster that runs; the test is skipped where it can't be had."""
-    if absent := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
+    absent = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
+    if absent:
         pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
-    found = Cluster(folder)
+    started = Cluster(folder)
     try:
         try:
-            found.start()
+            started.start()
         except AssertionError:  # in a container
             logs = [path.read_text()[-1500:] for path in sorted(folder.glob("*.out"))]
             pytest.skip("\n".join(["SLURM does not come up here", *logs]))
-        yield found
+        yield started
     finally:
-        found.stop()
+        started.stop()
 
 
 def options(folder: Path, minutes: int) -> str:

@@ -14,7 +14,6 @@ from lib.generate import teacher_forcing
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame
 from lib.score.reading import interpret_responses
-from lib.store import PAIR
 from lib.tasks import answers
 
 
@@ -22,18 +21,20 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
     """`rows` calibration and as many evaluation rows; answers of 1 to 3 tokens, right ones a little
     surer. The last row of each split has no parsable answer. The full logits of the answer are in
     column `logits`: the first leads."""
-    rng, found = np.random.default_rng([seed, *f"{model}{dataset}".encode()]), []
+    rng = np.random.default_rng([seed, *f"{model}{dataset}".encode()])
+    columns = []
     for i in range(2 * rows):
-        right, m = rng.random() < accuracy, int(rng.integers(1, 4))
+        right = rng.random() < accuracy
+        m = int(rng.integers(1, 4))
         parsed = i % rows != rows - 1
         logits = rng.normal(size=(m, vocabulary)).astype("float32")
         logits[:, 0] = 8 + 2 * right + rng.normal(size=m)
-        values, ids, curve = (
-            x.numpy() for x in teacher_forcing.compress_logits(torch.from_numpy(logits), 16, 33)
-        )
+        compressed = teacher_forcing.compress_logits(torch.from_numpy(logits), 16, 33)
+        values, ids, curve = (tensor.numpy() for tensor in compressed)
         answer = log_softmax(logits.astype(float), axis=1)[:, 0]
-        body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
-        found.append(
+        before = np.log(rng.beta(9, 1 if right else 2, 10))
+        body = np.append(before, answer).astype("float32")
+        columns.append(
             {
                 "split": "calibration" if i < rows else "evaluation",
                 "example_id": f"{i:04d}",
@@ -54,16 +55,15 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
             }
         )
     fixed = {"reference": "7", "last_number_start": 10, "thinking_end": 0, "eos": 0}
-    return pd.DataFrame(found).assign(model=model, dataset=dataset, finish_reason="stop", **fixed)
+    return pd.DataFrame(columns).assign(model=model, dataset=dataset, finish_reason="stop", **fixed)
 
 
 def run(models=("m", "n"), datasets=("d", "e"), **more):
     """Every pair; accuracy falls from dataset to dataset."""
-    parts = [
-        generations(m, d, accuracy=0.85 - 0.35 * k, **more)
-        for m in models
-        for k, d in enumerate(datasets)
-    ]
+    parts = []
+    for model in models:
+        for place, dataset in enumerate(datasets):
+            parts.append(generations(model, dataset, accuracy=0.85 - 0.35 * place, **more))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -80,11 +80,10 @@ def single_pass(frame, **choices):
 def with_margins(confidence, seed=0):
     """The confidence frame with a P(True) that knows something."""
     rows = confidence[confidence.estimator == "ans_avg"].assign(estimator="p_true")
-    margin = np.random.default_rng(seed).normal(size=len(rows)) + 2 * rows.correct - 1
-    return pd.concat(
-        [confidence, rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))],
-        ignore_index=True,
-    )
+    noise = np.random.default_rng(seed).normal(size=len(rows))
+    margin = noise + 2 * rows.correct - 1
+    p_true = rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))
+    return pd.concat([confidence, p_true], ignore_index=True)
 
 
 def scored(n=200, seed=0, power=2):
@@ -102,16 +101,18 @@ def columns(rows):
 
 def keyed(rows, model="m", dataset="d", split="evaluation", **columns):
     """A per-example frame of one pair."""
-    fixed = {
+    content = {
         "model": model,
         "dataset": dataset,
         "split": split,
         "example_id": [f"e{i}" for i in range(rows)],
     }
-    return pd.DataFrame(fixed | {name: pd.Series(list(values)) for name, values in columns.items()})
+    for name, values in columns.items():
+        content[name] = pd.Series(list(values))
+    return pd.DataFrame(content)
 
 
-def told(probabilities, correct, **more):
+def responses_of_pair(probabilities, correct, **more):
     """Responses of one pair, as `interpret_responses` returns them; the answer is the last
     token."""
     tokens = [np.log(p) for p in probabilities]
@@ -166,5 +167,6 @@ def write_responses(generations, path, tokenizer=None):
 def results_of(**frames):
     """Results of these frames, whose models and datasets are labeled by their names."""
     first = next(iter(frames.values()))
-    models, datasets = ({name: name for name in first[column].unique()} for column in PAIR)
+    models = {name: name for name in first.model.unique()}
+    datasets = {name: name for name in first.dataset.unique()}
     return Results(models, datasets, models, (models, datasets), [], frames, "Demo models.")

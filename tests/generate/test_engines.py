@@ -41,15 +41,18 @@ def file_engine(lm, path):
 
 def test_what_one_run_wrote_is_another_runs_file(llama, tmp_path):
     """The last question has no response in it."""
-    here = respond(
-        llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path)
-    )
-    engine = file_engine(llama, synthetic.write_responses(here[:5], tmp_path / "responses.jsonl"))
-    found = respond(llama, engine)
-    assert_alike(found[:5], here[:5])
+    transformers = generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path)
+    sampled = respond(llama, transformers)
+    path = synthetic.write_responses(sampled[:5], tmp_path / "responses.jsonl")
+    engine = file_engine(llama, path)
+    frame = respond(llama, engine)
+    assert_alike(frame[:5], sampled[:5])
     missing = "are missing: rows without an answer, which count as wrong"
     assert engine.facts == {"engine": "file", "responses": 5, missing: 1}
-    assert found.text[5] == "" and found.answer.isna()[5] and len(found.token_ids[5]) == 1
+    last = frame.iloc[5]
+    assert last.text == ""
+    assert pd.isna(last.answer)
+    assert len(last.token_ids) == 1
 
 
 # ---- vLLM
@@ -61,15 +64,17 @@ def test_what_vllm_wrote_is_rescored(llama):
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
     asked = [example for example in examples(DATASET) if example.example_id in by_id]
-    engine = types.SimpleNamespace(
-        sample=lambda some: [by_id[one.example.example_id]["token_ids"] for one in some]
-    )
+
+    def sample(requests):
+        return [by_id[request.example.example_id]["token_ids"] for request in requests]
+
+    engine = types.SimpleNamespace(sample=sample)
     frame = generation.generate_responses(llama, DATASET, asked, settings, engine)
-    assert len(frame) == len(by_id) > 10 and frame.answer.notna().mean() > 0.9
+    assert len(frame) == len(by_id) > 10
+    assert frame.answer.notna().mean() > 0.9
     for row in frame.itertuples():
-        np.testing.assert_allclose(
-            row.token_logprobs, by_id[row.example_id]["token_logprobs"], atol=1e-4
-        )
+        recorded = by_id[row.example_id]["token_logprobs"]
+        np.testing.assert_allclose(row.token_logprobs, recorded, atol=1e-4)
 
 
 STUB = """
@@ -123,34 +128,34 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
     with pytest.raises(UserError, match="^vLLM ended with 1: ValueError: too little memory$"):
         vllm(llama, shards)
     core = Path("/proc") / (tmp_path / "core").read_text()
-    until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
+
+    def has_ended():
+        return not core.exists() or "Z" in (core / "stat").read_text().split()[2]
+
+    until(has_ended)
     with (shards / "drawn.jsonl").open("a") as file:
         file.write('{"example_id": "half a li')
     engine = vllm(llama, shards)
     assert "sockets in /tmp \n2 responses drawn" in (shards / "vllm.log").read_text()
-    assert engine.facts == {
-        "engine": "vllm",
-        "version": "9.9",
-        "responses": 6,
-        "batch_invariant": "0",
-    }
-    orders = json.loads((shards / "requests.json").read_text())
-    # 0: off
-    assert (orders["sampling"]["temperature"], orders["sampling"]["top_k"]) == (
-        llama.spec.temperature,
-        0,
-    )
-    asked = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
-    ids = [
-        [5 + one.seed % 40 + len(one.prompt_ids) % 2, llama.eos[0]][: 1 + one.seed % 2]
-        for one in asked
-    ]
-    frame = pd.concat([respond(llama, engine, ASKED[:2]), respond(llama, engine, ASKED[2:])])
+    version = {"engine": "vllm", "version": "9.9"}
+    assert engine.facts == version | {"responses": 6, "batch_invariant": "0"}
+    order = json.loads((shards / "requests.json").read_text())["sampling"]
+    assert order["temperature"] == llama.spec.temperature
+    assert order["top_k"] == 0, "off"
+    ids, reasons = [], []
+    for request in generation.build_requests(llama, DATASET, ASKED, SETTINGS):
+        token = 5 + request.seed % 40 + len(request.prompt_ids) % 2
+        is_ended = request.seed % 2 == 1
+        ids.append([token, llama.eos[0]] if is_ended else [token])
+        reasons.append("stop" if is_ended else "length")
+    first, others = (respond(llama, engine, part) for part in (ASKED[:2], ASKED[2:]))
+    frame = pd.concat([first, others])
     # as any file of responses
-    for found in frame, respond(llama, file_engine(llama, shards / "drawn.jsonl")):
-        assert found.example_id.tolist() == [one.example_id for one in ASKED]
-        assert [*map(list, found.token_ids)] == ids
-        assert found.finish_reason.tolist() == [["length", "stop"][one.seed % 2] for one in asked]
+    again = respond(llama, file_engine(llama, shards / "drawn.jsonl"))
+    for responses in frame, again:
+        assert responses.example_id.tolist() == [example.example_id for example in ASKED]
+        assert [*map(list, responses.token_ids)] == ids
+        assert responses.finish_reason.tolist() == reasons
     vllm(llama, shards)
     assert (shards / "vllm.log").read_text() == "", "where nothing is left, vLLM does not start"
 

@@ -46,14 +46,16 @@ def entries(tokens):
 
 def write(folder, asked, given):
     """A file of responses, one to each question."""
-    lines = [{"example_id": one.example_id} | line for one, line in zip(asked, given, strict=True)]
-    (folder / "demo-easy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = []
+    for example, line in zip(asked, given, strict=True):
+        lines.append(json.dumps({"example_id": example.example_id} | line) + "\n")
+    (folder / "demo-easy.jsonl").write_text("".join(lines))
     return str(folder / "{dataset}.jsonl")
 
 
-def read(folder, *given, **told):
+def read(folder, *given, **facts):
     """What a file of these responses says of the questions a and b."""
-    spec = Model(label="x", responses=write(folder, ASKED, given), **told)
+    spec = Model(label="x", responses=write(folder, ASKED, given), **facts)
     return imported.ImportedResponses.read(spec, "demo-easy", ASKED)
 
 
@@ -72,13 +74,10 @@ def test_a_file_without_any_answer_is_said(tmp_path):
 
 # ---- thinking
 
-APART = {
-    "logprobs": {
-        "reasoning_content": entries([("#### 3", -1), ("!", -2)]),
-        "content": entries(ANSWERED),
-    }
-}
-INSIDE = {"logprobs": entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])}
+THOUGHT = entries([("#### 3", -1), ("!", -2)])
+APART = {"logprobs": {"reasoning_content": THOUGHT, "content": entries(ANSWERED)}}
+MARKED = [("<think>", -1), ("#### 3", -1), ("</think>", -1)]
+INSIDE = {"logprobs": entries(MARKED + ANSWERED)}
 TAKEN = INSIDE | {"text": "The answer.\n#### 17"}
 
 
@@ -90,12 +89,13 @@ def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thi
     imported = read(tmp_path, LOGGED, line, thinking=thinking)
     row = imported.to_frame("m").iloc[1]
     assert len(imported.describe_coverage()) == 1
-    assert (row.answer, row.thinking_end, len(row.token_logprobs)) == ("17", first, first + 7)
-    shown = interpret_responses(pd.DataFrame([row])).iloc[0]
-    assert len(shown.response) == first + 7 and shown.answer.tolist() == pytest.approx([-0.3, -0.4])
-    alone = interpret_responses(
-        pd.DataFrame([row]), EvaluationChoices(include_thinking=False)
-    ).iloc[0]
+    assert (row.answer, row.thinking_end) == ("17", first)
+    assert len(row.token_logprobs) == first + 7
+    frame = pd.DataFrame([row])
+    whole = interpret_responses(frame).iloc[0]
+    assert len(whole.response) == first + 7
+    assert whole.answer.tolist() == pytest.approx([-0.3, -0.4])
+    alone = interpret_responses(frame, EvaluationChoices(include_thinking=False)).iloc[0]
     assert alone.response.tolist() == pytest.approx([logprob for _, logprob in ANSWERED])
 
 
@@ -143,37 +143,42 @@ def test_a_response_longer_than_the_context_is_cut_there(tmp_path, capsys, name)
     whole."""
     lm, asked = architectures.load(name), examples("demo-easy", 2)
     requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
-    room = lm.context - len(requests[0].prompt_ids) - len(p_true.query_ids(lm))
+    prompt, query = requests[0].prompt_ids, p_true.query_ids(lm)
+    room = lm.context - len(prompt) - len(query)
     for more in 0, 1:
-        engine = file_engine(
-            lm, tmp_path, asked, {"token_ids": [0] * (room + more)}, {"text": "#### 7"}
-        )
+        first = {"token_ids": [0] * (room + more)}
+        engine = file_engine(lm, tmp_path, asked, first, {"text": "#### 7"})
         frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
-        assert frame.token_ids.map(len).tolist()[0] == room + 1 - more and frame.answer[1] == "7"
+        assert len(frame.token_ids[0]) == (room if more else room + 1)
+        assert frame.answer[1] == "7"
         assert frame.finish_reason.tolist() == ["length" if more else "stop", "stop"]
         assert generation.count_cut_by_context(lm, frame) == more
-        said = f"1 of 2 responses, the first to '{asked[0].example_id}', do not fit the context"
-        assert (said in capsys.readouterr().out) == bool(more)
+        remark = f"1 of 2 responses, the first to '{asked[0].example_id}', do not fit the context"
+        assert (remark in capsys.readouterr().out) == bool(more)
 
 
-@pytest.mark.parametrize("finish_reason, ends", [("stop", 1), ("length", 0)])
-def test_end_tokens_and_padding_are_one_end_token(llama, tmp_path, finish_reason, ends):
+@pytest.mark.parametrize("finish_reason", ["stop", "length"])
+def test_end_tokens_and_padding_are_one_end_token(llama, tmp_path, finish_reason):
     """As text or as ids, which transformers' `generate` fills with padding or further end
     tokens."""
-    ids, end, pad = (
-        llama.tokenizer("#### 7").input_ids[-3:],
-        llama.eos[0],
-        llama.tokenizer.pad_token_id,
-    )
-    mark, asked = llama.tokenizer.convert_ids_to_tokens(end), examples("demo-easy", 7)
-    given = [{"text": "#### 7"}, {"token_ids": [*ids, pad]}, {"text": f"#### 7{mark}"}, {"text": f"#### 7{mark}{mark}"},
-             {"token_ids": [*ids, end, end]}, {"token_ids": [*ids, end, pad, pad]},
-             {"logprobs": entries([("#### 7", -1), (mark, -1)])}]  # fmt: skip
-    engine = file_engine(
-        llama, tmp_path, asked, *[line | {"finish_reason": finish_reason} for line in given]
-    )
-    drawn = engine.sample(generation.build_requests(llama, "demo-easy", asked, SETTINGS))
-    assert drawn == [[*ids, end][: len(ids) + ends]] * 2 + [[*ids, end]] * 5
+    ids = llama.tokenizer("#### 7").input_ids[-3:]
+    end, pad = llama.eos[0], llama.tokenizer.pad_token_id
+    mark = llama.tokenizer.convert_ids_to_tokens(end)
+    without_end = [{"text": "#### 7"}, {"token_ids": [*ids, pad]}]
+    with_end = [
+        {"text": f"#### 7{mark}"},
+        {"text": f"#### 7{mark}{mark}"},
+        {"token_ids": [*ids, end, end]},
+        {"token_ids": [*ids, end, pad, pad]},
+        {"logprobs": entries([("#### 7", -1), (mark, -1)])},
+    ]
+    lines = [line | {"finish_reason": finish_reason} for line in without_end + with_end]
+    asked = examples("demo-easy", 7)
+    engine = file_engine(llama, tmp_path, asked, *lines)
+    responses = engine.sample(generation.build_requests(llama, "demo-easy", asked, SETTINGS))
+    # one that ended has an end token, whether it is written or not
+    assert responses[:2] == [[*ids, end] if finish_reason == "stop" else ids] * 2
+    assert responses[2:] == [[*ids, end]] * 5
 
 
 # ---- the workflow
@@ -223,14 +228,11 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mine/responses.jsonl answers the 4 questions of mine" in done.stdout
-    made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}
-    assert "My-Model & My-Questions & 0.500" in made["tab_result_estimation.tex"]
+    table = tables(folder)["tab_result_estimation.tex"].decode()
+    assert "My-Model & My-Questions & 0.500" in " ".join(table.split())
     report = (folder / "figures" / "demo" / "report.html").read_text("utf-8")
-    assert (
-        "My-Model: from a file, the model not at hand: nothing is known of passes with dropout"
-        in report
-    )
-    assert (
-        "P(True) of My-Model on My-Questions: its server was not asked, see docs/extending.md."
-        in report
-    )
+    for note in (
+        "My-Model: from a file, the model not at hand: nothing is known of passes with dropout",
+        "P(True) of My-Model on My-Questions: its server was not asked, see docs/extending.md.",
+    ):
+        assert note in report

@@ -117,7 +117,8 @@ def changed(place, files):
             case str() as text:
                 (place / path.name).write_text(text)
             case fields if path.suffix == ".json":
-                (place / path.name).write_text(json.dumps(json.loads(path.read_text()) | fields))
+                content = json.loads(path.read_text()) | fields
+                (place / path.name).write_text(json.dumps(content))
             case tensors:
                 found = load_file(path) | tensors
                 save_file(

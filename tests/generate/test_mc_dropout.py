@@ -46,12 +46,11 @@ def recorded_masks(rate, segments, window):
 
     def fall(part, seed):
         stream = np.random.Philox(key=seed, counter=[0, 0, sites[seed], 0])
-        bits = np.frombuffer(stream.random_raw(-(-part.numel() // 4)).tobytes(), np.uint16)[
-            : part.numel()
-        ]
-        part.masked_fill_(torch.from_numpy(bits < round(rate * 65536)).view(part.shape), 0).div_(
-            1 - rate
-        )
+        count = part.numel()
+        numbers = stream.random_raw(-(-count // 4))
+        bits = np.frombuffer(numbers.tobytes(), np.uint16)[:count]
+        falls = torch.from_numpy(bits < round(rate * 65536)).view(part.shape)
+        part.masked_fill_(falls, 0).div_(1 - rate)
         sites[seed] += 1
 
     def dropout(x, p=0.5, training=True, inplace=False):
@@ -61,7 +60,8 @@ def recorded_masks(rate, segments, window):
                 fall(x[0, start:stop], seed)
                 continue
             # of a layer with a window, the weights outside of it are empty
-            forgets = window and keys > window and not x[0, :, -1, : keys - window].any()
+            is_longer = window and keys > window
+            forgets = is_longer and not x[0, :, -1, : keys - window].any()
             held = max(0, start - window + 1) if forgets else 0
             for first in range(start, stop, seeded_dropout.QUERIES):
                 last = min(first + seeded_dropout.QUERIES, stop)
@@ -74,20 +74,20 @@ def recorded_masks(rate, segments, window):
 def parts_of(lm, row):
     """(ids, where the first answer token is predicted) of a generations row."""
     start, end = answers.answer_span(row)
-    ids = (
-        lm.tokenizer(row.prompt, add_special_tokens=False).input_ids
-        + row.token_ids.tolist()[: end - 1]
-    )
+    prompt = lm.tokenizer(row.prompt, add_special_tokens=False).input_ids
+    ids = prompt + row.token_ids.tolist()[: end - 1]
     return ids, len(ids) - (end - start)
 
 
 def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager
     attention a pass."""
-    (ids, query), found = parts_of(lm, row), []
+    ids, query = parts_of(lm, row)
+    found = []
     window = getattr(lm.model.config, "sliding_window", None)
     for t in range(settings.dropout_passes):
-        seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
+        names = (lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
+        seed = stream_seed(1, *names)
         segments = [(0, len(ids), seed)]
         if settings is SHARED:
             prefix = len(mc_dropout.shared_prefix(lm, row, ids))
@@ -145,40 +145,39 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, settings
     places = [(0, 0.15), (1, 0.15), (1, 0.4)]
     work = [(frame.example_id[place], rate) for place, rate in places]
     one_by_one = settings.model_copy(update={"max_dropout_tokens": 1})
-    found = [mc_dropout_entropies(any_lm, frame, work, each) for each in (settings, one_by_one)]
+    together = mc_dropout_entropies(any_lm, frame, work, settings)
+    alone = mc_dropout_entropies(any_lm, frame, work, one_by_one)
     monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * any_lm.vocab_size)
-    found = pd.concat([*found, mc_dropout_entropies(any_lm, frame, work, settings)])
-    assert {
-        len(logits[0]) for logits in mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.15, settings)
-    } == {1}
-    assert (
-        max(np.max(row.predictive[-1] - row.conditional[-1]) for row in found.itertuples()) > 1e-3
-    )
+    in_parts = mc_dropout_entropies(any_lm, frame, work, settings)
+    for logits in mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.15, settings):
+        assert len(logits[0]) == 1
     oracle = [whole(any_lm, frame.iloc[place], rate, settings) for place, rate in places]
-    for (_, rate), p, row in zip(work * 3, oracle * 3, found.itertuples(), strict=True):
-        assert row.rate == rate
-        for t in range(3):
-            close(row.predictive[t], entropy(p[: t + 1].mean(0), axis=-1), atol=2e-5)
-            close(row.conditional[t], entropy(p[: t + 1], axis=-1).mean(0), atol=2e-5)
-        close(row.half_conditional, entropy(p[:2], axis=-1), atol=2e-5)
-        np.testing.assert_array_equal(
-            row.top_changed, [len(set(column)) > 1 for column in p.argmax(-1).T]
-        )
+    for entropies in (together, alone, in_parts):
+        bald = [np.max(row.predictive[-1] - row.conditional[-1]) for row in entropies.itertuples()]
+        assert max(bald) > 1e-3
+        for (_, rate), p, row in zip(work, oracle, entropies.itertuples(), strict=True):
+            assert row.rate == rate
+            for t in range(3):
+                so_far = p[: t + 1]
+                close(row.predictive[t], entropy(so_far.mean(0), axis=-1), atol=2e-5)
+                close(row.conditional[t], entropy(so_far, axis=-1).mean(0), atol=2e-5)
+            close(row.half_conditional, entropy(p[:2], axis=-1), atol=2e-5)
+            changed = [len(set(column)) > 1 for column in p.argmax(-1).T]
+            np.testing.assert_array_equal(row.top_changed, changed)
 
 
 def test_tokens_before_the_question_are_shared(llama):
     """Up to the first that reaches into it, as a newline and spaces do; none where the prompt lacks
     the question."""
     frame = generations(llama, 1)
-    ids, question = loading.encode(llama, frame.prompt[0]), frame.question[0]
-    for asked, shares in (
-        (question, True),
-        (question[2:], True),
-        ("", False),
-        ("never asked", False),
-    ):
-        found = mc_dropout.shared_prefix(llama, frame.assign(question=asked).iloc[0], ids)
-        assert found == tuple(ids[: len(found)]) and bool(found) == shares
+    ids = loading.encode(llama, frame.prompt[0])
+    question = frame.question[0]
+    cases = {question: True, question[2:]: True, "": False, "never asked": False}
+    for asked, shares in cases.items():
+        row = frame.assign(question=asked).iloc[0]
+        prefix = mc_dropout.shared_prefix(llama, row, ids)
+        assert prefix == tuple(ids[: len(prefix)])
+        assert bool(prefix) == shares
 
 
 # ---- BALD
@@ -267,7 +266,8 @@ def test_effective_supports_are_unions(top_k, top_p):
         for t in range(5):
             order = np.argsort(-p[t, token])
             mass = np.cumsum(p[t, token, order])
-            union |= set(order[: top_k if name == "top_k" else np.argmax(mass > top_p) + 1])
+            size = top_k if name == "top_k" else np.argmax(mass > top_p) + 1
+            union |= set(order[:size])
             assert row[name][t][token] == len(union), name
 
 
@@ -286,9 +286,10 @@ def at_rate(rate, last):
 
 
 def test_the_rate_of_lowest_ece_is_selected():
-    responses = synthetic.told([[1.0]] * 4, [True, True, False, False]).assign(split="calibration")
-    told = {0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]}
-    passes = pd.concat([at_rate(*pair) for pair in told.items()])
+    right = [True, True, False, False]
+    responses = synthetic.responses_of_pair([[1.0]] * 4, right).assign(split="calibration")
+    bald = {0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]}
+    passes = pd.concat([at_rate(rate, last) for rate, last in bald.items()])
     results = confidence.evaluate_rate_grid(responses, passes, EvaluationChoices())
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
@@ -302,18 +303,17 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
     """In any order of rows the same; a limit of the passes counts them, and keeps the running
     example."""
     frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
-    tuning, example = mc_dropout.tuning_rows(frame, 10, seed=0), frame.example_id.iloc[-1]
-    assert len(set(tuning)) == 10 and {*tuning} < {*frame.example_id[:30]}
-    assert {*mc_dropout.tuning_rows(frame.sample(frac=1, random_state=0), 10, seed=0)} == {*tuning}
-    assert (
-        mc_dropout.tuning_rows(frame, 10, seed=1) != tuning
-        and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
-    )
+    tuning = mc_dropout.tuning_rows(frame, 10, seed=0)
+    assert len(set(tuning)) == 10
+    assert set(tuning) < set(frame.example_id[:30])
+    shuffled = frame.sample(frac=1, random_state=0)
+    assert set(mc_dropout.tuning_rows(shuffled, 10, seed=0)) == set(tuning)
+    assert mc_dropout.tuning_rows(frame, 10, seed=1) != tuning
+    assert len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
+    example = frame.example_id.iloc[-1]
     for limit, rest in ((12, 2 + 12), (1, 1), (0, 20 + 20)):
         work = dict(mc_dropout.rest_work(frame, 0.2, limit, tuning, 0, example))
-        assert (
-            len(work) == rest
-            and {*work.values()} == {0.2}
-            and example in work
-            and not work.keys() & {*tuning}
-        )
+        assert len(work) == rest
+        assert set(work.values()) == {0.2}
+        assert example in work
+        assert work.keys().isdisjoint(tuning)

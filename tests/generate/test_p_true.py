@@ -46,14 +46,16 @@ def figures(shared):
 
 
 def test_prompts_are_the_figures(real, shared):
-    drawn = dict(figures(shared))
-    cake = re.search("Next, solve: (.+) At the end", drawn["solve"]["user"])[1]
-    solved = re.search("Proposed answer: (.+) Is the proposed", drawn["standard"]["user"])[1]
+    figure = dict(figures(shared))
+    system, user = figure["solve"]["system"], figure["solve"]["user"]
+    standard, in_situ = figure["standard"]["user"], figure["in situ"]
+    cake = re.search("Next, solve: (.+) At the end", user)[1]
+    solved = re.search("Proposed answer: (.+) Is the proposed", standard)[1]
     solve, verify = prompts.question_messages(cake), prompts.verification_messages(cake, solved)
-    assert words(solve[0]["content"]) == drawn["solve"]["system"] == words(verify[0]["content"])
-    assert words(solve[1]["content"]) == drawn["solve"]["user"] == drawn["in situ"]["user"]
-    assert words(verify[1]["content"]) == drawn["standard"]["user"]
-    assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
+    assert [words(message["content"]) for message in solve] == [system, user]
+    assert [words(message["content"]) for message in verify] == [system, standard]
+    assert in_situ["user"] == user
+    assert in_situ["assistant"].endswith(words(prompts.QUERY))
     text = p_true.standard_prompt(real, cake, "Hm.\n</think>\n\n" * real.spec.thinking + solved)
     assert verify[1]["content"] in text and verify[0]["content"] in text
     assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
@@ -67,13 +69,16 @@ def test_prompts_are_the_figures(real, shared):
     )
 
 
-def made(*pieces):
+def model_with(*pieces):
     """A model without weights, as Llama 2: every text is opened with a space, bytes stand for what
     no token writes. Its vocabulary holds `pieces`, too."""
     tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *":\u2581"]
     tokens += (piece.replace(" ", "\u2581") for piece in pieces)
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    merges = [tuple(token) for token in tokens if len(token) == 2 and set(token) <= set(vocabulary)]
+    merges = []
+    for token in tokens:
+        if len(token) == 2 and vocabulary.keys() >= set(token):
+            merges.append(tuple(token))
     tokenizer = Tokenizer(
         tokenizer_models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>")
     )
@@ -97,7 +102,7 @@ def made(*pieces):
 def test_spellings_are_the_vocabularys_own(pieces, counts):
     """By what a token writes in place, whatever encoding the bare word gives; only forms of both
     options count."""
-    lm = made(*pieces)
+    lm = model_with(*pieces)
     ids = {
         piece: lm.tokenizer.convert_tokens_to_ids(piece.replace(" ", "\u2581")) for piece in pieces
     }
@@ -107,7 +112,7 @@ def test_spellings_are_the_vocabularys_own(pieces, counts):
 
 def test_no_space_comes_between_response_and_query(llama):
     """Some tokenizers open every text with a space; in situ the query continues one."""
-    for lm, opened in ((made(), True), (llama, False)):
+    for lm, opened in ((model_with(), True), (llama, False)):
         assert p_true.query_ids(lm) == loading.encode(lm, prompts.QUERY)[opened:]
 
 

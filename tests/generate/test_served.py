@@ -61,7 +61,8 @@ def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
         model.command("requests")
     assert not (ROOT / "docs" / "served").exists()
     both = Served(tmp_path).run
-    both.values["models"], both.specs["other"] = ["served", "other"], both.specs["served"]
+    both.values["models"] = ["served", "other"]
+    both.specs["other"] = both.specs["served"]
     with pytest.raises(UserError, match="models 'served' and 'other' have the same `responses`"):
         serve_requests.check_folders(both)
 
@@ -146,23 +147,24 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
     assert own.prompt_tokens.tolist() == found.prompt_tokens.tolist()
     for a, b in zip(own.token_logprobs, found.token_logprobs, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
-    a, b = (
-        confidence_frame(interpret_responses(one), two).sort_values(KEYS, ignore_index=True)
-        for one, two in ((own, theirs), (found, told.frame))
-    )
-    assert a[[*KEYS, "correct"]].equals(b[[*KEYS, "correct"]]) and set(a.estimator) >= {
-        "p_true",
-        "p_true_insitu",
-    }
-    tolerance = np.where(a.estimator.isin(["p_true", "p_true_insitu"]), 1e-3, 1e-4)
+
+    def scores_of(responses, verification):
+        scores = confidence_frame(interpret_responses(responses), verification)
+        return scores.sort_values(KEYS, ignore_index=True)
+
+    a, b = scores_of(own, theirs), scores_of(found, told.frame)
+    assert a[[*KEYS, "correct"]].equals(b[[*KEYS, "correct"]])
+    verdicts = ["p_true", "p_true_insitu"]
+    assert set(a.estimator) >= set(verdicts)
+    tolerance = np.where(a.estimator.isin(verdicts), 1e-3, 1e-4)
     assert (np.abs(a.confidence - b.confidence) < tolerance).all()
     for column in "in_situ_tokens", "standard_tokens":
         assert told.frame[column].tolist() == theirs[column].tolist()
-    encoded = {form: counts["prompt"] - counts["cached"] for form, counts in told.tokens.items()}
-    assert (
-        told.remarks == []
-        and encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
-    )
+    assert told.remarks == []
+    encoded = {}
+    for form, counts in told.tokens.items():
+        encoded[form] = counts["prompt"] - counts["cached"]
+    assert encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
 
 
 # ---- P(True) that a server can not give, or gives in part
@@ -180,8 +182,8 @@ def answered(tmp_path):
     return model
 
 
-def told(model, **verdicts):
-    """What verdicts tell: of each form a completion by name."""
+def verification_of(model, **verdicts):
+    """What verdicts say: of each form a completion by name."""
     for form, bodies in verdicts.items():
         lines = [batch_line(f"{name}#{form}", body) for name, body in bodies.items()]
         model.answers(form).write_text("".join(reversed(lines)))
@@ -189,42 +191,40 @@ def told(model, **verdicts):
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
-    nothing = told(answered)
+    nothing = verification_of(answered)
     assert nothing.remarks == ["its server was not asked, see docs/extending.md"]
-    assert store.read_frame(
-        store.write_frame(nothing.frame, tmp_path / "verification" / "m__d.parquet")
-    ).empty
-    without_b = [{"A": -0.01, "the": -6.0}, {"A": -0.3}, {"A": -0.01, "the": -4.7}, {"A": 0.0}]
-    others = [completion("A", tops) for tops in (*without_b, {"the": -0.1})] + [
-        completion("<think>", BOTH)
-    ]
-    found = told(
-        answered,
-        verify=dict(zip(answered.names(), [*[completion("A", BOTH)] * 14, *others], strict=True)),
-    )
-    assert found.remarks == [
+    path = tmp_path / "verification" / "m__d.parquet"
+    assert store.read_frame(store.write_frame(nothing.frame, path)).empty
+    bodies = [completion("A", BOTH)] * 14
+    for tops in ({"A": -0.01, "the": -6.0}, {"A": -0.3}, {"A": -0.01, "the": -4.7}, {"A": 0.0}):
+        bodies.append(completion("A", tops))  # B is not listed
+    bodies.append(completion("A", {"the": -0.1}))
+    bodies.append(completion("<think>", BOTH))
+    verdicts = dict(zip(answered.names(), bodies, strict=True))
+    verification = verification_of(answered, verify=verdicts)
+    assert verification.remarks == [
         "verify: 2 of 20 list no option, or think",
         "verify: 4 of 20 do not list one of the options, which those listed bound",
         "in_situ: 20 of 20 were not answered",
     ]
-    odds, masses = (
-        option_log_odds(found.frame),
-        (np.exp(-0.4) + np.exp(-3.0), np.exp(-1.5) + np.exp(-4.0)),
-    )
-    # B is at most the least one listed; what they leave of 1; the same, though the least is there;
-    # a float32's rounding
-    rests = np.log([1 - np.exp(-0.3), 1 - np.exp(-0.01) - np.exp(-4.7), 2**-23])
-    bounds = np.array([-6.0, *rests])
-    margins = [*[np.log(masses[0] / masses[1])] * 14, *([-0.01, -0.3, -0.01, 0.0] - bounds)]
-    assert (
-        odds.standard_margin.tolist() == pytest.approx(margins, abs=1e-6)
-        and odds.in_situ_margin.isna().all()
-    )
-    assert odds.standard_mass[0] == pytest.approx(sum(masses), abs=1e-6)
-    scores = confidence_frame(interpret_responses(answered.imported().to_frame("m")), found.frame)
-    assert scores.groupby("estimator").size()["p_true"] == 18 and "p_true_insitu" not in set(
-        scores.estimator
-    )
+    odds = option_log_odds(verification.frame)
+    mass_of_a, mass_of_b = np.exp([-0.4, -3.0]).sum(), np.exp([-1.5, -4.0]).sum()
+    both_listed = np.log(mass_of_a / mass_of_b)
+    one_listed = [
+        -0.01 + 6.0,  # B is at most the least one listed
+        -0.3 - np.log(1 - np.exp(-0.3)),  # or what they leave of 1
+        -0.01 - np.log(1 - np.exp(-0.01) - np.exp(-4.7)),  # the same, though the least is there
+        -np.log(2**-23),  # a float32's rounding
+    ]
+    margins = odds.standard_margin.tolist()
+    assert margins[:14] == pytest.approx([both_listed] * 14, abs=1e-6)
+    assert margins[14:] == pytest.approx(one_listed, abs=1e-6)
+    assert odds.in_situ_margin.isna().all()
+    assert odds.standard_mass[0] == pytest.approx(mass_of_a + mass_of_b, abs=1e-6)
+    responses = interpret_responses(answered.imported().to_frame("m"))
+    counts = confidence_frame(responses, verification.frame).groupby("estimator").size()
+    assert counts["p_true"] == 18
+    assert "p_true_insitu" not in counts
 
 
 @pytest.mark.parametrize("sizes, kept", [
@@ -233,24 +233,23 @@ def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
 def test_a_message_that_was_not_continued_is_seen_by_its_tokens(answered, tmp_path, sizes, kept):
     """40 tokens of the question, 2 of the response, and 30 of the query; a server may cache, or
     count no tokens."""
-    in_situ = [
-        completion("A", BOTH, size, prompt_tokens_details={"cached_tokens": 41})
-        for size in (50, 20, *sizes)
-    ]
+    in_situ = {}
+    names = [*served.PROBES, *answered.names()]
+    for name, size in zip(names, [50, 20, *sizes], strict=True):
+        details = {"cached_tokens": 41}
+        in_situ[name] = completion("A", BOTH, size, prompt_tokens_details=details)
     standard = dict.fromkeys(answered.names(), completion("A", BOTH, sizes[-1]))
-    found = told(
-        answered,
-        verify=standard,
-        in_situ=dict(zip([*served.PROBES, *answered.names()], in_situ, strict=True)),
-    )
-    lost = [f"in_situ: {20 - kept} of 20 were not continued, by the tokens of their prompts"]
-    assert found.remarks == lost * (kept < 20)
-    frame = store.read_frame(
-        store.write_frame(found.frame, tmp_path / "verification" / "m__d.parquet")
-    )
-    assert frame.in_situ_tokens.fillna(0).tolist() == [0] * (20 - kept) + [30] * kept
+    verification = verification_of(answered, verify=standard, in_situ=in_situ)
+    lost = f"in_situ: {20 - kept} of 20 were not continued, by the tokens of their prompts"
+    assert verification.remarks == ([lost] if kept < 20 else [])
+    path = tmp_path / "verification" / "m__d.parquet"
+    frame = store.read_frame(store.write_frame(verification.frame, path))
+    tokens = frame.in_situ_tokens.fillna(0).tolist()
+    assert tokens[: 20 - kept] == [0] * (20 - kept)
+    assert tokens[20 - kept :] == [30] * kept
     assert frame.standard_tokens.fillna(0).tolist() == [sizes[-1]] * 20
-    assert found.tokens["in_situ"] == {"rows": kept, "prompt": 72 * kept, "cached": 41 * kept}
+    counts = {"rows": kept, "prompt": 72 * kept, "cached": 41 * kept}
+    assert verification.tokens["in_situ"] == counts
 
 
 def like_vllm(request):
@@ -261,11 +260,8 @@ def like_vllm(request):
         case "/v1/chat/completions":
             return right(request, "Seven. </think> #### 7")
         case "/tokenize":
-            return {
-                "tokens": [
-                    word for message in body["messages"] for word in message["content"].split()
-                ]
-            }
+            text = " ".join(message["content"] for message in body["messages"])
+            return {"tokens": text.split()}
         case "/detokenize":
             return {"prompt": " ".join(body["tokens"]) + " "}
         case "/v1/completions":
@@ -322,24 +318,21 @@ def test_a_response_gets_the_number_that_the_file_says():
     """By hand: the estimator on the tokens, and the line through the two nearest knots of the
     isotonic map."""
     body = completion("That is #### 7")
-    for token, value in zip(
-        body["choices"][0]["logprobs"]["content"], (-0.1, -0.3, -0.05, -0.2), strict=True
-    ):
+    logprobs = [-0.1, -0.3, -0.05, -0.2]
+    for token, value in zip(body["choices"][0]["logprobs"]["content"], logprobs, strict=True):
         token["logprob"] = value
-    for estimator, raw in (
-        ("seq_avg", np.exp([-0.1, -0.3, -0.05, -0.2]).mean()),
-        ("ans_avg", np.exp(-0.2)),
-    ):
+    raw_scores = {"seq_avg": np.exp(logprobs).mean(), "ans_avg": np.exp(-0.2)}
+    for estimator, raw in raw_scores.items():
         name = f"qwen2.5-coder-1.5b__gsm8k__{estimator}__isotonic"
         knots = json.loads((CALIBRATORS / f"{name}.json").read_text())["attributes"]
         for given in body, json.dumps(body), json.dumps(body).encode():
-            found = score(given, name)
-            assert found[:2] == pytest.approx((raw, np.interp(raw, knots["x_"], knots["y_"])))
-            assert (
-                found.fitted_on["n"] == 290
-                and found.fitted_on["ece_calibrated"] < found.fitted_on["ece"]
-            )
-            assert "on GSMHard" in found.fitted_on["elsewhere"]
+            scored = score(given, name)
+            assert scored.raw == pytest.approx(raw)
+            assert scored.calibrated == pytest.approx(np.interp(raw, knots["x_"], knots["y_"]))
+            fitted_on = scored.fitted_on
+            assert fitted_on["n"] == 290
+            assert fitted_on["ece_calibrated"] < fitted_on["ece"]
+            assert "on GSMHard" in fitted_on["elsewhere"]
     body["choices"][0]["logprobs"] = None
     for calibrator, said in (
         (name, "has no log-probabilities"),
@@ -351,10 +344,8 @@ def test_a_response_gets_the_number_that_the_file_says():
 
 def test_log_probabilities_that_are_all_zero_get_no_number():
     """Ten of them, by speculative decoding. Fewer are certain, as far as one can tell."""
-    body, name = (
-        completion("a b c d e f g h #### 7"),
-        "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic",
-    )
+    body = completion("a b c d e f g h #### 7")
+    name = "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic"
     content = body["choices"][0]["logprobs"]["content"]
     for token in content:
         token["logprob"] = 0.0
@@ -372,8 +363,8 @@ def test_the_shipped_calibrators_are_those_of_the_shipped_signals(tmp_path, monk
 
     monkeypatch.setattr(calibrators, "CALIBRATORS", tmp_path)
     calibrators.main()
-    folders = tmp_path, CALIBRATORS
-    made, shipped = (
-        {path.name: path.read_bytes() for path in one.glob("*.json")} for one in folders
-    )
-    assert made == shipped and len(made) == 12 and sum(map(len, made.values())) < 20_000
+    shipped = {path.name: path.read_bytes() for path in CALIBRATORS.glob("*.json")}
+    fitted = {path.name: path.read_bytes() for path in tmp_path.glob("*.json")}
+    assert fitted == shipped
+    assert len(shipped) == 12
+    assert sum(map(len, shipped.values())) < 20_000

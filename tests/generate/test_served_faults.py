@@ -54,18 +54,17 @@ def test_every_question_is_asked_until_it_is_answered_and_not_again(model, monke
 
     model.send(at_second)
     assert tried == dict.fromkeys(places, 2)
-    assert model.kept().keys() == seeds(model).keys() and {
-        one.text for one in model.kept().values()
-    } == {"#### 7"}
+    assert model.kept().keys() == seeds(model).keys()
+    assert {response.text for response in model.kept().values()} == {"#### 7"}
 
     lines = model.answers().read_text().splitlines(keepends=True)
     again = [json.loads(line)["custom_id"] for line in lines[:3]]
     failed = batch_line(again[0], {}, status=500)
     # as a killed run leaves it
-    model.answers().write_text("".join([*lines[3:], failed, lines[1][:50]]))
-    assert sorted(one.body["seed"] for one in model.send(right)) == sorted(
-        seeds(model)[name] for name in again
-    )
+    half = lines[1][:50]
+    model.answers().write_text("".join(lines[3:]) + failed + half)
+    sent = [request.body["seed"] for request in model.send(right)]
+    assert sorted(sent) == sorted(seeds(model)[name] for name in again)
     # as some providers end a file
     model.answers().write_text(model.answers().read_text().rstrip("\n"))
     assert not model.send(right) and len(model.kept()) == 20
@@ -109,7 +108,8 @@ def test_a_lasting_fault_is_one_line_and_no_answer(model, monkeypatch, answer, s
 
 def test_answers_that_can_not_be_used_are_said_and_the_others_are_kept(model, capsys):
     """Even those of the first questions, and more of them than are sent at once."""
-    unusable, others = list(seeds(model).values())[:8], list(seeds(model))[8:]
+    unusable = list(seeds(model).values())[:8]
+    others = list(seeds(model))[8:]
     too_long = refuse(400, "the prompt is too long")
 
     def answer(request):
@@ -178,7 +178,8 @@ def test_half_a_line_that_a_killed_ask_wrote_is_removed_and_asked_again(model, k
     first, second, *others = map(line_of, seeds(model))
     model.answers().write_bytes(b"".join(others) + first + second[:kept])
     asked = model.send(right)
-    assert len(asked) == (0 if kept == -1 else 1) and len(model.kept()) == 20
+    assert len(asked) == (0 if kept == -1 else 1)
+    assert len(model.kept()) == 20
     assert model.answers().read_bytes().startswith(b"".join(others) + first)
 
 
@@ -233,9 +234,9 @@ def test_five_hundred_questions_and_two_kills(tmp_path):
             kill(process)
             assert process.wait() < 0
         run(folder, "ask", *options, "--url", server.url)
-    asked, found = (
-        Counter(one.body["seed"] for one in server.asked),
-        read_response_file(path, "demo-easy"),
-    )
-    assert len(found) == len(asked) == 500 and all(one.pieces for one in found.values())
+    asked = Counter(request.body["seed"] for request in server.asked)
+    responses = read_response_file(path, "demo-easy")
+    assert len(responses) == len(asked) == 500
+    for response in responses.values():
+        assert response.pieces
     assert asked.total() <= 500 + 2 * 8

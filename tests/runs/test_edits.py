@@ -17,50 +17,63 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.mark.parametrize("name, edits, said", [
-    ("02", {"missing": "last"}, "'missing' is 'last'; input should be 'last_number', 'drop' or 'zero'"),
-    ("02", {"main_figure_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
-    ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]}, "'transfer_models' holds 'tiny-qwen' twice"),
+MISTAKES = [
+    ("02", {"missing": "last"},
+     "'missing' is 'last'; input should be 'last_number', 'drop' or 'zero'"),
+    ("02", {"main_figure_dataset": "demo-eazy"},
+     "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
+    ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]},
+     "'transfer_models' holds 'tiny-qwen' twice"),
     ("03", {"seed": -1, "limit": 2}, "'seed' is -1"),
     ("06", {"incorrect_fraction": float("nan")}, "'incorrect_fraction' is nan"),
-], ids=str)  # fmt: skip
-def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number, edits, message", MISTAKES, ids=str)
+def test_a_mistake_is_one_line(number, edits, message, monkeypatch, tmp_path):
     with pytest.raises(UserError) as error:
-        play(name, monkeypatch, tmp_path, **edits)
-    assert said in str(error.value) and "\n" not in str(error.value)
+        play(number, monkeypatch, tmp_path, **edits)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def closing_edits() -> list[tuple[str, dict]]:
     """Of every notebook but 08, which sets what the others made, the edits that its last paragraph
     proposes."""
-    found = []
+    edits = []
     for path in sorted((ROOT / "notebooks").glob("0[!8]*.ipynb")):
-        last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        last = "".join(cells[-1]["source"])
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)
         assert last.startswith("## Exercises\n") and lines, path.stem
         for line in lines:
-            assigned = {
-                node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(line).body
-            }
-            found.append((path.stem.split("_")[0], assigned))
-    return found
+            values = {}
+            for node in ast.parse(line).body:
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+            edits.append((path.stem.split("_")[0], values))
+    return edits
 
 
-@pytest.mark.parametrize("name, edits", [
-    ("02", {"models": ["tiny-qwen"], "bin_models": ["tiny-llama"], "grader": "exact", "bins": 5}),
-    *(pytest.param(*edits, marks=pytest.mark.slow) for edits in (
-        ("09", {"target_precisions": [0.99], "datasets": ["demo-hard"]}),
-        ("05", {"models": ["tiny-qwen"], "datasets": ["demo-hard"]}),
-        # of a model without learning curves: those that are shipped are of the other
-        ("08", {"models": ["tiny-qwen"], "datasets": ["demo-easy"]}),
-        *closing_edits(),
-    )),
-], ids=str)  # fmt: skip
-def test_edits_answer_in_seconds(name, edits, monkeypatch, tmp_path):
+OTHER_MODEL = {"models": ["tiny-qwen"], "bin_models": ["tiny-llama"], "grader": "exact", "bins": 5}
+SLOW_EDITS = [
+    ("09", {"target_precisions": [0.99], "datasets": ["demo-hard"]}),
+    ("05", {"models": ["tiny-qwen"], "datasets": ["demo-hard"]}),
+    # of a model without learning curves: those that are shipped are of the other
+    ("08", {"models": ["tiny-qwen"], "datasets": ["demo-easy"]}),
+    *closing_edits(),
+]
+EDITS = [
+    ("02", OTHER_MODEL),
+    *(pytest.param(*edits, marks=pytest.mark.slow) for edits in SLOW_EDITS),
+]
+
+
+@pytest.mark.parametrize("number, edits", EDITS, ids=str)
+def test_edits_answer_in_seconds(number, edits, monkeypatch, tmp_path):
     monkeypatch.setattr("lib.store.run_folder", lambda run: tmp_path / run)
     # which reads every frame again for each choice
-    fewer = {"datasets": ["demo-hard"]} if name == "09" else {}
-    space, shown = play(name, monkeypatch, tmp_path, **fewer | edits)
-    assert len(shown) > 2
+    fewer = {"datasets": ["demo-hard"]} if number == "09" else {}
+    played = play(number, monkeypatch, tmp_path, **fewer | edits)
+    assert len(played.shown) > 2
     if "limit" in edits:  # the followed row is among the few, so that notebooks agree
-        assert space["one"].example_id == "medium-0355"
+        assert played.names["one"].example_id == "medium-0355"

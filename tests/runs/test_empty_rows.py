@@ -11,10 +11,14 @@ from lib.errors import UserError
 from lib.models import loading
 
 HEAVY, LIGHT = ["01", "03", "04", "04b"], ["02", "05", "06", "07", "09", "08"]
-FEW = {"limit": 12, "dropout_passes": 2, "n_tuning_examples": 2, "dropout_rates": [0.1, 0.2], "ablation_limit": 2,
-       "calibration_sizes": [5], "max_new_tokens": 60, "example": "", "transfer_models": [], "transfer_datasets": [],
-       "model": "tiny-llama", "models": ["tiny-llama"], "dataset": "demo-easy", "datasets": ["demo-easy"],
-       "main_figure_dataset": "demo-easy", "figure_dataset": "demo-easy"}  # fmt: skip
+FEW = {
+    "limit": 12, "dropout_passes": 2, "n_tuning_examples": 2, "dropout_rates": [0.1, 0.2],
+    "ablation_limit": 2, "calibration_sizes": [5], "max_new_tokens": 60, "example": "",
+    "transfer_models": [], "transfer_datasets": [],
+    "model": "tiny-llama", "models": ["tiny-llama"],
+    "dataset": "demo-easy", "datasets": ["demo-easy"],
+    "main_figure_dataset": "demo-easy", "figure_dataset": "demo-easy",
+}  # fmt: skip
 ENDS = {  # the tokens that end a response, beside those that end it as a rule
     "at once": lambda tokens, own: [*tokens.values()],
     "at a seven": lambda tokens, own: [*own, tokens["7"]],
@@ -24,49 +28,52 @@ ENDS = {  # the tokens that end a response, beside those that end it as a rule
 
 @pytest.fixture
 def walk(tmp_path, monkeypatch):
-    """Play notebooks of a run whose model ends in some way; what stands in each at its end."""
-    folder, load = tmp_path / "artifacts" / QUICK["run"], loading.load_language_model
+    """A function that plays notebooks of a run whose model ends in some way, and returns the names
+    that each has at its end."""
+    folder = tmp_path / "artifacts" / QUICK["run"]
+    load = loading.load_language_model
     monkeypatch.setattr("lib.store.ARTIFACTS", folder.parent)
 
-    def walked(notebooks, ends, **parameters):
+    def play_all(notebooks, ends, **parameters):
         def ending(*words):
             lm = load(*words)
             return dataclasses.replace(lm, eos=ENDS[ends](lm.tokenizer.get_vocab(), lm.eos))
 
         monkeypatch.setattr(loading, "load_language_model", ending)
         monkeypatch.setattr("playing.QUICK", QUICK | FEW | parameters)
-        return {name: play(name, monkeypatch, folder)[0] for name in notebooks}
+        return {number: play(number, monkeypatch, folder).names for number in notebooks}
 
-    return walked
+    return play_all
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["last_number", "zero"])
 @pytest.mark.parametrize("ends", ENDS)
 def test_every_table_and_figure_is_there(walk, ends, missing):
-    spaces = walk(HEAVY + LIGHT, ends, missing=missing)
-    frame, one = spaces["01"]["frame"], spaces["02"]["one"]
+    names = walk(HEAVY + LIGHT, ends, missing=missing)
+    frame = names["01"]["frame"]
     lengths = frame.token_ids.map(len)
-    assert {
-        "at once": max(lengths) == 1,
-        "never": min(lengths) == 60,
-        "at a seven": lengths.nunique() > 5,
-    }[ends]
-    assert frame.answer.isna().any() and (ends == "at a seven" or not one.correct)
-    results = (
-        spaces["08"]["here"]
-        .frames["result_estimation"]
-        .query("metric == 'ece' and estimator != ''")
-    )
-    assert len(results) > 5 and results.value.notna().all()
+    if ends == "at once":
+        assert max(lengths) == 1
+    elif ends == "never":
+        assert min(lengths) == 60
+    else:
+        assert lengths.nunique() > 5
+    assert frame.answer.isna().any()
+    assert ends == "at a seven" or not names["02"]["one"].correct
+    estimation = names["08"]["here"].frames["result_estimation"]
+    errors = estimation[(estimation.metric == "ece") & (estimation.estimator != "")]
+    assert len(errors) > 5
+    assert errors.value.notna().all()
 
 
 def test_a_model_that_says_nothing_is_asked_and_measured_and_to_leave_all_out_is_one_line(walk):
     walk(HEAVY, "at once", limit=3)
-    frame = store.read_frame(store.find_frame(QUICK["run"], "generations", "tiny-llama__demo-easy"))
-    assert (frame.token_ids.map(len) == 1).all() and frame.answer.isna().all() and len(frame) == 6
-    for name in ("02", "09"):
-        with pytest.raises(
-            UserError, match="`missing: drop` leaves out all others; choose last_number or zero"
-        ):
-            walk([name], "at once", missing="drop")
+    path = store.find_frame(QUICK["run"], "generations", "tiny-llama__demo-easy")
+    frame = store.read_frame(path)
+    assert frame.token_ids.map(len).tolist() == [1] * 6
+    assert frame.answer.isna().all()
+    message = "`missing: drop` leaves out all others; choose last_number or zero"
+    for number in ("02", "09"):
+        with pytest.raises(UserError, match=message):
+            walk([number], "at once", missing="drop")

@@ -21,24 +21,18 @@ def test_a_notebook_begins_in_jupyterlab_whose_links_lead_to_code():
     """Where its kernel stands, and what it can import; the rest of a notebook hangs on no server.
     No news are asked for."""
     (port,) = free_ports(1)
-    options = (
-        "--no-browser",
-        f"--port={port}",
-        "--IdentityProvider.token=t",
-        "--allow-root",
-        "--ip=127.0.0.1",
-    )
-    process = start(ROOT, "lab", "--", *options)
+    options = ["--no-browser", "--IdentityProvider.token=t", "--allow-root", "--ip=127.0.0.1"]
+    process = start(ROOT, "lab", "--", *options, f"--port={port}")
     server = httpx2.Client(
         base_url=f"http://127.0.0.1:{port}", headers={"Authorization": "token t"}, timeout=30
     )
 
-    def answers():
+    def is_up():
         with suppress(httpx2.HTTPError):
             return server.get("api/status").is_success
 
     try:
-        until(answers, process=process)
+        until(is_up, process=process)
         name = "notebooks/02_single_pass.ipynb"
         notebook = nbformat.from_dict(server.get(f"api/contents/{name}").json()["content"])
         session = {"path": name, "type": "notebook", "name": "", "kernel": {"name": "python3"}}
@@ -46,7 +40,8 @@ def test_a_notebook_begins_in_jupyterlab_whose_links_lead_to_code():
         client = BlockingKernelClient(connection_file=find_connection_file(f"kernel-{kernel}.json"))
         client.load_connection_file()
         client.start_channels()
-        for source in [cell.source for cell in notebook.cells if cell.cell_type == "code"][:4]:
+        code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        for source in code[:4]:
             answer = client.execute(source, reply=True, timeout=120)["content"]
             assert answer["status"] == "ok", "\n".join(answer["traceback"])
         client.stop_channels()

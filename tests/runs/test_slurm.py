@@ -17,37 +17,37 @@ JOB = "03_ptrue_insitu__tiny-llama__demo-easy"
 def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     """Through two nodes, with a job that is killed there, after which the same command goes on: the
     same bytes."""
-    there, venv = copy_of_project(tmp_path / "on a cluster"), tmp_path / "an environment"
+    project = copy_of_project(tmp_path / "on a cluster")
+    venv = tmp_path / "an environment"
     venv.symlink_to(sys.prefix)
-    edit(there / "params" / "demo.yaml", **SMALL)
-    words, env = (
-        ("demo", "--slurm", slurm_cluster.options(there, 30)),
-        {**slurm.environment, "VIRTUAL_ENV": str(venv)},
-    )
-    process, command = (
-        start(there, *words, **env),
-        [f"{venv}/bin/python", "-m", "workflow.engine.jobs", "demo", JOB],
-    )
+    edit(project / "params" / "demo.yaml", **SMALL)
+    words = ("demo", "--slurm", slurm_cluster.options(project, 30))
+    env = slurm.environment | {"VIRTUAL_ENV": str(venv)}
+    command = [f"{venv}/bin/python", "-m", "workflow.engine.jobs", "demo", JOB]
+    process = start(project, *words, **env)
 
     def processes():
         running = psutil.process_iter(["cmdline"])
         return [one for one in running if one.info["cmdline"] == command]
 
     until(processes, PATIENCE, process)[0].kill()
-    said = process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == 1 and "jobs to do on SLURM" in said
-    assert f"{JOB.replace('__', ' ')}: ended by the cluster: " in said.splitlines()[-1]
-    assert "04_mc_dropout_grid tiny-llama demo-easy  started" in said, "a failed job stops no other"
-    assert "05_calibration  started" not in said
+    output = process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == 1 and "jobs to do on SLURM" in output
+    assert f"{JOB.replace('__', ' ')}: ended by the cluster: " in output.splitlines()[-1]
+    assert "04_mc_dropout_grid tiny-llama demo-easy  started" in output, (
+        "a failed job stops no other"
+    )
+    assert "05_calibration  started" not in output
 
-    made, kept = counts(run(there, *words, **env))
-    assert made + kept == JOBS and kept >= 3
-    assert tables(alone[0]) == tables(there)
-    history = [
-        line.split("|")
-        for line in slurm.says("squeue", "--states=all", "-h", "-o", "%N|%Z").splitlines()
-    ]
-    nodes = {node for node, folder in history if folder == str(there)}
+    ran, up_to_date = counts(run(project, *words, **env))
+    assert ran + up_to_date == JOBS
+    assert up_to_date >= 3
+    assert tables(alone[0]) == tables(project)
+    nodes = set()
+    for line in slurm.says("squeue", "--states=all", "-h", "-o", "%N|%Z").splitlines():
+        node, folder = line.split("|")
+        if folder == str(project):
+            nodes.add(node)
     assert nodes - {""} == set(slurm_cluster.NODES), "both share the work"
     assert slurm.jobs() == []
-    assert counts(run(there, *words, **slurm.environment)) == (0, JOBS)
+    assert counts(run(project, *words, **slurm.environment)) == (0, JOBS)

@@ -17,14 +17,6 @@ from nbformat.v4 import new_code_cell
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Path(__file__).with_name("small")  # files in place of the project's own, or beside them
 PAIR = "tiny__easy"
-ADDED = {  # to the project's own modules
-    "engine/notebook.py": "IMPORTS_WITH_MODEL = []  # its notebooks import no torch",
-    "check.py": "from lib.tasks import datasets\n\n"
-    "def refuse_unusable(run, names):  # its models are none\n"
-    "    for name in run.values['datasets'] if names else []:\n"
-    "        datasets.use_local_files(params.load_dataset_config(name))\n\n"
-    "def with_small(run, names):\n    return replace(run, small=tuple(names))",
-}
 
 
 def write(path: Path, text: str) -> None:
@@ -34,14 +26,12 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: the real runner, `lib.params` and files around them, three trivial
-    notebooks and modules."""
+    notebooks and modules. What would wait for PyTorch or look at models is one of the files in
+    place of the project's own, a whole module each."""
     for name in ("lib", "workflow"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "run_all.sh", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
         shutil.copy2(path, root)
-    for name, text in ADDED.items():
-        with (root / "workflow" / name).open("a") as file:
-            file.write(f"\n\n{text}\n")
     return shutil.copytree(SMALL, root, dirs_exist_ok=True)
 
 
@@ -55,22 +45,22 @@ class Project:
         self, *words: str, shell: bool = False, cwd: Path | None = None, **extra: str
     ) -> subprocess.Popen:
         """`python -m workflow.run`, or `./run_all.sh`, in the environment of the tests."""
-        command = (
-            [str(self.root / "run_all.sh")] if shell else [sys.executable, "-m", "workflow.run"]
-        )
-        env = {
-            key: value
-            for key, value in os.environ.items()
-            if key not in ("PYTHONPATH", "CONDA_PREFIX")
-        }
-        own = (
-            {"VIRTUAL_ENV": sys.prefix}
-            if shell
-            else {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(self.root)}
-        )
-        spoken = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        env = {"VIRTUAL_ENV": sys.prefix}
+        for name, value in os.environ.items():
+            if name not in ("PYTHONPATH", "CONDA_PREFIX", "VIRTUAL_ENV"):
+                env[name] = value
+        if shell:
+            command = [str(self.root / "run_all.sh")]
+        else:
+            command = [sys.executable, "-m", "workflow.run"]
+            env["PYTHONPATH"] = str(self.root)
         return subprocess.Popen(
-            [*command, *words], cwd=cwd or self.root, env=env | own | extra, **spoken
+            [*command, *words],
+            cwd=cwd or self.root,
+            env=env | extra,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
 
     def run(self, *words: str, **more: Any) -> tuple[int, str]:
@@ -95,12 +85,10 @@ class Project:
 
     def family(self) -> list[psutil.Process]:
         """Processes that work for the project, kernels included."""
-        found = []
+        running = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if (
-                    process.cwd().startswith(str(self.root))
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
-                    found.append(process)
-        return found
+                is_here = process.cwd().startswith(str(self.root))
+                if is_here and process.status() != psutil.STATUS_ZOMBIE:
+                    running.append(process)
+        return running

@@ -13,7 +13,11 @@ from clone import until
 from lib.paths import ROOT
 from workflow.engine import apart
 
-START = "import os, signal, sys, time\nfrom workflow.engine import apart\nfrom lib.errors import UserError\n"
+START = """
+import os, signal, sys, time
+from workflow.engine import apart
+from lib.errors import UserError
+"""
 pytestmark = pytest.mark.skipif(not apart.CAN_FORK, reason="a child is forked on Linux alone")
 
 
@@ -23,7 +27,7 @@ def start(program: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", START + program], cwd=ROOT, **spoken)
 
 
-def said(program: str) -> list[str]:
+def output_of(program: str) -> list[str]:
     return start(program).communicate(timeout=120)[0].split("\n")[:-1]
 
 
@@ -36,7 +40,7 @@ demo = Run("demo", params.load_profile("demo").model_dump(), 2, 0)
 print(run.prepare_models(demo, [], ["tiny-llama", "tiny-qwen"]))
 print({"torch", "transformers", "pandas"} & set(sys.modules))
 """
-    assert said(program) == ["('tiny-llama', 'tiny-qwen')", "set()"]
+    assert output_of(program) == ["('tiny-llama', 'tiny-qwen')", "set()"]
 
 
 def test_what_is_returned_and_raised_there_is_here():
@@ -55,7 +59,7 @@ except UserError as killed:
     print(killed)
 """
     killed = "the models could not be looked at: killed, most likely out of memory"
-    assert said(program) == [
+    assert output_of(program) == [
         "True",
         "no such model",
         "[Errno 13] Permission denied: 'weights'",

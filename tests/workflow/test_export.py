@@ -32,24 +32,23 @@ def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, kinds, line
     nb = nbformat.v4.new_notebook(
         metadata={"papermill": {"parameters": {"run": "demo", "title": "100% <mine>"}}}
     )
+    data = {kind: DATA[kind] for kind in kinds}
     for metadata in [{}, *({"paper": target} for target in targets)]:
-        output = nbformat.v4.new_output(
-            "display_data", data={kind: DATA[kind] for kind in kinds}, metadata=metadata
-        )
-        nb.cells.append(
-            nbformat.v4.new_code_cell(
-                "", outputs=[nbformat.v4.new_output("stream", text="x"), output]
-            )
-        )
+        stream = nbformat.v4.new_output("stream", text="x")
+        output = nbformat.v4.new_output("display_data", data=data, metadata=metadata)
+        nb.cells.append(nbformat.v4.new_code_cell("", outputs=[stream, output]))
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         exported_files(nb)
     assert line in str(caught.value)
 
 
 def test_each_section_of_the_report_is_made_by_the_notebook_that_it_names():
-    made = [(name, path.stem) for path in (ROOT / "notebooks").glob("*.ipynb")
-            for name in re.findall(r"\{\\\"paper\\\": \\\"rep_(\w+)", path.read_text())]  # fmt: skip
-    assert sorted(made) == sorted((section.name, section.notebook) for section in SECTIONS)
+    notebooks = {}
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for name in re.findall(r"\{\\\"paper\\\": \\\"rep_(\w+)", path.read_text()):
+            assert name not in notebooks, "made once"
+            notebooks[name] = path.stem
+    assert notebooks == {section.name: section.notebook for section in SECTIONS}
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
@@ -61,14 +60,10 @@ def test_typeset(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         assert "pdflatex is missing" in typeset(tmp_path)
-    assert (
-        "pdflatex failed" in typeset(tmp_path)
-        and "undefined" in (tmp_path / "results.log").read_text()
-    )
+    assert "pdflatex failed" in typeset(tmp_path)
+    assert "undefined" in (tmp_path / "results.log").read_text()
     assert typeset(tmp_path) == ""
     (tmp_path / "results.log").unlink()
     (tmp_path / "results.tex").write_text(document % "x")
-    assert typeset(tmp_path) == "" and {p.name for p in tmp_path.iterdir()} == {
-        "results.tex",
-        "results.pdf",
-    }
+    assert typeset(tmp_path) == ""
+    assert {path.name for path in tmp_path.iterdir()} == {"results.tex", "results.pdf"}

@@ -17,13 +17,12 @@ from small_project import PAIR, write
 
 from lib import params
 from lib.errors import UserError
-from lib.files import digest, read_yaml
+from lib.files import digest
 from workflow.engine import fingerprint, freshness, job_key
 from workflow.engine.fingerprint import import_closure
 from workflow.engine.jobs_of_run import Job, Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
-REMADE = read_yaml(Path(__file__).with_name("remade.yaml"))
 
 
 def run_of(name="demo", **values) -> Run:
@@ -40,27 +39,31 @@ def walk(run: Run, remake=()) -> list[freshness.Freshness]:
 
 def make(assessments: list[freshness.Freshness]) -> Iterator[Job]:
     """Stand in for the execution of what is to be made, and tell which jobs ran."""
-    for job in (assessment.job for assessment in assessments if assessment.needs_run):
-        if freshness.decide_at_start(job):
+    for assessment in assessments:
+        job = assessment.job
+        if not assessment.needs_run or freshness.decide_at_start(job):
             continue
-        found = job_key.key_parts(job)
+        parts = job_key.key_parts(job)
         for path in files_of(job):
             fingerprint.write_json(freshness.ROOT / path, content_of(job))
-        job_key.write_record(
-            job, found, [path for path in files_of(job) if not path.endswith(".ipynb")]
-        )
+        outputs = [path for path in files_of(job) if not path.endswith(".ipynb")]
+        job_key.write_record(job, parts, outputs)
         yield job
 
 
 def files_of(job: Job) -> list[str]:
-    found = job.outputs + [f"{job.run.folder}/{name}/a.json" for name in job.notebook.folders]
-    found += [f"{job.run.figures}/tab_x.tex"] if job.notebook.exports else []
-    return [*found, job.executed]
+    files = list(job.outputs)
+    for name in job.notebook.folders:
+        files.append(f"{job.run.folder}/{name}/a.json")
+    if job.notebook.exports:
+        files.append(f"{job.run.figures}/tab_x.tex")
+    return [*files, job.executed]
 
 
 def content_of(job: Job) -> str:
     """What each file of a job holds."""
-    return f"{job.name} of {job.run.name}, seed {job.run.values['seed']}, {job.run.forced}"
+    run = job.run
+    return f"{job.name} of {run.name}, seed {run.values['seed']}, {run.forced}"
 
 
 def complete(run: Run) -> None:
@@ -90,7 +93,34 @@ def made(inside):
     return inside
 
 
-@pytest.mark.parametrize("path, old, new, remade", REMADE["small"])
+# file, its text before and after, and the notebooks that are made again
+CHANGES = [
+    ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
+    ("lib/alpha.py", "seed):\n", 'seed):\n    """What it does."""\n', ""),
+    ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08 report"),
+    # imported by alpha only
+    ("lib/beta.py", '" ".join', '"-".join', "01 02 08 report"),
+    # the template of a module
+    ("lib/gamma.html.jinja", "<p>", "<b>", "02 08 report"),
+    # imported by a script that a module names
+    ("lib/delta.py", "", "more = 1", "02 08 report"),
+    # 01 shows by it, and writes nothing of it
+    ("lib/paper/show.py", "join", "upper", "02 08 report"),
+    ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08 report"),
+    # what exports imports it, and no notebook
+    ("lib/paper/booktabs.py", "def escape", "def escaped", "08 report"),
+    # the report alone is made anew
+    ("workflow/output/report.html.jinja", "<main>", "<main lang>", "report"),
+    ("artifacts/paper.yaml", "twice", "often", "report"),
+    ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08 report"),
+    ("questions.jsonl", "{}", "{} ", "01 02 08 report"),
+    ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08 report"),
+    # 01 prints no label
+    ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08 report"),
+]
+
+
+@pytest.mark.parametrize("path, old, new, remade", CHANGES)
 def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
     made.replace(path, old, new)
     assert numbers(run_of()) == remade
@@ -100,18 +130,12 @@ def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
 
 def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, monkeypatch):
     """Whether they come from the hub, which may name a revision, or from a folder."""
-    questions, weights, one, other = (
-        "params/datasets/easy.yaml",
-        "params/models/tiny.yaml",
-        "a" * 64,
-        "b" * 64,
-    )
+    questions, weights = "params/datasets/easy.yaml", "params/models/tiny.yaml"
+    one, other = "a" * 64, "b" * 64
     published = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {one}}}}}"
     inside.replace(questions, "source: {all: questions.jsonl}", published)
-    write(
-        inside.root / weights,
-        f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {one}\n",
-    )
+    model = f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {one}\n"
+    write(inside.root / weights, model)
     complete(run_of())
     params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
     assert params.load_dataset_config("easy").revision == "abc" and numbers(run_of()) == ""
@@ -208,12 +232,11 @@ class Life:
         assert self.whole.keys().isdisjoint(map(content_of, ran)), "made twice"
         if jobs == JOBS and at == NEVER:
             ran = [assessment.job for assessment in assessments]
-            assert all(
-                self.look(path) == {path: f'"{content_of(job)}"\n'}
-                for job in ran
-                for path in files_of(job)
-            )
-        self.whole |= {content_of(job): self.look(job.record, *files_of(job)) for job in ran}
+            for job in ran:
+                for path in files_of(job):
+                    assert self.look(path) == {path: f'"{content_of(job)}"\n'}
+        for job in ran:
+            self.whole[content_of(job)] = self.look(job.record, *files_of(job))
         folders = ["", *self.root.glob("artifacts/demo/stale/*")]
         for files in [*self.whole.values(), *self.damaged]:
             assert any(self.look(*files, folder=folder) == files for folder in folders), "lost"
@@ -222,7 +245,10 @@ class Life:
     def damage(self, kind: str, seed: int, number: int) -> None:
         """After a finished run one of its files; an executed notebook may be saved by its reader,
         but not be gone."""
-        files = [(job, path) for job in self.start(seed) for path in (job.record, *files_of(job))]
+        files = []
+        for job in self.start(seed):
+            for path in (job.record, *files_of(job)):
+                files.append((job, path))
         job, path = files[number % len(files)]
         if kind == "deleted" or not path.endswith(".ipynb"):
             DAMAGED[kind](self.root / path)
@@ -254,11 +280,11 @@ def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(
 
 def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
     """What it records would be made again, which may take days."""
-    monkeypatch.setattr(
-        Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied", "x.json"))
-    )
+    denied = PermissionError(13, "Permission denied", "x.json")
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=denied))
+    job = run_of().jobs[0]
     with pytest.raises(PermissionError):
-        job_key.read_record(made.root / run_of().jobs[0].record, run_of().jobs[0])
+        job_key.read_record(made.root / job.record, job)
 
 
 def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
@@ -266,7 +292,8 @@ def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
     record = json.loads(made.read(job.record))
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         forged = {"job": job.record, "outputs": record["outputs"] | {foreign: "0"}}
-        write(made.root / job.record, json.dumps(forged | {"digest": digest(forged)}))
+        signed = forged | {"digest": digest(forged)}
+        write(made.root / job.record, json.dumps(signed))
         assert job_key.read_record(made.root / job.record, job) is None
 
 
@@ -290,14 +317,14 @@ def test_what_was_edited_where_it_lay_does_not_come_back(made):
 
 
 def test_seconds_and_memory_say_nothing_that_matters(inside):
-    def said(rows="rows", **facts) -> str:
+    def checksum(rows="rows", **facts) -> str:
         write(inside.root / "artifacts/x.parquet", rows)
         write(inside.root / "artifacts/x.json", json.dumps(facts))
         return fingerprint.semantic_checksum("artifacts/x.parquet")
 
-    first = said(row_seconds=1.0, peak_memory_mb=5.0, code="0123")
-    assert first == said(row_seconds=2.0, peak_memory_mb=6.0, seconds=5) == said()
-    assert len({first, said("others"), said(device="another")}) == 3
+    first = checksum(row_seconds=1.0, peak_memory_mb=5.0, code="0123")
+    assert first == checksum(row_seconds=2.0, peak_memory_mb=6.0, seconds=5) == checksum()
+    assert len({first, checksum("others"), checksum(device="another")}) == 3
 
 
 def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_stopped(made):
@@ -307,30 +334,29 @@ def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_sto
     complete(run)
     before = rows(run.jobs[1])
     first, second, *others = walk(run, remake)
-    assert [first.state, second.state, *{one.state for one in others}] == [
-        "forced",
-        "forced",
-        "waits",
-    ]
+    assert (first.state, second.state) == ("forced", "forced")
+    assert {assessment.state for assessment in others} == {"waits"}
     assert rows(second.job) != before
     list(make([first]))
     freshness.decide_at_start(second.job)
     for words in ([], remake, []):
-        one, again, *others = walk(run, words)
-        assert [one.state, again.state, *{one.state for one in others}] == ["fresh", "new", "waits"]
+        finished, again, *others = walk(run, words)
+        assert (finished.state, again.state) == ("fresh", "new")
+        assert {assessment.state for assessment in others} == {"waits"}
         assert rows(again.job) == rows(second.job)
     complete(run)
-    assert numbers(run) == "" and states(run, remake)["01"] == "forced", (
-        "and now it is asked for once more"
-    )
+    assert numbers(run) == ""
+    assert states(run, remake)["01"] == "forced", "and now it is asked for once more"
 
 
 def test_code_changes_keep(made):
     """Finished outputs of heavy notebooks, and the shards of those that have not finished."""
-    keep, before = run_of(on_code_change="keep"), rows(run_of().jobs[0])
-    kept = rows(keep.jobs[0])
+    keep = run_of(on_code_change="keep")
+    before = rows(run_of().jobs[0])
+    before_keeping = rows(keep.jobs[0])
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
-    assert before != rows(run_of().jobs[0]) and rows(keep.jobs[0]) == kept
+    assert rows(run_of().jobs[0]) != before
+    assert rows(keep.jobs[0]) == before_keeping
     assert states(keep) == {"01": "kept", "02": "fresh", "08": "fresh", "report": "fresh"}
     assert walk(keep)[0].why == "code lib/alpha.py"
     made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
@@ -338,10 +364,8 @@ def test_code_changes_keep(made):
 
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
-    shipped, run = (
-        inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet",
-        run_of("replay"),
-    )
+    shipped = inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet"
+    run = run_of("replay")
     for text in ("signals", "others"):
         write(shipped, text)
         assert numbers(run) == "02 08 report"
@@ -371,15 +395,9 @@ def test_big_files_are_hashed_once(inside, monkeypatch):
 
 
 def test_imports_are_followed_in_functions_and_by_relative_names(inside):
-    assert import_closure(
-        ["%matplotlib inline\nimport json, library\nfrom lib import nothing"]
-    ) == {"lib/__init__.py"}
-    (inside.root / "lib/alpha.py").write_text(
-        "def f():\n    from .gamma import count\n    from . import beta\n"
-    )
-    assert import_closure(["import lib.alpha"]) >= {
-        "lib/alpha.py",
-        "lib/beta.py",
-        "lib/gamma.py",
-        "lib/delta.py",
-    }
+    foreign = "%matplotlib inline\nimport json, library\nfrom lib import nothing"
+    assert import_closure([foreign]) == {"lib/__init__.py"}
+    relative = "def f():\n    from .gamma import count\n    from . import beta\n"
+    (inside.root / "lib/alpha.py").write_text(relative)
+    files = {f"lib/{name}.py" for name in ("alpha", "beta", "gamma", "delta")}
+    assert import_closure(["import lib.alpha"]) >= files

@@ -31,13 +31,14 @@ def test_every_place_names_the_same_pythons(monkeypatch, tmp_path):
     started = re.search(r"^for name in (.*); do$", (ROOT / "run_all.sh").read_text(), re.M)[1]
     assert {*started.split()} == {*environment.PYTHONS} and len(TAKEN) == 4
     for page in ("README.md", "ARTIFACT-APPENDIX.md"):
-        assert f"Python {first} to {last}" in " ".join((ROOT / page).read_text().split()), page
+        text = " ".join((ROOT / page).read_text().split())
+        assert f"Python {first} to {last}" in text, page
     head = (ROOT / "requirements.lock").read_text().partition("\n")[0]
     assert f"for Python {first}-{last} on" in head
-    found = {"uv": "uv"}
-    monkeypatch.setattr(environment.shutil, "which", found.get)
+    programs = {"uv": "uv"}
+    monkeypatch.setattr(environment.shutil, "which", programs.get)
     assert BOUNDS in environment.venv_command(tmp_path)
-    found.clear()
+    programs.clear()
     refused = f"no Python {first} to {last} with venv was found"
     with pytest.raises(environment.SetupError, match=refused):
         environment.venv_command(tmp_path)
@@ -58,9 +59,13 @@ def test_the_tests_run_on_every_python(workflows):
 
 def test_actions_are_of_a_version_whose_runtime_is_there(workflows):
     """Runners have Node 24 alone since September 2026."""
-    jobs = [job for file in workflows.values() for job in file["jobs"].values()]
-    steps = [step for job in jobs for step in job["steps"] if "uses" in step]
-    used = [step["uses"].removeprefix("actions/").split("@v") for step in steps]
-    assert {name for name, _ in used} == NODE_24.keys() and len(used) == 8
+    used = []
+    for file in workflows.values():
+        for job in file["jobs"].values():
+            for step in job["steps"]:
+                if "uses" in step:
+                    used.append(step["uses"].removeprefix("actions/").split("@v"))
+    assert len(used) == 8
+    assert {name for name, _ in used} == set(NODE_24)
     for name, version in used:
         assert int(version) >= NODE_24[name], name

@@ -46,29 +46,31 @@ def row(key="m/d/seq_avg/ece", **changed):
     return cell | absent | dict(variant="", value=0.13246, verdict="inside") | changed
 
 
-def made(parameters=None, **outputs):
+NUMBERS = (
+    '<span data-key="m/d/seq_avg/ece">0.132 [.1, .2]</span>, <span data-key="of no row">0.5</span>'
+)
+
+
+def page_of(parameters=None, **outputs):
     """The page of tables as HTML and of records, by their names."""
-    numbers = '<span data-key="m/d/seq_avg/ece">0.132 [.1, .2]</span>, <span data-key="of no row">0.5</span>'
-    outputs = {"tab_result_estimation": numbers} | outputs
-    kinds = {str: "text/html", list: "application/json"}
-    return report_page(
-        parameters or {}, {name: {kinds[type(data)]: data} for name, data in outputs.items()}
-    )
+    content = {}
+    for name, data in ({"tab_result_estimation": NUMBERS} | outputs).items():
+        kind = "text/html" if isinstance(data, str) else "application/json"
+        content[name] = {kind: data}
+    return report_page(parameters or {}, content)
 
 
 def test_no_headline_counts_what_cannot_be_compared():
     foreign = [row(f"m/{i}", verdict="not comparable: another model") for i in range(7)]
-    both = made(rep_findings=[finding()], rep_numbers=[*foreign, row(calibrated=True)])
+    both = page_of(rep_findings=[finding()], rep_numbers=[*foreign, row(calibrated=True)])
     assert '_seq_avg_ece">0.132° [.1, .2]</a>, 0.5' in both, "a link to its row, marked"
-    assert "<b>1 of 1</b>" in both and "not comparable" not in both[: both.index('id="findings"')]
-    assert (
-        "<th>verdict</th>" in both
-        and "8 numbers, compared with the paper" in both
-        and both.count(">0.132<") == 8
-    )
-    other = made(
-        rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")]
-    )
+    assert "<b>1 of 1</b>" in both
+    assert "not comparable" not in both[: both.index('id="findings"')]
+    assert "<th>verdict</th>" in both
+    assert "8 numbers, compared with the paper" in both
+    assert both.count(">0.132<") == 8
+    foreign = row(verdict="not comparable: other questions")
+    other = page_of(rep_findings=[finding()], rep_numbers=[foreign])
     assert "This run is not the paper's (other questions)" in other
     assert "run_all.sh" not in other, "no command makes a run by hand"
 
@@ -88,36 +90,33 @@ def settings():
 def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_declared():
     """In a page of which every word may be hostile."""
     turn = dict(finding="f", name="One", here="1 of 2", then="2 of 2")
-    text = made(
+    findings, numbers, turns = [], [], []
+    for i, word in enumerate(STRINGS):
+        findings.append(finding(counted=word, name=f"f{i}", paper_said=word))
+        numbers.append(row(f"{word}/d/x/ece", model=word, dataset=word, table=SETTINGS))
+        turns.append(turn | dict(choice=word, flips=bool(i % 2)))
+    page = page_of(
         {"run": "mine", "title": " ".join(STRINGS)},
         tab_inference_settings=settings()._repr_html_(),
         tab_estimators=tables.estimators()._repr_html_(),
-        rep_findings=[
-            finding(counted=text, name=f"f{i}", paper_said=text) for i, text in enumerate(STRINGS)
-        ],
-        rep_numbers=[
-            row(f"{text}/d/x/ece", model=text, dataset=text, table=SETTINGS) for text in STRINGS
-        ],
-        rep_notes=[{"note": text} for text in STRINGS],
-        rep_sensitivity=[
-            turn | dict(choice=text, flips=bool(i % 2)) for i, text in enumerate(STRINGS)
-        ],
+        rep_findings=findings,
+        rep_numbers=numbers,
+        rep_notes=[{"note": word} for word in STRINGS],
+        rep_sensitivity=turns,
     )
-    soup = BeautifulSoup(text, "html.parser")
-    shown = [" ".join(cell.get_text().split()) for cell in soup.find_all(["td", "th"])]
-    # in the table's head, and as model and dataset of a number
-    assert [text for text in STRINGS if shown.count(show_hidden(" ".join(text.split()))) < 3] == []
-    assert len(soup.find_all("script")) == 1 and not soup.find_all(
-        ["svg", "object", "iframe", "img"]
-    )
-    own = base64.b64encode(hashlib.sha256(soup.script.string.encode()).digest()).decode()
-    assert f"; script-src 'sha256-{own}'\">" in text, (
-        "the template states the checksum of its script"
-    )
-    before, _, settings_and_more = text.partition(f'<article id="{SETTINGS}"')
-    assert before.count("<math ") == 8 and settings_and_more.count("<math ") == 3, (
-        "definitions; Top-p and the like"
-    )
+    soup = BeautifulSoup(page, "html.parser")
+    cells = [" ".join(cell.get_text().split()) for cell in soup.find_all(["td", "th"])]
+    for word in STRINGS:
+        plain = show_hidden(" ".join(word.split()))
+        assert cells.count(plain) >= 3, "in a head, and as model and dataset of a number"
+    assert len(soup.find_all("script")) == 1
+    assert not soup.find_all(["svg", "object", "iframe", "img"])
+    checksum = hashlib.sha256(soup.script.string.encode()).digest()
+    stated = f"; script-src 'sha256-{base64.b64encode(checksum).decode()}'\">"
+    assert stated in page, "the template states the checksum of its script"
+    before, _, settings_and_more = page.partition(f'<article id="{SETTINGS}"')
+    assert before.count("<math ") == 8, "definitions"
+    assert settings_and_more.count("<math ") == 3, "Top-p and the like"
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")

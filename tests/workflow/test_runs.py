@@ -32,10 +32,12 @@ while not os.path.exists('go'):
 
 def files(project: Project) -> dict:
     """What a run has left, but for the lock, which holds the number of the last process."""
-    paths = [
-        path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")
-    ]
-    return {path: path.read_bytes() for path in paths if path.is_file() and path.name != ".lock"}
+    contents = {}
+    for folder in ("artifacts", "figures"):
+        for path in (project.root / folder).rglob("*"):
+            if path.is_file() and path.name != ".lock":
+                contents[path] = path.read_bytes()
+    return contents
 
 
 def test_what_the_user_and_the_kernel_see(finished):
@@ -44,10 +46,8 @@ def test_what_the_user_and_the_kernel_see(finished):
     notebooks = [line.split()[1] for line in lines if line.startswith("[")]
     assert notebooks == ["01_generate", "02_single_pass", "08_tables", "report"]
     assert any("shard 1/1: done" in line for line in lines)
-    assert (
-        ran.startswith("demo: 4 of 4 jobs ran, 0 up to date")
-        and "figures/demo/report.html" in report
-    )
+    assert ran.startswith("demo: 4 of 4 jobs ran, 0 up to date")
+    assert "figures/demo/report.html" in report
     assert "figures/demo/" in places and "artifacts/demo/notebooks/" in places
     assert not list((finished.root / "artifacts/demo/logs").glob("*")), "no warning of the jobs"
 
@@ -56,16 +56,11 @@ def test_what_the_user_and_the_kernel_see(finished):
     assert facts["cwd"] == str(finished.root / "notebooks")
     assert "inline" in env.get("MPLBACKEND", "inline") and "JUPYTER_PATH" not in env
     assert env["DATA_FOLDER"] == str(finished.root.parent / "my questions")
-    names = [
-        "PYTHONHASHSEED",
-        "SOURCE_DATE_EPOCH",
-        "OMP_NUM_THREADS",
-        "HF_HUB_OFFLINE",
-        "HF_HUB_DISABLE_TELEMETRY",
-    ]
-    assert [env[name] for name in names] == ["0", "0", "1", "1", "1"] and env["PYTHONPATH"] == str(
-        finished.root
-    )
+    for name in ("PYTHONHASHSEED", "SOURCE_DATE_EPOCH"):
+        assert env[name] == "0"
+    for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        assert env[name] == "1"
+    assert env["PYTHONPATH"] == str(finished.root)
     assert len(facts["code"]) == 16, "of the code that makes rows"
     assert facts["forked"], "from a process that has imported what takes long"
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
@@ -95,22 +90,28 @@ def test_a_changed_line_remakes_what_hangs_on_it_and_notebooks_may_be_opened_and
 KILL = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 
 
-@pytest.mark.parametrize("source, code, line", [
-    ("x = 1\nraise KeyError('what')", 1, f"{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'"),
-    pytest.param(KILL, 1, f"{JOB}.ipynb: the kernel died, most likely out of memory: ", marks=pytest.mark.slow),
-    pytest.param("raise SystemExit(0)", 2, "01_generate.ipynb ended without writing ", marks=pytest.mark.slow),
+DIED = f"{JOB}.ipynb: the kernel died, most likely out of memory: "
+WITHOUT_WRITING = "01_generate.ipynb ended without writing "
+
+
+@pytest.mark.parametrize("source, code, message", [
+    ("x = 1\nraise KeyError('what')", 1,
+     f"{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'"),
+    pytest.param(KILL, 1, DIED, marks=pytest.mark.slow),
+    pytest.param("raise SystemExit(0)", 2, WITHOUT_WRITING, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_a_failing_cell(project, source, code, line):
+def test_a_failing_cell(project, source, code, message):
     project.add_cells("01_generate", source)
-    found, text = project.run(HOME="/proc/nowhere")  # no home that can be written to is needed
-    lines = text.strip().splitlines()
-    assert found == code and line in lines[-1] and "Traceback" not in text
-    (at_once,) = [
-        said for said in lines[:-1] if "01_generate tiny easy" in said and "failed" in said
-    ]
-    assert at_once.endswith(f"  failed: {lines[-1].removeprefix('run_all.sh: ')}")
+    ended, text = project.run(HOME="/proc/nowhere")  # no home that can be written to is needed
+    *lines, last = text.strip().splitlines()
+    assert ended == code
+    assert message in last
+    assert "Traceback" not in text
+    (line,) = [line for line in lines if "01_generate tiny easy" in line and "failed" in line]
+    assert line.endswith(f"  failed: {last.removeprefix('run_all.sh: ')}"), "said at once"
     cells = json.loads(project.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))["cells"]
-    assert source.splitlines()[-1] in "".join("".join(cell["source"]) for cell in cells)
+    sources = ["".join(cell["source"]) for cell in cells]
+    assert source.splitlines()[-1] in "\n".join(sources)
     assert not (project.root / f"artifacts/demo/jobs/{JOB}.json").exists()
     assert not (project.root / "artifacts/demo/notebooks/02_single_pass.ipynb").exists()
 
@@ -122,9 +123,8 @@ def test_a_report_of_before_does_not_stay_beside_tables_that_could_not_be_made(c
     before, notebook = copy.read(report), tables.read_text()
     copy.add_cells("08_tables", "1 / 0")
     code, text = copy.run()
-    assert code == 1 and text.strip().splitlines()[-1].endswith(
-        "ZeroDivisionError: division by zero"
-    )
+    assert code == 1
+    assert text.strip().endswith("ZeroDivisionError: division by zero")
     assert f"{report} had earlier results: it was moved to artifacts/demo/stale/\n" in text
     (moved,) = copy.root.glob(f"artifacts/demo/stale/*/{report}")
     assert moved.read_text() == before and not (copy.root / report).exists()
@@ -151,18 +151,27 @@ def test_a_run_ends_with_one_if_any_failure_is_not_the_users(
 
 
 def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys):
-    for path, line in (("notebooks/02_single_pass.ipynb", "02_single_pass.ipynb, line 1: not JSON"),
-                       ("lib/beta.py", "lib/beta.py, line 1: '(' was never closed: def f(")):  # fmt: skip
+    mistakes = {
+        "notebooks/02_single_pass.ipynb": "02_single_pass.ipynb, line 1: not JSON",
+        "lib/beta.py": "lib/beta.py, line 1: '(' was never closed: def f(",
+    }
+    for path, message in mistakes.items():
         (inside.root / path).write_text("def f(")
         assert run.main([]) == 2
-        said = capsys.readouterr()
-        assert line in said.err and len(said.err.splitlines()) == 1 and said.out == ""
+        printed = capsys.readouterr()
+        assert message in printed.err
+        assert len(printed.err.splitlines()) == 1
+        assert printed.out == ""
 
 
 def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(copy):
     """Its frame, written before, serves the notebooks that read it; once it has ended it is up to
     date."""
-    missing = "from lib.paths import UserError\nclass MissingSignal(UserError): ...\nraise MissingSignal('it has none')"
+    missing = (
+        "from lib.errors import UserError\n"
+        "class MissingSignal(UserError): ...\n"
+        "raise MissingSignal('it has none')"
+    )
     copy.add_cells("01_generate", missing, "never = 1 / 0", place=9)
     code, text = copy.run()
     assert code == 0, text
@@ -175,17 +184,16 @@ def test_a_refused_command_changes_no_file(copy):
     """Whether results are to be made anew, or a model is added to a run: those that are there stay
     where they are."""
     write(copy.root / "mine/easy/all.jsonl", "{ }")
-    published = (
-        f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {'a' * 64}}}}}"
-    )
+    file = f"{{path: easy/all.jsonl, sha256: {'a' * 64}}}"
+    published = f"source: someone/easy\nfiles: {{all: {file}}}"
     copy.replace("params/datasets/easy.yaml", "source: {all: questions.jsonl}", published)
     before = files(copy)
     for words in (["--force", "01"], ["--add-models", "other"]):
         code, text = copy.run("--data-dir", str(copy.root / "mine"), *words)
         assert files(copy) == before
-        assert code == 2 and " is not that of dataset 'Easy': " in text and text.count("\n") == 1, (
-            text
-        )
+        assert code == 2
+        assert " is not that of dataset 'Easy': " in text
+        assert text.count("\n") == 1, text
 
 
 # ---- two runs, and killed ones
@@ -198,7 +206,8 @@ def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypa
         """A job that has ended once it is started."""
         job, gpus, _, end = args
         started[job] = gpus.split(",") if gpus else []
-        together.append([job, *(other for other, *_ in schedule.running.values())])
+        others = [running[0] for running in schedule.running.values()]
+        together.append([job, *others])
         end.send(("end", {"text": ""}))
         return Mock()
 
@@ -209,17 +218,20 @@ def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypa
     schedule = jobs.Schedule(demo, Board(demo.jobs), tmp_path)
     schedule.run_jobs()
     order = list(started)
-    first = order[0].notebook.number, order[0].model
-    assert len(order) == len(demo.jobs) and first == ("01", "tiny-qwen"), (
-        "its chains are longer: it thinks"
-    )
-    assert all(order.index(above) < order.index(job) for job in order for above in job.upstream)
-    assert {sum(job.threads for job in some) for some in together} == {1, 2}, (
-        "a core each, two at once"
-    )
-    for some in together:
-        gpus = [gpu for job in some for gpu in started[job]]
-        assert len(set(gpus)) == len(gpus) == sum(job.gpus for job in some)
+    assert len(order) == len(demo.jobs)
+    first = order[0]
+    assert first.notebook.number == "01"
+    assert first.model == "tiny-qwen", "its chains are longer: it thinks"
+    for place, job in enumerate(order):
+        assert set(job.upstream) <= set(order[:place])
+    threads = {sum(job.threads for job in running) for running in together}
+    assert threads == {1, 2}, "a core each, two at once"
+    for running in together:
+        gpus = []
+        for job in running:
+            assert len(started[job]) == job.gpus
+            gpus += started[job]
+        assert len(set(gpus)) == len(gpus)
 
 
 def test_a_run_has_its_lock_and_its_scratch_folder_to_itself(inside, capsys, monkeypatch, tmp_path):
@@ -228,10 +240,8 @@ def test_a_run_has_its_lock_and_its_scratch_folder_to_itself(inside, capsys, mon
     monkeypatch.setattr(machine, "short_tempdir", lambda: tmp_path)
     with machine.run_lock(Run("demo", {})) as scratch:
         assert run.main([]) == 2 and scratch.stat().st_mode & 0o777 == 0o700
-    assert (
-        capsys.readouterr().err
-        == "run_all.sh: run 'demo' is running already: wait for its end, or stop it\n"
-    )
+    message = "run_all.sh: run 'demo' is running already: wait for its end, or stop it\n"
+    assert capsys.readouterr().err == message
     assert not scratch.exists()
     write(tmp_path / "theirs/precious", "")
     scratch.symlink_to(tmp_path / "theirs")
@@ -244,25 +254,25 @@ STOPPED = "stopped; the same command goes on from here"
 PRESSED = {"Ctrl-C": 1, "Ctrl-C again and again": 9}  # while its processes end
 
 
-@pytest.mark.parametrize("victim, code, said", [
+@pytest.mark.parametrize("victim, code, message", [
     ("run", -9, ""),
     pytest.param("job", 1, "killed before it could say why", marks=pytest.mark.slow),
     pytest.param("server", 0, "4 of 4 jobs ran", marks=pytest.mark.slow),
     *(pytest.param(keys, 130, STOPPED, marks=pytest.mark.slow) for keys in PRESSED),
 ])  # fmt: skip
-def test_nothing_outlives_kill_9_or_ctrl_c(project, victim, code, said):
+def test_nothing_outlives_kill_9_or_ctrl_c(project, victim, code, message):
     """Neither processes nor, once the same command has gone on, files in the temporary folder,
     whose path is short. Without the server that has forked a job the job goes on, and those that
     follow are forked by another."""
-    starts, go = project.root / "notebooks/starts", project.root / "notebooks/go"
+    starts = project.root / "notebooks/starts"
+    go = project.root / "notebooks/go"
     project.add_cells("01_generate", WAITING)
     with tempfile.TemporaryDirectory() as temporary:
         process = project.start(TMPDIR=temporary)
         until(starts.exists, 150)
         children = psutil.Process(process.pid).children()
-        (server,) = [
-            one for one in children if "multiprocessing.forkserver" in " ".join(one.cmdline())
-        ]
+        servers = [child for child in children if "forkserver" in " ".join(child.cmdline())]
+        (server,) = servers
         (job,) = server.children()
         if victim in PRESSED:
             for _ in range(PRESSED[victim]):
@@ -274,9 +284,9 @@ def test_nothing_outlives_kill_9_or_ctrl_c(project, victim, code, said):
             go.touch()
         text, _ = process.communicate(timeout=60)
         until(lambda: not project.family(), 10)
-        assert process.returncode == code and said in text and "Traceback" not in text, text
+        assert process.returncode == code, text
+        assert message in text and "Traceback" not in text, text
         go.touch()
         assert project.run(TMPDIR=temporary)[0] == 0
-        assert starts.read_text() == ("." if victim == "server" else "..") and not os.listdir(
-            temporary
-        )
+        assert starts.read_text() == ("." if victim == "server" else "..")
+        assert not os.listdir(temporary)

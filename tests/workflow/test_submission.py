@@ -140,14 +140,14 @@ def test_a_busy_controller_is_asked_again_three_times_at_most(submit):
 def test_a_job_that_was_submitted_though_sbatch_timed_out_is_not_submitted_again(submit):
     """Nor one of which squeue can't tell; another's, or what remains of an earlier one, is not
     taken for it."""
-    assert submit([TIMED_OUT, (0, "4711")], [(0, submit.queued)]) == ("4712", 1)
-    assert submit([TIMED_OUT, (0, "4711")], [(1, "down"), (0, submit.queued)]) == ("4712", 1)
-    assert submit([TIMED_OUT] * 4, [(0, "")] * 3 + [(0, submit.queued)]) == ("4712", 4)
-    for other in (
-        submit.queued.replace("01_", "02_"),
-        submit.queued.replace("PENDING", "COMPLETING"),
-    ):
-        assert submit([TIMED_OUT, (0, "4711")], [(0, other)]) == ("4711", 2)
+    again = [TIMED_OUT, (0, "4711")]
+    queued = (0, submit.queued)
+    assert submit(again, [queued]) == ("4712", 1)
+    assert submit(again, [(1, "down"), queued]) == ("4712", 1)
+    assert submit([TIMED_OUT] * 4, [(0, ""), (0, ""), (0, ""), queued]) == ("4712", 4)
+    for before, now in (("01_", "02_"), ("PENDING", "COMPLETING")):
+        other = submit.queued.replace(before, now)
+        assert submit(again, [(0, other)]) == ("4711", 2)
 
 
 @pytest.mark.parametrize("reason", ["Invalid account", "Requested node configuration is not available",

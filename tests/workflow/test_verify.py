@@ -94,33 +94,26 @@ def test_a_number_that_differs_by_more_is_named(verify, theirs):
     ]
     code, last, lines, table = verify(token_logprobs=column)
     beyond = table[~table.within]
-    assert (code, last) == (
-        1,
-        f"NOT the same: {len(beyond)} of {len(table)} numbers differ by more than 0.002",
-    )
+    assert code == 1
+    count = f"{len(beyond)} of {len(table)}"
+    assert last == f"NOT the same: {count} numbers differ by more than 0.002"
     estimators = set(beyond.key.str.split("/").str[2])
-    assert {
-        "seq_avg",
-        "seq_joint",
-        "ans_avg",
-        "ans_joint",
-    } <= estimators and "p_true" not in estimators
+    assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators
+    assert "p_true" not in estimators
     assert "MORE than 0.002" in lines[0]
 
 
 def test_a_response_written_otherwise_is_left_out_and_counted(verify, theirs):
     ids, logprobs = theirs.generations.token_ids, theirs.generations.token_logprobs
-    one = [np.append(row, 7) if place == 3 else row for place, row in enumerate(ids)]
-    far = [row - 1 if place == 3 else row for place, row in enumerate(logprobs)]
-    code, last, _, table = verify(token_ids=one, token_logprobs=far)
-    assert (
-        code == 0
-        and last.endswith("; 499 of 500 responses alike")
-        and (table.difference == 0).all()
-    )
-    with pytest.raises(
-        UserError, match="no response in common with what is shipped: these are other models"
-    ):
+    longer, further = list(ids), list(logprobs)
+    longer[3] = np.append(ids[3], 7)
+    further[3] = logprobs[3] - 1
+    code, last, _, table = verify(token_ids=longer, token_logprobs=further)
+    assert code == 0
+    assert last.endswith("; 499 of 500 responses alike")
+    assert (table.difference == 0).all()
+    message = "no response in common with what is shipped: these are other models"
+    with pytest.raises(UserError, match=message):
         verify(token_ids=[np.append(row, 7) for row in ids])
 
 
