@@ -89,7 +89,8 @@ class SeededDropout:
         if x.is_cuda:
             keep = masks_on_gpu(self.passes, self.site, x)
         else:
-            keep = bernoulli_masks(self.passes, self.site, x.shape[1:]).to(x.device)
+            masks = bernoulli_masks(self.passes, self.site, x.shape[1:])
+            keep = masks.to(x.device)
         self.site += 1
         keep = keep.view(torch.uint8)  # fast to multiply
         # nothing else uses the attention weights
@@ -152,9 +153,10 @@ def blockwise_eager_attention(
         last = min(first + size, queries)
         seen = keys - queries + last
         mask = attention_mask[:, :, first:last, :seen]
+        block = query[:, :, first:last]
         keys_seen = key[:, :, :seen]
         values_seen = value[:, :, :seen]
-        output = eager(module, query[:, :, first:last], keys_seen, values_seen, mask, **more)
+        output = eager(module, block, keys_seen, values_seen, mask, **more)
         parts.append(output[0])
     return torch.cat(parts, 1), None
 
