@@ -64,7 +64,7 @@ def worked_examples(lm: LanguageModel) -> list[int]:
     """
     first = encode(lm, solving_prompt(lm, "0", "few"))
     second = encode(lm, solving_prompt(lm, "A", "few"))
-    return os.path.commonprefix([first, second])
+    return list(os.path.commonprefix([first, second]))
 
 
 def build_requests(
