@@ -13,7 +13,9 @@ from clone import until
 from lib.paths import ROOT
 from workflow.engine import apart
 
-START = "import os, signal, sys, time\nfrom workflow.engine import apart\nfrom lib.errors import UserError\n"
+START = (
+    "import os, signal, sys, time\nfrom workflow.engine import apart\nfrom lib.errors import UserError\n"
+)
 pytestmark = pytest.mark.skipif(not apart.CAN_FORK, reason="a child is forked on Linux alone")
 
 
