@@ -56,14 +56,14 @@ def solving_prompt(lm: LanguageModel, question: str, demonstration: Demonstratio
     return apply_chat_template(lm, messages)
 
 
-def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[int]:
-    """Return the token ids that every prompt begins with.
+def worked_examples(lm: LanguageModel) -> list[int]:
+    """Return the token ids that every prompt with worked examples begins with.
 
     They come from two questions that begin differently, so they do not depend on the questions of a
     batch.
     """
-    first = encode(lm, solving_prompt(lm, "0", demonstration))
-    second = encode(lm, solving_prompt(lm, "A", demonstration))
+    first = encode(lm, solving_prompt(lm, "0", "few"))
+    second = encode(lm, solving_prompt(lm, "A", "few"))
     return list(os.path.commonprefix([first, second]))
 
 
@@ -79,8 +79,7 @@ def build_requests(
     ids = [encode(lm, text) for text in texts]
     shared = 0
     if settings.demonstration == "few":  # only then is it worth encoding the beginning once
-        opening = shared_prompt_ids(lm, "few")
-        shared = len(os.path.commonprefix([opening, *ids]))
+        shared = len(os.path.commonprefix([worked_examples(lm), *ids]))
     requests = []
     for example, text, prompt_ids in zip(examples, texts, ids, strict=True):
         room = p_true.room_for_response(lm, prompt_ids)

@@ -307,9 +307,9 @@ def why_no_cache(lm: LanguageModel) -> str:
             predicting = plain[len(prompt) - 1 : -1]
             if predicting.argmax(-1).tolist() != response:
                 return "tokens of a batch differ from those of a plain forward pass"
-            difference = (read_in_parts(lm, opening, ids) - plain[SHARED:]).abs().max()
-            # not <=, so that NaN differs
-            if not difference <= FAR * plain.abs().max():
+            difference = read_in_parts(lm, opening, ids) - plain[SHARED:]
+            largest = difference.abs().max()
+            if not largest <= FAR * plain.abs().max():  # NaN is not, either
                 return "logits after a cache differ from those of a plain forward pass"
     except Exception as error:  # of the network's own code
         return f"{type(error).__name__}: {first_line(error)}"

@@ -89,7 +89,8 @@ class SeededDropout:
         if x.is_cuda:
             keep = masks_on_gpu(self.passes, self.site, x)
         else:
-            keep = bernoulli_masks(self.passes, self.site, x.shape[1:]).to(x.device)
+            masks = bernoulli_masks(self.passes, self.site, x.shape[1:])
+            keep = masks.to(x.device)
         self.site += 1
         keep = keep.view(torch.uint8)  # fast to multiply
         # nothing else uses the attention weights
@@ -144,18 +145,18 @@ def blockwise_eager_attention(
         module.num_key_value_groups = 1
         key = key.repeat_interleave(groups, dim=1)
         value = value.repeat_interleave(groups, dim=1)
-    heads, queries = query.shape[1:3]
+    queries = query.shape[2]
     keys = key.shape[2]
-    size = max(1, min(QUERIES, MAX_WEIGHTS // (heads * keys)))
+    size = max(1, min(QUERIES, MAX_WEIGHTS // (query.shape[1] * keys)))
     parts = []
     for first in range(0, queries, size):
         last = min(first + size, queries)
         seen = keys - queries + last
         mask = attention_mask[:, :, first:last, :seen]
+        block = query[:, :, first:last]
         keys_seen = key[:, :, :seen]
         values_seen = value[:, :, :seen]
-        output = eager(module, query[:, :, first:last], keys_seen, values_seen, mask, **more)
-        parts.append(output[0])
+        parts.append(eager(module, block, keys_seen, values_seen, mask, **more)[0])
     return torch.cat(parts, 1), None
 
 

@@ -73,7 +73,8 @@ def read_in_situ(run: str, pair: str) -> pd.DataFrame:
     responses = store.read_manifest(store.find_frame(run, "generations", pair))
     path = store.find_frame(run, "in_situ", pair)
     facts = store.read_manifest(path)
-    if facts["generations"] != responses["sha256"] or facts["query"] != prompts.QUERY:
+    belong = facts["generations"] == responses["sha256"]
+    if not belong or facts["query"] != prompts.QUERY:
         raise UserError(
             f"{relative_path(path)} is of other responses or of another query: "
             "run 01_generate for this pair again"

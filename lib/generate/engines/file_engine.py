@@ -31,7 +31,9 @@ class FileEngine:
             name = request.example.example_id
             ids = response_token_ids(self.lm, self.responses[name])
             room = p_true.room_for_response(self.lm, request.prompt_ids)
-            if len(ids) - (ids[-1] in self.lm.eos) > room:
+            ended = ids[-1] in self.lm.eos
+            body = ids[:-1] if ended else ids
+            if len(body) > room:
                 cut.append(name)
                 ids = ids[:room]
             sampled.append(ids)
@@ -57,7 +59,8 @@ def response_token_ids(lm: LanguageModel, response: Response) -> list[int]:
             f"vocabulary of model '{lm.name}' ends at {lm.vocab_size - 1}: drawn by another model?"
         )
     body = len(ids)
-    while body and ids[body - 1] in {*lm.eos, lm.tokenizer.pad_token_id}:
+    endings = {*lm.eos, lm.tokenizer.pad_token_id}
+    while body and ids[body - 1] in endings:
         body -= 1
     ends = [token for token in ids[body:] if token in lm.eos]
     if not (ends or body) or response.finish_reason == "stop":
