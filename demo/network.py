@@ -6,7 +6,7 @@ checks that both implementations give the same logits before it saves anything.
 """
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
 Weights = dict[str, torch.Tensor]
@@ -77,13 +77,13 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 def hidden(w: Weights, c: PretrainedConfig, ids: torch.Tensor, table: tuple) -> torch.Tensor:
     """Return the last hidden states (batch, length, hidden) of right-padded ids (batch, length)."""
-    x = F.embedding(ids, w["embed"])
+    x = functional.embedding(ids, w["embed"])
     for i in range(c.num_hidden_layers):
         layer = {part: w.get(f"{i}.{part}") for part in PARTS}
         x = x + attend(layer, c, norm(x, layer["norm1"]), table)
-        gate_and_up = F.linear(norm(x, layer["norm2"]), layer["up"])
+        gate_and_up = functional.linear(norm(x, layer["norm2"]), layer["up"])
         gate, up = gate_and_up.chunk(2, dim=-1)
-        x = x + F.linear(F.silu(gate) * up, layer["down"])
+        x = x + functional.linear(functional.silu(gate) * up, layer["down"])
     return norm(x, w["norm"])
 
 
@@ -94,7 +94,7 @@ def attend(layer: dict, c: PretrainedConfig, x: torch.Tensor, table: tuple) -> t
     kv = c.num_key_value_heads
     cos = table[0][:length]
     sin = table[1][:length]
-    qkv = F.linear(x, layer["qkv"])
+    qkv = functional.linear(x, layer["qkv"])
     qkv = qkv.view(batch, length, h + 2 * kv, c.head_dim).transpose(1, 2)
     q, k, v = qkv.split((h, kv, kv), dim=1)
     if layer["qnorm"] is not None:
@@ -106,13 +106,13 @@ def attend(layer: dict, c: PretrainedConfig, x: torch.Tensor, table: tuple) -> t
         k = k.repeat_interleave(h // kv, dim=1)
         v = v.repeat_interleave(h // kv, dim=1)
     # causal attention and right padding: no mask is needed
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     y = y.transpose(1, 2).reshape(batch, length, h * c.head_dim)
-    return F.linear(y, layer["out"])
+    return functional.linear(y, layer["out"])
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(x, weight.shape, weight, 1e-6)
+    return functional.rms_norm(x, weight.shape, weight, 1e-6)
 
 
 def export(w: Weights, c: PretrainedConfig) -> Weights:

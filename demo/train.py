@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from transformers import LlamaForCausalLM, PretrainedConfig, Qwen3ForCausalLM
 
 from demo import chat, corpus, lessons, network, tokenizer
@@ -69,7 +69,7 @@ class Student:
         with torch.no_grad():
             table = network.rope(self.c, ids.shape[1])
             states = network.hidden(self.w, self.c, ids, table)
-            ours = F.linear(states, self.w["embed"])
+            ours = functional.linear(states, self.w["embed"])
             theirs = self.stock()(ids).logits
         assert (ours - theirs).abs().max() < 1e-3, "demo/network.py has drifted from transformers"
 
@@ -217,7 +217,9 @@ class Learner:
         ids, where, targets, weights = batch
         states = self.forward(self.w, self.c, ids, self.table)
         states = states.flatten(0, 1)[where]
-        each = F.cross_entropy(F.linear(states, self.w["embed"]), targets, reduction="none")
+        each = functional.cross_entropy(
+            functional.linear(states, self.w["embed"]), targets, reduction="none"
+        )
         # a fixed divisor: batches of verdicts have few learned tokens
         loss = (each * weights).sum() / 600
         loss.backward()
