@@ -381,16 +381,18 @@ def corrupt(rng: Random, problem: Problem) -> Problem:
     Either one step has a plausible error, which later steps carry on, or the answer is another
     step's result.
     """
-    differs = problem.asked != -1 and problem.answer != problem.steps[-1].z
-    if differs and rng.random() < 0.5:
-        return replace(problem, asked=-1)
+    at_the_end = replace(problem, asked=-1)
+    if at_the_end.answer != problem.answer and rng.random() < 0.5:
+        return at_the_end
     at = rng.randrange(len(problem.steps))
     steps: list[Step] = []
     swaps: dict[int, int] = {}
     for i, step in enumerate(problem.steps):
         x = swaps.get(step.x, step.x)
         y = swaps.get(step.y, step.y)
-        z = _slip(rng, x, step.op, y) if i == at else apply(x, step.op, y)
+        z = apply(x, step.op, y)
+        if i == at:
+            z = _slip(rng, x, step.op, y)
         swaps[step.z] = z
         steps.append(replace(step, x=x, y=y, z=z))
     wrong = replace(problem, steps=tuple(steps))
@@ -403,5 +405,5 @@ def _slip(rng: Random, x: int, op: str, y: int) -> int:
     z = apply(x, op, y)
     other = apply(x, rng.choice("+-*"), y)
     near = [z + off for off in (1, -1, 2, -2, 10, -10, 20, -20)]
-    results = [w for w in [*near, other, z + 100] if 0 <= w <= 999 and w != z]
-    return rng.choice(results)
+    near += [other, z + 100]
+    return rng.choice([w for w in near if 0 <= w <= 999 and w != z])

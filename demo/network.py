@@ -6,10 +6,11 @@ checks that both implementations give the same logits before it saves anything.
 """
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
 Weights = dict[str, torch.Tensor]
+PARTS = ("norm1", "norm2", "qkv", "out", "up", "down", "qnorm", "knorm")  # of a layer
 
 
 def config(name: str, tokenizer) -> PretrainedConfig:
@@ -38,11 +39,9 @@ def initial(c: PretrainedConfig, seed: int) -> Weights:
     """Return normal weights with standard deviation 0.02 (smaller for output projections, as is
     usual)."""
     g = torch.Generator().manual_seed(seed)
-    heads, kv, d = (
-        c.num_attention_heads * c.head_dim,
-        c.num_key_value_heads * c.head_dim,
-        c.hidden_size,
-    )
+    d = c.hidden_size
+    heads = c.num_attention_heads * c.head_dim
+    kv = c.num_key_value_heads * c.head_dim
 
     def normal(*shape: int, scale: float = 0.02) -> torch.Tensor:
         return torch.randn(*shape, generator=g) * scale
@@ -59,7 +58,8 @@ def initial(c: PretrainedConfig, seed: int) -> Weights:
             f"{i}.down": normal(d, c.intermediate_size, scale=small),
         }
         if c.model_type == "qwen3":
-            w |= {f"{i}.qnorm": torch.ones(c.head_dim), f"{i}.knorm": torch.ones(c.head_dim)}
+            w[f"{i}.qnorm"] = torch.ones(c.head_dim)
+            w[f"{i}.knorm"] = torch.ones(c.head_dim)
     return {name: t.requires_grad_() for name, t in w.items()}
 
 
@@ -77,32 +77,42 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 def hidden(w: Weights, c: PretrainedConfig, ids: torch.Tensor, table: tuple) -> torch.Tensor:
     """Return the last hidden states (batch, length, hidden) of right-padded ids (batch, length)."""
-    batch, length = ids.shape
-    h, kv, hd = c.num_attention_heads, c.num_key_value_heads, c.head_dim
-    cos, sin = table[0][:length], table[1][:length]
-    x = F.embedding(ids, w["embed"])
+    x = functional.embedding(ids, w["embed"])
     for i in range(c.num_hidden_layers):
-        qkv = (
-            F.linear(norm(x, w[f"{i}.norm1"]), w[f"{i}.qkv"])
-            .view(batch, length, h + 2 * kv, hd)
-            .transpose(1, 2)
-        )
-        q, k, v = qkv.split((h, kv, kv), dim=1)
-        if f"{i}.qnorm" in w:
-            q, k = norm(q, w[f"{i}.qnorm"]), norm(k, w[f"{i}.knorm"])
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        if kv < h:
-            k, v = k.repeat_interleave(h // kv, dim=1), v.repeat_interleave(h // kv, dim=1)
-        # causal attention and right padding: no mask is needed
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + F.linear(y.transpose(1, 2).reshape(batch, length, h * hd), w[f"{i}.out"])
-        gate, up = F.linear(norm(x, w[f"{i}.norm2"]), w[f"{i}.up"]).chunk(2, dim=-1)
-        x = x + F.linear(F.silu(gate) * up, w[f"{i}.down"])
+        layer = {part: w.get(f"{i}.{part}") for part in PARTS}
+        x = x + attend(layer, c, norm(x, layer["norm1"]), table)
+        gate_and_up = functional.linear(norm(x, layer["norm2"]), layer["up"])
+        gate, up = gate_and_up.chunk(2, dim=-1)
+        x = x + functional.linear(functional.silu(gate) * up, layer["down"])
     return norm(x, w["norm"])
 
 
+def attend(layer: dict, c: PretrainedConfig, x: torch.Tensor, table: tuple) -> torch.Tensor:
+    """Return what the attention of a layer adds, (batch, length, hidden)."""
+    batch, length, _ = x.shape
+    h = c.num_attention_heads
+    kv = c.num_key_value_heads
+    cos = table[0][:length]
+    sin = table[1][:length]
+    qkv = functional.linear(x, layer["qkv"])
+    qkv = qkv.view(batch, length, h + 2 * kv, c.head_dim).transpose(1, 2)
+    q, k, v = qkv.split((h, kv, kv), dim=1)
+    if layer["qnorm"] is not None:
+        q = norm(q, layer["qnorm"])
+        k = norm(k, layer["knorm"])
+    q = rotate(q, cos, sin)
+    k = rotate(k, cos, sin)
+    if kv < h:
+        k = k.repeat_interleave(h // kv, dim=1)
+        v = v.repeat_interleave(h // kv, dim=1)
+    # causal attention and right padding: no mask is needed
+    y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = y.transpose(1, 2).reshape(batch, length, h * c.head_dim)
+    return functional.linear(y, layer["out"])
+
+
 def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(x, weight.shape, weight, 1e-6)
+    return functional.rms_norm(x, weight.shape, weight, 1e-6)
 
 
 def export(w: Weights, c: PretrainedConfig) -> Weights:

@@ -13,12 +13,13 @@ import argparse
 import json
 import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import torch
-import torch.nn.functional as F
-from transformers import LlamaForCausalLM, Qwen3ForCausalLM
+from torch.nn import functional
+from transformers import LlamaForCausalLM, PretrainedConfig, Qwen3ForCausalLM
 
 from demo import chat, corpus, lessons, network, tokenizer
 
@@ -27,49 +28,87 @@ DECODING = {
     "tiny-llama": {"temperature": 0.8, "top_p": 0.95, "top_k": 0},
     "tiny-qwen": {"temperature": 0.6, "top_p": 0.95, "top_k": 20},
 }
-BATCH_TOKENS, PEAK_RATE, FLOOR_RATE, WARMUP = 2400, 3e-3, 2e-5, 150
+BATCH_TOKENS = 2400
+PEAK_RATE = 3e-3
+FLOOR_RATE = 2e-5
+WARMUP = 150  # steps
 # share of training done: number of own responses
 OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}
-CALIBRATION, EVALUATION = 300, 200
+CALIBRATION = 300
+EVALUATION = 200
 
 
 def rate(step: int, steps: int) -> float:
     """Return the learning rate: linear warm-up, then half a cosine."""
     if step < WARMUP:
         return PEAK_RATE * (step + 1) / WARMUP
-    return FLOOR_RATE + (PEAK_RATE - FLOOR_RATE) * 0.5 * (1 + math.cos(math.pi * step / steps))
+    cosine = math.cos(math.pi * step / steps)
+    return FLOOR_RATE + (PEAK_RATE - FLOOR_RATE) * 0.5 * (1 + cosine)
 
 
-def stock(name: str, w: network.Weights, c) -> torch.nn.Module:
-    """Return the transformers model with these weights."""
-    model = (LlamaForCausalLM if name == "tiny-llama" else Qwen3ForCausalLM)(c)
-    left = model.load_state_dict(network.export(w, c), strict=False)
-    assert not left.unexpected_keys and set(left.missing_keys) <= {"lm_head.weight"}, left
-    model.tie_weights()
-    return model.eval()
+@dataclass
+class Student:
+    """A model in training, and the teacher of its tokens."""
+
+    name: str
+    c: PretrainedConfig
+    w: network.Weights
+    teacher: lessons.Teacher
+
+    def stock(self) -> torch.nn.Module:
+        """Return the transformers model with these weights."""
+        kind = LlamaForCausalLM if self.name == "tiny-llama" else Qwen3ForCausalLM
+        model = kind(self.c)
+        left = model.load_state_dict(network.export(self.w, self.c), strict=False)
+        assert not left.unexpected_keys and set(left.missing_keys) <= {"lm_head.weight"}, left
+        model.tie_weights()
+        return model.eval()
+
+    def check_same(self, ids: torch.Tensor) -> None:
+        """Check that `network.hidden` and the transformers model give the same logits."""
+        with torch.no_grad():
+            table = network.rope(self.c, ids.shape[1])
+            states = network.hidden(self.w, self.c, ids, table)
+            ours = functional.linear(states, self.w["embed"])
+            theirs = self.stock()(ids).logits
+        assert (ours - theirs).abs().max() < 1e-3, "demo/network.py has drifted from transformers"
+
+    def save(self) -> None:
+        """Write a transformers checkpoint: float32 safetensors, tokenizer, chat template and
+        decoding settings."""
+        folder = HERE / "models" / self.name
+        model = self.stock()
+        model.generation_config.update(do_sample=True, **DECODING[self.name])
+        model.save_pretrained(folder)
+        self.teacher.tokenizer.padding_side = "left"
+        self.teacher.tokenizer.save_pretrained(folder)
+        (folder / "model.safetensors").chmod(0o644)
 
 
-def check_same(name: str, w: network.Weights, c, ids: torch.Tensor) -> None:
-    """Check that `network.hidden` and the transformers model give the same logits."""
-    with torch.no_grad():
-        ours = F.linear(network.hidden(w, c, ids, network.rope(c, ids.shape[1])), w["embed"])
-        theirs = stock(name, w, c)(ids).logits
-    assert (ours - theirs).abs().max() < 1e-3, "demo/network.py has drifted from transformers"
+def new_student(name: str, seed: int) -> Student:
+    tk = tokenizer.train(name, seed)
+    c = network.config(name, tk)
+    w = network.initial(c, seed)
+    teacher = lessons.Teacher(tk, name == "tiny-qwen", Random(seed), {True: [], False: []})
+    return Student(name, c, w, teacher)
 
 
 @torch.no_grad()
-def solve(
-    name: str, model, teacher: lessons.Teacher, problems: list, seed: int, **decoding
-) -> list[lessons.Attempt]:
+def solve(student: Student, problems: list, seed: int) -> list[lessons.Attempt]:
     """Sample the model's responses to problems, and grade them."""
-    torch.manual_seed(seed)
-    tk, attempts = teacher.tokenizer, []
+    model = student.stock()
+    torch.manual_seed(seed)  # after the model, whose making draws weights that it does not keep
+    decoding = DECODING[student.name]
+    teacher = student.teacher
+    tk = teacher.tokenizer
     tk.padding_side = "left"
+    attempts = []
     for at in range(0, len(problems), 100):
         group = problems[at : at + 100]
-        prompts = [
-            teacher.prompt(chat.SHORT.format(question=p.question), think=True) for p in group
-        ]
+        prompts = []
+        for problem in group:
+            user = chat.SHORT.format(question=problem.question)
+            prompts.append(teacher.prompt(user, think=True))
         inputs = tk(
             prompts,
             return_tensors="pt",
@@ -78,136 +117,144 @@ def solve(
             return_token_type_ids=False,
         )
         out = model.generate(**inputs, max_new_tokens=170, do_sample=True, **decoding)
-        for problem, row in zip(group, out[:, inputs.input_ids.shape[1] :].tolist(), strict=True):
-            end = row.index(tk.eos_token_id) if tk.eos_token_id in row else len(row)
-            text = tk.decode(row[:end], skip_special_tokens=False)
-            attempts.append(
-                lessons.Attempt(
-                    problem, text, text.rsplit("#### ", 1)[-1].strip() == str(problem.answer)
-                )
-            )
+        responses = out[:, inputs.input_ids.shape[1] :].tolist()
+        for problem, ids in zip(group, responses, strict=True):
+            end = ids.index(tk.eos_token_id) if tk.eos_token_id in ids else len(ids)
+            text = tk.decode(ids[:end], skip_special_tokens=False)
+            answer = text.rsplit("#### ", 1)[-1].strip()
+            attempts.append(lessons.Attempt(problem, text, answer == str(problem.answer)))
     return attempts
 
 
-def own_attempts(
-    name: str, w: network.Weights, c, teacher: lessons.Teacher, count: int, seed: int
-) -> str:
+def own_attempts(student: Student, count: int, seed: int) -> str:
     """Replace the teacher's attempts by new responses of the model, and return its accuracy."""
-    model = stock(name, w, c)
+    teacher = student.teacher
     rng = Random(seed)
     report = []
     teacher.attempts = {True: [], False: []}
-    for level in corpus.LEVELS:
-        problems = [
-            corpus.draw(rng, corpus.LEVELS[level]) for _ in range(int(count * lessons.MIX[level]))
-        ]
-        done = solve(name, model, teacher, problems, seed, **DECODING[name])
+    for name, level in corpus.LEVELS.items():
+        problems = []
+        for _ in range(int(count * lessons.MIX[name])):
+            problems.append(corpus.draw(rng, level))
+        done = solve(student, problems, seed)
         for attempt in done:
-            if "####" in attempt.text and "</think>" in attempt.text + "</think>" * (
-                not teacher.thinks
-            ):
+            thought = not teacher.thinks or "</think>" in attempt.text
+            if thought and "####" in attempt.text:
                 teacher.attempts[attempt.right].append(attempt)
-        report.append(f"{level} {sum(a.right for a in done) / len(done):.3f}")
+        right = [attempt for attempt in done if attempt.right]
+        report.append(f"{name} {len(right) / len(done):.3f}")
     return ", ".join(report)
+
+
+def make_optimizer(w: network.Weights) -> torch.optim.Optimizer:
+    """Return AdamW, with weight decay of the matrices alone."""
+    matrices = [t for t in w.values() if t.ndim == 2]
+    others = [t for t in w.values() if t.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=PEAK_RATE, betas=(0.9, 0.98), fused=True)
 
 
 def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
     torch.set_num_threads(1)
-    started = time.time()
-    tk = tokenizer.train(name, seed)
-    c = network.config(name, tk)
-    w = network.initial(c, seed)
-    # Compiling takes 90 s and makes tiny-llama a third faster; tiny-qwen gets slower, due to its
-    # per-head norms.
-    forward = (
-        torch.compile(network.hidden, dynamic=True) if name == "tiny-llama" else network.hidden
-    )
-    teacher = lessons.Teacher(tk, name == "tiny-qwen", Random(seed), {True: [], False: []})
-    stream, table = lessons.batches(teacher, BATCH_TOKENS), network.rope(c, 1024)
-    check_same(name, w, c, next(stream)[0][:4])
-    decay = [t for t in w.values() if t.ndim == 2]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decay, "weight_decay": 0.05},
-            {"params": [t for t in w.values() if t.ndim < 2], "weight_decay": 0.0},
-        ],
-        lr=PEAK_RATE,
-        betas=(0.9, 0.98),
-        fused=True,
-    )
-    log = (HERE / "logs" / f"{name}.log").open("w", buffering=1)
-    due, seen, running, step, began = sorted(OWN_ATTEMPTS), 0, 0.0, 0, time.time()
+    log = Log(HERE / "logs" / f"{name}.log")
+    student = new_student(name, seed)
+    stream = lessons.batches(student.teacher, BATCH_TOKENS)
+    student.check_same(next(stream)[0][:4])
+    learner = Learner(student)
+    due = sorted(OWN_ATTEMPTS)
+    began = time.time()
+    step = 0
     while steps is None or step < steps:
         if step == 20:
             began = time.time()  # compilation is done
         if steps is None and step == 220:  # enough to estimate the number of steps
-            steps = max(400, int(200 * (60 * minutes - 400) / (time.time() - began)))
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step, steps or 10**6)
-        ids, where, targets, weights = next(stream)
-        states = forward(w, c, ids, table).flatten(0, 1)[where]
-        each = F.cross_entropy(F.linear(states, w["embed"]), targets, reduction="none")
+            seconds = (time.time() - began) / 200
+            steps = max(400, int((60 * minutes - 400) / seconds))
+        learner.take_step(next(stream), rate(step, steps or 10**6))
+        step += 1
+        if step % 200 == 0:
+            log.write(f"step {step}/{steps or '?'}  {learner.describe()}")
+        if due and steps and step >= due[0] * steps:
+            count = OWN_ATTEMPTS[due.pop(0)]
+            accuracy = own_attempts(student, count, seed + step)
+            log.write(f"step {step}  own responses: {accuracy}")
+            student.save()  # keeps the progress in case of a crash
+    student.check_same(next(stream)[0][:4])
+    log.write(f"done: {own_attempts(student, 1200, seed - 1)}")
+    student.save()
+
+
+class Log:
+    """A file of lines, each with the seconds since the start."""
+
+    def __init__(self, path: Path):
+        self.started = time.time()
+        self.file = path.open("w", buffering=1)
+
+    def write(self, line: str) -> None:
+        print(f"{time.time() - self.started:6.0f} s  {line}", file=self.file)
+
+
+class Learner:
+    """Takes the steps of a training, and counts the tokens and the loss."""
+
+    def __init__(self, student: Student):
+        self.w = student.w
+        self.c = student.c
+        self.table = network.rope(student.c, 1024)
+        # Compiling takes 90 s and makes tiny-llama a third faster; tiny-qwen gets slower, due to
+        # its per-head norms.
+        self.forward = network.hidden
+        if student.name == "tiny-llama":
+            self.forward = torch.compile(network.hidden, dynamic=True)
+        self.optimizer = make_optimizer(student.w)
+        self.tokens = 0
+        self.losses: list[float] = []  # since the last description
+
+    def take_step(self, batch: tuple[torch.Tensor, ...], rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        ids, where, targets, weights = batch
+        states = self.forward(self.w, self.c, ids, self.table)
+        states = states.flatten(0, 1)[where]
+        each = functional.cross_entropy(
+            functional.linear(states, self.w["embed"]), targets, reduction="none"
+        )
         # a fixed divisor: batches of verdicts have few learned tokens
         loss = (each * weights).sum() / 600
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        step, seen, running = step + 1, seen + ids.numel(), running + loss.item()
-        if step % 200 == 0:
-            line = (
-                f"step {step}/{steps or '?'}  tokens {seen / 1e6:6.2f}M  loss {running / 200:.4f}"
-            )
-            print(f"{time.time() - started:6.0f} s  {line}", file=log)
-            running = 0.0
-        if due and steps and step >= due[0] * steps:
-            at = due.pop(0)
-            accuracy = own_attempts(name, w, c, teacher, OWN_ATTEMPTS[at], seed + step)
-            print(
-                f"{time.time() - started:6.0f} s  step {step}  own responses: {accuracy}", file=log
-            )
-            save(name, w, c, tk)  # keeps the progress in case of a crash
-    check_same(name, w, c, next(stream)[0][:4])
-    print(
-        f"{time.time() - started:6.0f} s  done: {own_attempts(name, w, c, teacher, 1200, seed - 1)}",
-        file=log,
-    )
-    save(name, w, c, tk)
+        torch.nn.utils.clip_grad_norm_(self.w.values(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.tokens += ids.numel()
+        self.losses.append(loss.item())
 
-
-def save(name: str, w: network.Weights, c, tk) -> None:
-    """Write a transformers checkpoint: float32 safetensors, tokenizer, chat template and decoding
-    settings."""
-    folder = HERE / "models" / name
-    model = stock(name, w, c)
-    model.generation_config.update(do_sample=True, **DECODING[name])
-    model.save_pretrained(folder)
-    tk.padding_side = "left"
-    tk.save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
+    def describe(self) -> str:
+        """Return the tokens so far, and the mean loss since the last description."""
+        loss = sum(self.losses) / len(self.losses)
+        self.losses = []
+        return f"tokens {self.tokens / 1e6:6.2f}M  loss {loss:.4f}"
 
 
 def questions(seed: int) -> None:
     """Write the three question files: distinct questions with reserved operands and wordings."""
-    for level in corpus.SHIPPED:
-        rng, seen, lines = Random(f"{seed} {level}"), set(), []
+    for name, level in corpus.SHIPPED.items():
+        rng = Random(f"{seed} {name}")
+        seen = set()
+        lines = []
         while len(lines) < CALIBRATION + EVALUATION:
-            problem = corpus.draw(rng, corpus.SHIPPED[level], held_out=True)
+            problem = corpus.draw(rng, level, held_out=True)
             if problem.question in seen:
                 continue
             seen.add(problem.question)
-            split = "calibration" if len(lines) < CALIBRATION else "evaluation"
-            lines.append(
-                json.dumps(
-                    {
-                        "id": f"{level}-{len(lines):04d}",
-                        "split": split,
-                        "question": problem.question,
-                        "answer": f"{corpus.solution(problem)}",
-                    }
-                )
-            )
-        (HERE / "questions" / f"demo-{level}.jsonl").write_text("\n".join(lines) + "\n")
+            row = {
+                "id": f"{name}-{len(lines):04d}",
+                "split": "calibration" if len(lines) < CALIBRATION else "evaluation",
+                "question": problem.question,
+                "answer": corpus.solution(problem),
+            }
+            lines.append(json.dumps(row))
+        (HERE / "questions" / f"demo-{name}.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -216,9 +263,8 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["tiny-llama", "tiny-qwen", "questions"])
     parser.add_argument("--minutes", type=float, default=55)
-    parser.add_argument(
-        "--steps", type=int, help="exact number of steps, for the same weights again"
-    )
+    steps = "exact number of steps, for the same weights again"
+    parser.add_argument("--steps", type=int, help=steps)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     (HERE / "logs").mkdir(exist_ok=True)

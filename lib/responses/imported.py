@@ -60,15 +60,15 @@ class ImportedResponses:
 
     def find_remarks(self) -> dict[str, list[str]]:
         """Return what is unusual about responses, with their example_ids."""
-        found: dict[str, list[str]] = {}
+        names_by_remark: dict[str, list[str]] = {}
         for name, response in self.responses.items():
             remarks = [MISSING] if response.empty else []
             remarks += response.remarks
             if runs_on(response.text, self.spec.thinking or response.thought):
                 remarks.append(RUN_ON)
             for remark in remarks:
-                found.setdefault(remark, []).append(name)
-        return found
+                names_by_remark.setdefault(remark, []).append(name)
+        return names_by_remark
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -85,10 +85,11 @@ class ImportedResponses:
         """Describe how many questions are answered, and how the other responses are treated."""
         count = len(self.examples)
         answered = self.facts["responses"]
-        asked = f"the {count} questions of {self.dataset}"
+        questions = f"the {count} questions of {self.dataset}"
         if answered < count:
-            asked = f"{answered} of {asked}"
-        lines = [f"{public_path(str(self.spec.responses_to(self.dataset)))} answers {asked}"]
+            questions = f"{answered} of {questions}"
+        path = public_path(str(self.spec.responses_to(self.dataset)))
+        lines = [f"{path} answers {questions}"]
         for remark, names in self.find_remarks().items():
             lines.append(f"{len(names)} of {count} responses, the first to '{names[0]}', {remark}")
         texts = [response.text for response in self.responses.values()]

@@ -101,47 +101,48 @@ def verification_requests(
         name = example.example_id
         response = imported.responses[name]
         if name in questions and not response.empty:
-            asked = questions[name]["body"]
-            body = standard_body(imported.spec, asked, example.question, response.text)
+            request = questions[name]["body"]
+            body = standard_body(imported.spec, request, example.question, response.text)
             standard.append(make_request(f"{name}#verify", body))
-            body = in_situ_body(imported.spec, asked, response.text)
+            body = in_situ_body(imported.spec, request, response.text)
             in_situ.append(make_request(f"{name}#in_situ", body))
-    asked = next(iter(questions.values()))["body"]
+    request = next(iter(questions.values()))["body"]
     for name, query in zip(PROBES, (prompts.QUERY, ""), strict=True):
-        body = one_token(asked) | {"messages": prompts.chat_messages(f"#### 7{query}", False)}
+        messages = prompts.chat_messages(f"#### 7{query}", system=False)
+        body = one_token(request) | {"messages": messages}
         in_situ.append(make_request(f"{name}#in_situ", body))
     return {"verify": standard, "in_situ": in_situ}
 
 
-def standard_body(spec: Model, asked: BatchRequest, question: str, text: str) -> BatchRequest:
-    """Return the body of standard P(True); `asked`: that for the question. A model that thinks is
+def standard_body(spec: Model, request: BatchRequest, question: str, text: str) -> BatchRequest:
+    """Return the body of standard P(True); `request`: that for the question. A model that thinks is
     asked to answer at once."""
     proposed = text[answer_start_char(text, spec.thinking) :].strip()
-    template = asked.get("chat_template_kwargs", {}) | {"enable_thinking": False}
-    return one_token(asked) | {
+    template = request.get("chat_template_kwargs", {}) | {"enable_thinking": False}
+    return one_token(request) | {
         "messages": prompts.verification_messages(question, proposed, spec.system_prompt),
         "chat_template_kwargs": template,
     }
 
 
-def in_situ_body(spec: Model, asked: BatchRequest, text: str) -> BatchRequest:
+def in_situ_body(spec: Model, request: BatchRequest, text: str) -> BatchRequest:
     """Return the body of P(True) in situ: the response goes on with the query.
 
     Templates drop the thinking from an assistant's message. So a model that thinks is asked by
     text: `ask` puts the server's own rendering of the messages before the prompt.
     """
-    body = one_token(asked) | {"chat_template_kwargs": asked.get("chat_template_kwargs", {})}
+    body = one_token(request) | {"chat_template_kwargs": request.get("chat_template_kwargs", {})}
     answered = text + prompts.QUERY
     if spec.thinking:
-        return body | {"prompt": answered, "messages": asked["messages"], "logprobs": LISTED}
-    messages = [*asked["messages"], {"role": "assistant", "content": answered}]
+        return body | {"prompt": answered, "messages": request["messages"], "logprobs": LISTED}
+    messages = [*request["messages"], {"role": "assistant", "content": answered}]
     return body | CONTINUE | {"messages": messages}
 
 
-def one_token(asked: BatchRequest) -> BatchRequest:
+def one_token(request: BatchRequest) -> BatchRequest:
     """Return the settings of a request for the next token alone."""
     return {
-        "model": asked["model"],
+        "model": request["model"],
         "max_tokens": 1,
         "temperature": 0.0,
         "logprobs": True,

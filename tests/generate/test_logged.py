@@ -15,6 +15,7 @@ from architectures import SETTINGS, examples
 from clone import ENV, copy_of_project, tables
 from transformers import AutoTokenizer
 
+from lib.paper import table_notes
 from lib import store
 from lib.errors import UserError
 from lib.generate import generation, p_true
@@ -88,7 +89,7 @@ TAKEN = INSIDE | {"text": "The answer.\n#### 17"}
 def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thinking, first):
     imported = read(tmp_path, LOGGED, line, thinking=thinking)
     row = imported.to_frame("m").iloc[1]
-    assert len(imported.describe_coverage()) == 1
+    assert len(table_notes.describe_coverage()) == 1
     assert (row.answer, row.thinking_end) == ("17", first)
     assert len(row.token_logprobs) == first + 7
     frame = pd.DataFrame([row])
