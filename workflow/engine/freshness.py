@@ -31,7 +31,6 @@ from workflow.engine.job_key import (
 )
 from workflow.engine.jobs_of_run import Job, Run
 
-
 ABSENT = object()
 
 
