@@ -93,9 +93,11 @@ def about_machine(run: Run) -> Iterator[Line]:
     elif torch.cuda.is_available():
         yield "ok", f"{gpus} GPU(s), CUDA {cuda}"
     else:
-        problem = f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none"
-        remedy = "update the driver, or remove .venv and set TORCH_INDEX to a build for it"
-        yield "wrong", f"{problem}: {remedy}"
+        yield (
+            "wrong",
+            f"nvidia-smi lists {gpus} GPU(s), but PyTorch (CUDA {cuda}) sees none: "
+            "update the driver, or remove .venv and set TORCH_INDEX to a build for it",
+        )
     if machine.uses_vllm(run):
         machine.check_vllm(run)
 
@@ -173,13 +175,19 @@ def about_model(
     if spec.responses:
         yield from about_responses(run, spec)
     if not spec.at_hand:
-        problem = "its weights are not available (its file names no `source`)"
-        yield "note", f"{problem}: MC dropout, temperature scaling and ablations stay empty"
+        yield (
+            "note",
+            "its weights are not available (its file names no `source`): "
+            "MC dropout, temperature scaling and ablations stay empty",
+        )
         return
     if hub.is_elsewhere(spec):
-        size = f"{hub.count_missing_bytes(spec) / 1e9:.3g} GB on the hub"
-        later = "it is looked at once it is fetched, before the first job"
-        yield "note", f"{spec.gguf} of {spec.source}, {size}: {later}"
+        yield (
+            "note",
+            f"{spec.gguf} of {spec.source}, "
+            f"{hub.count_missing_bytes(spec) / 1e9:.3g} GB on the hub: "
+            "it is looked at once it is fetched, before the first job",
+        )
         return
     # else tokenizers warn when a process is forked later
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -255,27 +263,35 @@ def find_memory(run: Run, lm: "LanguageModel") -> tuple[str, float]:
     return GPU, largest
 
 
+def bytes_per_token(lm: "LanguageModel", longest: int) -> float:
+    """Return the memory of a token of a row of this length: its cache, one layer's copy while the
+    cache grows, its share of sampling."""
+    from lib.models import loading
+
+    config = lm.model.config.get_text_config()
+    number_bytes = loading.loading_dtype(lm.spec, lm.model).itemsize
+    cache = cache_numbers_per_token(lm.model) * number_bytes
+    sampling = SAMPLING_BYTES * config.vocab_size / longest
+    return cache * (1 + 1 / config.num_hidden_layers) + sampling
+
+
 def about_memory(run: Run, lm: "LanguageModel", thorough: bool) -> Iterator[Line]:
     """Compare the memory of weights, and of the caches and logits of rows that are decoded
     together, with what the place has. Only weights that do not fit a GPU refuse a run."""
     from lib.generate import preflight
     from lib.models import loading
 
-    config = lm.model.config.get_text_config()
-    number_bytes = loading.loading_dtype(lm.spec, lm.model).itemsize
     batch_tokens = run.values["max_batch_tokens"]
     new_tokens = lm.spec.max_new_tokens or run.values["max_new_tokens"]
     longest = preflight.estimate_prompt(lm, run.values) + new_tokens
-    # per token: its cache, one layer's copy while the cache grows, its share of sampling
-    cache = cache_numbers_per_token(lm.model) * number_bytes
-    sampling = SAMPLING_BYTES * config.vocab_size / longest
-    token = cache * (1 + 1 / config.num_hidden_layers) + sampling
     size = lm.model.num_parameters()
-    weights = SPARE * size * number_bytes
+    weights = SPARE * size * loading.loading_dtype(lm.spec, lm.model).itemsize
+    token = bytes_per_token(lm, longest)
     need = weights + token * max(batch_tokens, longest)
-    rows = max(1, batch_tokens // longest)
-    room = f"up to {need / 1e9:.2g} GB with {rows} rows at once"
-    text = f"{size / 1e9:.2g} billion parameters, {room}"
+    text = (
+        f"{size / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB "
+        f"with {max(1, batch_tokens // longest)} rows at once"
+    )
     place, free = find_memory(run, lm)
     lacks = f"{text}: {place} has room for {free / 1e9:.4g} GB"
     if weights + token > free and (thorough or place == GPU):

@@ -114,8 +114,9 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
         words = words[2:]
     verb = words.pop(0) if words and words[0] in TAKES else MAKE
     if finding and verb not in (MAKE, REPLAY):
-        followers = f"a profile, or by {REPLAY}, not by {verb}"
-        raise UserError(f"finding {finding} is followed by {followers}")
+        raise UserError(
+            f"finding {finding} is followed by a profile, or by {REPLAY}, not by {verb}"
+        )
     if handed_on and verb not in (LAB, "test"):
         raise UserError(f"only lab and test take words after --: '{handed_on[0]}'")
     for word in words:
@@ -141,11 +142,14 @@ def choose_profile(verb: str, word: str) -> str:
 def check_option(verb: str, option: str) -> None:
     """Raise UserError for an option that the verb does not take."""
     if option == "--profile":
-        remedy = "write --slurm clusters/slurm.yaml to submit the jobs"
-        raise UserError(f"--profile has made way for --slurm: {remedy}")
+        raise UserError(
+            "--profile has made way for --slurm: "
+            "write --slurm clusters/slurm.yaml to submit the jobs"
+        )
     if verb in (LAB, "test") and option not in OPTIONS:
-        example = f"./run_all.sh {verb} -- {option}"
-        raise UserError(f"what {verb} hands on comes after --, as in {example}")
+        raise UserError(
+            f"what {verb} hands on comes after --, as in ./run_all.sh {verb} -- {option}"
+        )
     if option not in TAKES[verb]:
         choose("option", option, [*OPTIONS, "--help"])
         raise UserError(f"{verb} takes no {option}")
@@ -159,8 +163,9 @@ def check_values(args: argparse.Namespace) -> None:
         choose("dataset", dataset, parameter_files("datasets"))
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
-        address = "the address of a server, as --url http://localhost:8000"
-        raise UserError(f"ask takes {address}, not '{args.url}'")
+        raise UserError(
+            f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'"
+        )
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
 

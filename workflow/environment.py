@@ -100,8 +100,10 @@ def choose(root: Path, variables: Mapping[str, str], test: bool) -> str:
         if not ours.exists():
             print(f"{venv} is not used: {problem}", file=sys.stderr)
     if ours.exists() and not (ours / MADE_BY_US).exists():
-        reason = "was not created by run_all.sh and cannot be used"
-        raise SetupError(f"{ours.name} {reason}: move it away ({problem})")
+        raise SetupError(
+            f"{ours.name} was not created by run_all.sh and cannot be used: "
+            f"move it away ({problem})"
+        )
     make_once(root, ours, locks, pins)
     return str(ours / "bin" / "python")
 
@@ -153,8 +155,10 @@ def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
     replace a part of one."""
     machine = f"{platform.system()} {platform.machine()}"
     if machine not in BUILDS:
-        builds = f"{', '.join(BUILDS)} (on Windows: inside WSL)"
-        raise SetupError(f"PyTorch has no build for {machine}, only for {builds}")
+        raise SetupError(
+            f"PyTorch has no build for {machine}, only for "
+            f"{', '.join(BUILDS)} (on Windows: inside WSL)"
+        )
     command = venv_command(venv)
     if venv.is_symlink():  # the other project's stays
         venv.unlink()
@@ -162,8 +166,9 @@ def create(root: Path, venv: Path, locks: Sequence[str], torch: str) -> None:
     venv.mkdir()
     (venv / MADE_BY_US).touch()
     if not (run(command) and install(root, venv, locks, torch)):
-        remedy = "fix it and start ./run_all.sh again"
-        raise SetupError(f"the installation failed for the reason above; {remedy}")
+        raise SetupError(
+            "the installation failed for the reason above; fix it and start ./run_all.sh again"
+        )
     (site,) = venv.glob("lib/python3*/site-packages")
     # `import lib` works from any folder
     (site / "project.pth").write_text(f"{root}\n", encoding="utf-8")
@@ -184,8 +189,9 @@ def venv_command(venv: Path) -> list[str]:
     if uv:
         command = [uv, "venv", "--quiet", "--seed", "--allow-existing"]
         return [*command, "--python", ">=3.11,<3.15", str(venv)]
-    problem = "no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv)"
-    raise SetupError(f"{problem}, and no uv")
+    raise SetupError(
+        "no Python 3.11 to 3.14 with venv was found (Debian: apt install python3-venv), and no uv"
+    )
 
 
 def install(root: Path, venv: Path, locks: Sequence[str], torch: str) -> bool:

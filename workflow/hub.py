@@ -179,8 +179,9 @@ def find_gguf(spec: Model) -> Path | None:
         if place.is_file():
             sha256 = checksum(str(place))
             if sha256 != spec.sha256:
-                problem = f"{name} has sha256 {sha256}, expected {spec.sha256}"
-                raise UserError(f"{problem}: it is not used")
+                raise UserError(
+                    f"{name} has sha256 {sha256}, expected {spec.sha256}: it is not used"
+                )
             return place
     return None
 
@@ -245,10 +246,11 @@ def check_room(wanted: int) -> None:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if wanted > USABLE_SHARE * free:
-        need = f"the download of weights needs {wanted / 1e9:.3g} GB"
-        room = f"the disk has {free / 1e9:.1f} GB free"
-        remedy = "free some, or set HF_HOME to a folder on a larger disk"
-        raise UserError(f"{need}: {room}; {remedy}")
+        raise UserError(
+            f"the download of weights needs {wanted / 1e9:.3g} GB: "
+            f"the disk has {free / 1e9:.1f} GB free; "
+            "free some, or set HF_HOME to a folder on a larger disk"
+        )
 
 
 def fetch(names: list[str]) -> None:
@@ -260,8 +262,10 @@ def fetch(names: list[str]) -> None:
         check_room(sum(missing.values()))
     for name, spec in specs.items():
         if missing[name]:
-            size = f"{missing[name] / 1e9:.1f} GB"
-            say(f"fetching {name}: {size} of the repository {spec.source} on the hub")
+            say(
+                f"fetching {name}: {missing[name] / 1e9:.1f} GB "
+                f"of the repository {spec.source} on the hub"
+            )
             download(spec)
         file = find_gguf(spec) if spec.gguf else None
         if file:

@@ -132,12 +132,14 @@ def check_vllm(run: Run) -> None:
     if os.environ.get("VLLM_PYTHON"):
         return
     if not run.gpus:
-        problem = "`engine: vllm` needs a GPU with CUDA, and none is seen here"
-        other = "set VLLM_PYTHON to a Python with vLLM's CPU build"
-        raise UserError(f"{problem}: {REMEDY}, or {other}")
+        raise UserError(
+            f"`engine: vllm` needs a GPU with CUDA, and none is seen here: {REMEDY}, "
+            "or set VLLM_PYTHON to a Python with vLLM's CPU build"
+        )
     if not run.slurm and not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
-        remedy = f"install a C compiler (gcc and g++), or {REMEDY}"
-        raise UserError(f"`engine: vllm` compiles kernels: {remedy}")
+        raise UserError(
+            f"`engine: vllm` compiles kernels: install a C compiler (gcc and g++), or {REMEDY}"
+        )
 
 
 def install_vllm(run: Run, todo: list[Job]) -> None:

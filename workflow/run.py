@@ -55,8 +55,10 @@ def main(argv: list[str]) -> int:
         # else the end of Python may raise it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(problem, BrokenPipeError):  # whose reader has enough: `| head`
-            remedy = "once that is mended, the same command goes on from here"
-            print_error(f"{describe_system_error(problem)}; {remedy}")
+            print_error(
+                f"{describe_system_error(problem)}; "
+                "once that is mended, the same command goes on from here"
+            )
         return 1
     except SystemExit:
         print_error("stopped; the same command goes on from here")
@@ -130,16 +132,18 @@ def check_up_to_date(run: Run, force: list[str]) -> None:
     assessments = freshness.assess_all(freshness.force(run, force))
     todo = [assessment for assessment in assessments if assessment.needs_run or assessment.source]
     if todo:
-        problem = f"{len(todo)} of {len(assessments)} jobs are not up to date"
-        remedy = "copy the project to where you may write"
-        raise UserError(f"{problem}, and {run.folder} may not be written: {remedy}")
+        raise UserError(
+            f"{len(todo)} of {len(assessments)} jobs are not up to date, "
+            f"and {run.folder} may not be written: "
+            "copy the project to where you may write"
+        )
 
 
 def summarize(run: Run, ran: int, started: float) -> None:
     """Print the last lines of a run that has ended well."""
     total = len(run.jobs)
-    seconds = time.monotonic() - started
-    say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
+    seconds = f"{time.monotonic() - started:.1f} s"
+    say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds}")
     if not run.wanted:
         say(f"report: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
@@ -212,7 +216,8 @@ def print_start(run: Run, assessments: list[Freshness]) -> None:
             place += f", {run.gpus} GPUs"
     if conditional:
         place += f", and {conditional} if their inputs change"
-    say(f"{run.name}: {len(states) - conditional} of {len(run.jobs)} jobs to do on {place}")
+    certain = len(states) - conditional
+    say(f"{run.name}: {certain} of {len(run.jobs)} jobs to do on {place}")
 
 
 def prepare_models(run: Run, jobs: list[Job], models: list[str]) -> tuple[str, ...]:
@@ -264,8 +269,10 @@ def typeset(folder: Path) -> str:
     if pdf.exists() or log.exists() or not (folder / "results.tex").exists():
         return ""
     if not shutil.which("pdflatex"):
-        problem = "results.pdf was not created, because pdflatex is missing"
-        return f"{problem}; results.tex includes every table and figure"
+        return (
+            "results.pdf was not created, because pdflatex is missing; "
+            "results.tex includes every table and figure"
+        )
     environment = os.environ | {"SOURCE_DATE_EPOCH": "0", "FORCE_SOURCE_DATE": "1"}
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(

@@ -95,11 +95,14 @@ def keep_chosen(kind: str, values: dict) -> None:
 def validate_name(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
-        allowed = "letters, digits, '.', '-' and single '_', not 'shipped'"
-        raise UserError(f"{kind} '{name}': a file's name needs {allowed}")
+        raise UserError(
+            f"{kind} '{name}': a file's name needs "
+            "letters, digits, '.', '-' and single '_', not 'shipped'"
+        )
     if kind == "profile" and RunName.parse(name).verb != MAKE:
-        verbs = f"'{LAB}', '{REPLAY}' and '{PUBLISHED}'"
-        raise UserError(f"profile '{name}': {verbs} begin the names of other runs")
+        raise UserError(
+            f"profile '{name}': '{LAB}', '{REPLAY}' and '{PUBLISHED}' begin the names of other runs"
+        )
     return name
 
 
@@ -126,5 +129,7 @@ def check_shipped_files(profile: str) -> None:
     for line in listed.read_text(encoding="utf-8", errors="replace").splitlines():
         expected, _, name = line.partition("  ")
         if checksum(f"{folder}/{name}") != expected:
-            remedy = f"`git checkout -- {folder}` restores what is shipped"
-            raise UserError(f"{folder}/{name} is not as {LIST} lists it: {remedy}")
+            raise UserError(
+                f"{folder}/{name} is not as {LIST} lists it: "
+                f"`git checkout -- {folder}` restores what is shipped"
+            )

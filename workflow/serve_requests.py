@@ -65,8 +65,10 @@ def main(run: Run, args: Namespace) -> int:
     ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
     if args.datasets:
         ask += f" --datasets {' '.join(run.values['datasets'])}"
-    batch = f"vllm run-batch {files} --model NAME"
-    say(f"send each file: `{batch}`, a provider's batch service, or `{ask}`")
+    say(
+        f"send each file: `vllm run-batch {files} --model NAME`, "
+        f"a provider's batch service, or `{ask}`"
+    )
     return 0
 
 
@@ -86,10 +88,11 @@ def check_folders(run: Run) -> None:
         data = params.load_dataset_config(dataset)
         of_others = data.files or data.repository
         if of_others and path.is_relative_to(ROOT) and would_be_committed(path):
-            problem = f"git does not ignore {relative_path(path.parent)}"
-            reason = f"the questions of '{dataset}' belong to others"
-            remedy = "set `responses` to a folder such as artifacts/served/"
-            raise UserError(f"{problem}, and {reason}: {remedy}")
+            raise UserError(
+                f"git does not ignore {relative_path(path.parent)}, and "
+                f"the questions of '{dataset}' belong to others: "
+                "set `responses` to a folder such as artifacts/served/"
+            )
 
 
 def would_be_committed(path: Path) -> bool:
@@ -144,8 +147,10 @@ def ask_for_missing(requests: Path, answers: Path, dataset: str, args: Namespace
     count = len(request_by_id)
     say(f"{name}: {count - len(unusable)} of {count} answered")
     if unusable:
-        problem = "can't be used and are asked again by the same command"
-        say(f"{len(unusable)} {problem}, the first: {unusable[0]}")
+        say(
+            f"{len(unusable)} can't be used and are asked again by the same command, "
+            f"the first: {unusable[0]}"
+        )
 
 
 def read_answers(
@@ -190,8 +195,9 @@ def read_key() -> str:
     key, if no header can carry it."""
     key = KEY.strip()
     if not (key.isascii() and key.isprintable()):
-        problem = "OPENAI_API_KEY has a character that no header can carry"
-        raise UserError(f"{problem}: copy the key again")
+        raise UserError(
+            "OPENAI_API_KEY has a character that no header can carry: copy the key again"
+        )
     return key
 
 
@@ -241,8 +247,9 @@ async def fetch_line(api: openai.AsyncOpenAI, request: server_requests.BatchRequ
     where = f"the answer to '{name}'"
     response = parse_response(line, where)
     if response.text and not response.pieces:
-        remedy = "start the server so that it gives `logprobs`"
-        raise UserError(f"{where} has no log-probabilities: {remedy}")
+        raise UserError(
+            f"{where} has no log-probabilities: start the server so that it gives `logprobs`"
+        )
     return line
 
 

@@ -130,8 +130,9 @@ def parse_source(path: str, source: str) -> ast.Module:
     try:
         return ast.parse("\n".join(code))
     except SyntaxError as error:
-        where = f"{path}, line {error.lineno}"
-        raise UserError(f"{where}: {error.msg}: {(error.text or '').strip()}") from None
+        raise UserError(
+            f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
+        ) from None
 
 
 @cache

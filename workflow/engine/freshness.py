@@ -21,8 +21,17 @@ from lib.errors import UserError
 from lib.files import digest
 from lib.paths import ROOT
 from workflow.engine.fingerprint import checksum, read_json, write_json
-from workflow.engine.job_key import Parts, is_intact, key_parts, read_record, tolerates_changes
+from workflow.engine.job_key import (
+    Parts,
+    Record,
+    is_intact,
+    key_parts,
+    read_record,
+    tolerates_changes,
+)
 from workflow.engine.jobs_of_run import Job, Run
+
+ABSENT = object()
 
 
 class Freshness(NamedTuple):
@@ -54,20 +63,14 @@ def assess_all(run: Run) -> list[Freshness]:
 def assess(job: Job, upstream: Iterable[Freshness] = ()) -> Freshness:
     """Return the freshness of one job, given those upstream, of which some may be yet to run. No
     file changes."""
-    current_paths: dict[str, str] = {}  # of inputs that are yet to be restored
-    waits_for = []
-    for above in upstream:
-        if above.source:
-            current_paths |= {path: str(above.source / path) for path in above.job.outputs}
-        if above.needs_run:
-            waits_for.append(above.job.notebook.name)
+    upstream = list(upstream)
+    current_paths = paths_in_stale(upstream)
+    waits_for = [above.job.notebook.name for above in upstream if above.needs_run]
     if not waits_for:
         check_inputs(job, current_paths)
     content = key_parts(job, current_paths)
     record = read_record(ROOT / job.record, job)
-    changed = list_changes(record.parts, content) if record else []
-    if waits_for:  # nothing is known yet of the inputs
-        changed = [name for name in changed if not name.startswith("input ")]
+    changed = list_changes(record, content, with_inputs=not waits_for)
     why = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     valid = record and is_intact(record) and (not changed or tolerates_changes(job, changed))
     earlier = ROOT / job.run.folder / "stale" / digest(content)
@@ -96,11 +99,27 @@ def check_inputs(job: Job, current_paths: Mapping[str, str]) -> None:
             raise UserError(f"{job.notebook.name} needs {path}, which does not exist")
 
 
-def list_changes(known: Parts, content: Parts) -> list[str]:
-    """Return the names of the parts in which two keys differ, sorted."""
-    absent = object()
-    names = sorted(known | content)
-    return [name for name in names if known.get(name, absent) != content.get(name, absent)]
+def paths_in_stale(upstream: Iterable[Freshness]) -> dict[str, str]:
+    """Return where the outputs of these jobs are that are yet to be restored."""
+    paths = {}
+    for above in upstream:
+        if above.source:
+            for path in above.job.outputs:
+                paths[path] = str(above.source / path)
+    return paths
+
+
+def list_changes(record: Record | None, content: Parts, with_inputs: bool) -> list[str]:
+    """Return the names of the parts of a key that differ from those of the record, sorted. None is
+    known without a record, nor of inputs that are yet to be made."""
+    if record is None:
+        return []
+    changed = []
+    for name in sorted(record.parts | content):
+        is_known = with_inputs or not name.startswith("input ")
+        if is_known and record.parts.get(name, ABSENT) != content.get(name, ABSENT):
+            changed.append(name)
+    return changed
 
 
 def holds_result(folder: Path, job: Job) -> bool:

@@ -138,9 +138,11 @@ class Schedule:
         if job in self.board.ended:
             self.order.done(job)
         elif job not in self.board.failed:
-            problem = "killed before it could say why, most likely out of memory"
-            remedy = "the same command goes on from here, with --cores 1 one notebook at a time"
-            self.board.show(job, "fail", text=f"{job.title}: {problem}; {remedy}")
+            text = (
+                f"{job.title}: killed before it could say why, most likely out of memory; "
+                "the same command goes on from here, with --cores 1 one notebook at a time"
+            )
+            self.board.show(job, "fail", text=text)
 
 
 # ---- the process of a job
@@ -270,10 +272,11 @@ def wait_for_inputs(job: Job) -> None:
     for above in job.upstream:
         while not is_visible(above):
             if time.monotonic() > end:
-                waited = f"{slurm.VISIBLE_SECONDS} s after they were written"
-                problem = f"not complete on this node, {waited}"
-                remedy = "do all nodes share the project's folder?"
-                raise UserError(f"the outputs of {above.title} are {problem}: {remedy}")
+                raise UserError(
+                    f"the outputs of {above.title} are not complete on this node, "
+                    f"{slurm.VISIBLE_SECONDS} s after they were written: "
+                    "do all nodes share the project's folder?"
+                )
             time.sleep(1)
 
 

@@ -255,7 +255,9 @@ class Job:
         used = {}
         for name in [*declared_parameters(self.notebook.path), *self.notebook.undeclared]:
             if name not in known:
-                problem = f"declares parameter '{name}', which no profile sets"
-                raise UserError(f"{self.notebook.path} {problem}: {nearest(name, known)}")
+                raise UserError(
+                    f"{self.notebook.path} declares parameter '{name}', which no profile sets: "
+                    f"{nearest(name, known)}"
+                )
             used[name] = known[name]
         return used

@@ -275,10 +275,11 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
             raise cell_failure(job, error) from None
         executed = None
     except DeadKernelError:
-        reason = f"{job.executed}: the kernel died, most likely out of memory"
-        remedy = "reduce max_batch_tokens in the profile"
-        others = "or use --cores 1 to run one notebook at a time"
-        raise NotebookError(f"{reason}: {remedy}, {others}") from None
+        raise NotebookError(
+            f"{job.executed}: the kernel died, most likely out of memory: "
+            "reduce max_batch_tokens in the profile, "
+            "or use --cores 1 to run one notebook at a time"
+        ) from None
     return executed
 
 
@@ -287,8 +288,10 @@ def cell_failure(job: Job, error: "PapermillExecutionError") -> Exception:
     message = start_of(error.evalue)
     if error.ename == "UserError":
         return UserError(message)
-    where = f"cell [{error.exec_count}] `{start_of(error.source)}`"
-    return NotebookError(f"{job.executed} failed in {where}: {error.ename}: {message}")
+    return NotebookError(
+        f"{job.executed} failed in cell [{error.exec_count}] `{start_of(error.source)}`: "
+        f"{error.ename}: {message}"
+    )
 
 
 def start_of(text: str) -> str:

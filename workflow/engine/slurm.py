@@ -60,8 +60,10 @@ def read_options(path: Path) -> dict[str, dict]:
                 f"{path.name} names '{name}', not a notebook: {nearest(str(name), known)}"
             )
         if not isinstance(options, dict):
-            meant = "options of sbatch and their values, as `partition: gpu`"
-            raise UserError(f"{path.name}: {name} must name {meant}")
+            raise UserError(
+                f"{path.name}: {name} must name "
+                "options of sbatch and their values, as `partition: gpu`"
+            )
     of_all = content.get("all", {})
     return {name: of_all | content.get(name, {}) for name in names}
 
@@ -297,9 +299,11 @@ class Submission:
             return
         self.open.remove(job)
         if self.board.ended >= self.board.upstream(job):
-            problem = f"ended by the cluster: {state} (job {self.numbers[job]})"
-            remedy = f"the same command goes on from here (log: {job.log}.slurm)"
-            self.board.show(job, "fail", text=f"{job.title}: {problem}; {remedy}")
+            text = (
+                f"{job.title}: ended by the cluster: {state} (job {self.numbers[job]}); "
+                f"the same command goes on from here (log: {job.log}.slurm)"
+            )
+            self.board.show(job, "fail", text=text)
 
 
 # ---- events

@@ -40,5 +40,6 @@ def describe_frames(job: Job) -> str:
     value = table.set_index(["estimator", "metric"]).value
     errors = []
     for name in names:
-        errors.append(f"{estimators.ESTIMATORS[name].plain} {value[name, 'ece']:.3f}")
+        label = estimators.ESTIMATORS[name].plain
+        errors.append(f"{label} {value[name, 'ece']:.3f}")
     return f"; {value['', 'acc']:.1%} right; ECE of {', '.join(errors)}"

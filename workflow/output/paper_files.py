@@ -99,8 +99,9 @@ def exported_files(nb: "NotebookNode") -> dict[str, bytes]:
             files[target + SUFFIXES[mime]] = content_of(mime, data[mime])
     for target in declared:
         if counts[target] != 1:
-            problem = f"one output must have the target '{target}'"
-            raise UserError(f"{problem}, and there are {counts[target]}")
+            raise UserError(
+                f"one output must have the target '{target}', and there are {counts[target]}"
+            )
     return files
 
 
