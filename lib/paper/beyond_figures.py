@@ -137,7 +137,8 @@ def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Can
     contrasts = list(differences.groupby(CONTRAST, sort=False))
     places = np.arange(len(pairs))
     down = math.ceil(len(contrasts) / style.PANELS_PER_ROW)
-    canvas = style.new_canvas(down * (0.75 + 0.15 * len(pairs)), 2 * style.WIDTH)
+    height = 0.75 + 0.15 * len(pairs)  # of a panel
+    canvas = style.new_canvas(down * height, 2 * style.WIDTH)
     axes = style.add_panels(canvas, len(contrasts), sharey=True)
     for ax, (contrast, rows) in zip(axes, contrasts, strict=True):
         rows = rows.set_index(PAIR).reindex(list(pairs))

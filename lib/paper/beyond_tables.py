@@ -74,7 +74,7 @@ def selective(results: Results) -> Table:
     texts = intervals.where(has_interval, format_values(numbers.value, format_3dp))
     bold = lowest(numbers, numbers.metric.isin(["augrc", "brier"]), *PAIR, "column")
     numbers = numbers.assign(text=texts, bold=bold)
-    spec = " ".join(["lll", "c" * len(raw), "c" * len(isotonic), "c" * len(answered)])
+    spec = " ".join(["lll", *("c" * len(group) for group in (raw, isotonic, answered))])
     return set_table(numbers, rows, columns, spec, results.title + note_on_masks(labels, results))
 
 

@@ -174,8 +174,9 @@ def compare_medians_with_hardest(results: Results, gain: pd.Series) -> pd.DataFr
     It agrees, by these numbers, if the gain on the hardest dataset is positive, and the larger one.
     """
     is_hard = gain.index.get_level_values("dataset") == hard_dataset(results)
-    medians = pd.DataFrame([{"hard": gain[is_hard].median(), "elsewhere": gain[~is_hard].median()}])
-    return decide_by_number(medians, (medians.hard > medians.elsewhere) & (medians.hard > 0))
+    hard, elsewhere = gain[is_hard].median(), gain[~is_hard].median()
+    case = pd.DataFrame([{"hard": hard, "elsewhere": elsewhere}])
+    return decide_by_number(case, (case.hard > case.elsewhere) & (case.hard > 0))
 
 
 # ---- curves

@@ -85,7 +85,8 @@ def draw_band(
 ) -> None:
     """Draw the mean of rows against the column `x`, and the band from low to high."""
     ax.plot(rows[x], rows["mean"], look.linestyle, color=look.color, **more)
-    ax.fill_between(rows[x], rows["low"], rows["high"], color=look.color, alpha=alpha, linewidth=0)
+    fill: dict[str, Any] = {"color": look.color, "alpha": alpha, "linewidth": 0}
+    ax.fill_between(rows[x], rows["low"], rows["high"], **fill)
 
 
 def draw_estimates(

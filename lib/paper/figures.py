@@ -84,8 +84,9 @@ def draw_in_situ(ax: Axes, frame: Frame) -> None:
     places = np.arange(len(frame))
     bars = (-0.2, "standard", "p_true", ""), (0.2, "in situ", "p_true_insitu", "////")
     for shift, column, name, hatch in bars:
+        color = style.ESTIMATOR_LOOKS[name].color
         bar: dict[str, Any] = {"edgecolor": "black", "lw": 0.5, "hatch": hatch, "label": column}
-        ax.bar(places + shift, frame[column], 0.38, color=style.ESTIMATOR_LOOKS[name].color, **bar)
+        ax.bar(places + shift, frame[column], 0.38, color=color, **bar)
         low = frame.get(f"{column} low", np.nan)
         high = frame.get(f"{column} high", np.nan)
         ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
@@ -134,8 +135,10 @@ def main_analysis(
     axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
     for letter, frame in given.items():
         draw, heading = PANELS[letter]
+        if len(given) > 1:
+            heading = f"({letter}) {heading}"
         draw(axes[letter], frame)
-        axes[letter].set_title(f"({letter}) {heading}" if len(given) > 1 else heading)
+        axes[letter].set_title(heading)
     if "d" in axes:
         draw_difference(axes["d"], given["a"])
         axes["a"].set(xlabel="", xticklabels=[])

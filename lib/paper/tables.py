@@ -337,7 +337,8 @@ def transfer_moves(results: Results) -> pd.DataFrame:
         labels.append((block, rf"{source} $\rightarrow$ {target}"))
     names = (None, r"Calibration Source $\rightarrow$ Evaluation Target")
     index = pd.MultiIndex.from_tuples(labels, names=names)
-    return pd.DataFrame([move[1:] for move in moves], index, [*SOURCE, *PAIR])
+    ends = [move[1:] for move in moves]
+    return pd.DataFrame(ends, index, [*SOURCE, *PAIR])
 
 
 def family_labels(models: Mapping[str, str]) -> dict[str, str]:
