@@ -12,7 +12,7 @@ import pandas as pd
 from lib.analysis.resampled_scores import OWN, Measure, Score, ScoredRows, draws_of
 from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.calibrate.calibration_sets import Pair
-from lib.paper.claim import OPEN, NotJudged, decide, decide_by_number
+from lib.paper.claim import OPEN, NotJudgedError, decide, decide_by_number
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import percentile_interval
 from lib.store import PAIR
@@ -195,6 +195,6 @@ def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> p
 
 
 def need_own_masks(results: Results) -> None:
-    """Raise NotJudged if all questions share dropout masks: one draw of them decides each curve."""
+    """Raise NotJudgedError if all questions share dropout masks: one draw of them decides each curve."""
     if results.shared_masks:
-        raise NotJudged("all questions share masks")
+        raise NotJudgedError("all questions share masks")

@@ -56,7 +56,9 @@ class Listings:
         return "\n".join([r"% \usepackage{listings}", "\\hfill%\n".join(boxes), ""])
 
     def _repr_html_(self) -> str:
-        texts = {name: html.escape(show_hidden(text)) for name, text in self.texts.items()}
+        texts = {}
+        for name, text in self.texts.items():
+            texts[name] = html.escape(show_hidden(text))
         template = TEMPLATES.get_template("listings.html.jinja")
         return template.render(texts=texts, query=html.escape(QUERY))
 
@@ -203,10 +205,8 @@ def title_of_view(row: Any, response: pd.Series, mean: float) -> str:
     dataset = params.load_dataset_config(row.dataset).label
     verdict = "right" if response.correct else "wrong"
     answer = row.answer if response.parsed else "no answer"
-    return (
-        f"{model}, {dataset}, {row.example_id}: {verdict} ({answer}, and {row.reference} is right), "
-        f"mean probability {mean:.3f}"
-    )
+    outcome = f"{verdict} ({answer}, and {row.reference} is right)"
+    return f"{model}, {dataset}, {row.example_id}: {outcome}, mean probability {mean:.3f}"
 
 
 def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str]:

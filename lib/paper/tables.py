@@ -132,7 +132,8 @@ def dropout_grid_search(results: Results) -> Table:
     selected = lowest.drop_duplicates(PAIR).row
     numbers["bold"] = numbers.row.isin(selected)
     heads = rows.index.to_frame(index=False)
-    heads.iloc[selected, -1] = heads.iloc[selected, -1].map(embolden)
+    bold_rates = heads.iloc[selected, -1].map(embolden)
+    heads.iloc[selected, -1] = bold_rates
     rows = rows.set_axis(pd.MultiIndex.from_frame(heads))
     return set_table(numbers, rows, columns, "llcccc", results.title)
 
