@@ -50,8 +50,8 @@ def overview(
     last.set(xlabel=style.LOWER_IS_BETTER)
     last.set(xlim=(0, 1.05 * errors[["value", "high"]].max(axis=None)))
     last.plot([], [], color="0.3", linewidth=1, label="95% interval")
-    hollow: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.3", "linewidth": 0.8}
-    last.scatter([], [], 22, marker="D", label="hollow: could be calibrated", **hollow)
+    label = "hollow: could be calibrated"
+    last.scatter([], [], 22, marker="D", facecolor="white", edgecolor="0.3", lw=0.8, label=label)
     return canvas
 
 
@@ -80,11 +80,18 @@ def draw_histogram(ax: Axes, values: Frame, bins: np.ndarray, of: str) -> None:
         is_kind = values["correct"].astype(bool) == correct
         x = values.loc[is_kind, "value"].to_numpy(float)
         if len(x):
-            outline: dict[str, Any] = {"color": look.color, "linestyle": look.linestyle}
-            fill: dict[str, Any] = {"fill": correct, "alpha": 0.25 if correct else 1}
-            steps: dict[str, Any] = {"stat": "probability", "element": "step"}
-            label = f"{label} (n = {len(x)})"
-            sns.histplot(x=x, bins=bins, ax=ax, label=label, **steps, **outline, **fill)
+            sns.histplot(
+                x=x,
+                bins=bins,
+                stat="probability",
+                element="step",
+                ax=ax,
+                color=look.color,
+                linestyle=look.linestyle,
+                fill=correct,
+                alpha=0.25 if correct else 1,
+                label=f"{label} (n = {len(x)})",
+            )
     ax.set(ylabel=f"share of {of}", xlim=(bins[0], bins[-1]))
 
 
@@ -137,7 +144,8 @@ def forest_plot(differences: Frame, pairs: Mapping[tuple[str, str], str]) -> Can
     contrasts = list(differences.groupby(CONTRAST, sort=False))
     places = np.arange(len(pairs))
     down = math.ceil(len(contrasts) / style.PANELS_PER_ROW)
-    canvas = style.new_canvas(down * (0.75 + 0.15 * len(pairs)), 2 * style.WIDTH)
+    height = 0.75 + 0.15 * len(pairs)  # of a panel
+    canvas = style.new_canvas(down * height, 2 * style.WIDTH)
     axes = style.add_panels(canvas, len(contrasts), sharey=True)
     for ax, (contrast, rows) in zip(axes, contrasts, strict=True):
         rows = rows.set_index(PAIR).reindex(list(pairs))
@@ -192,8 +200,8 @@ def draw_points(ax: Axes, frame: Frame, metric: str) -> None:
         mark: dict[str, Any] = {"marker": look.marker, "color": look.color, "linewidth": 0.7}
         rows = points[points["estimator"] == name]
         ax.scatter(rows["tokens"], rows[metric], s=6, alpha=0.6, **mark)
-        large: dict[str, Any] = {"s": 50, "edgecolor": "black", "label": ESTIMATORS[name].plain}
-        ax.scatter(mean["tokens"], mean[metric], **large, **mark)
+        label = ESTIMATORS[name].plain
+        ax.scatter(mean["tokens"], mean[metric], s=50, edgecolor="black", label=label, **mark)
 
 
 # ---- when to answer
@@ -238,13 +246,20 @@ def draw_accuracies(ax: Axes, curves: Frame, estimators: list[str]) -> None:
     for name in estimators:
         rows = curves[curves["estimator"] == name]
         look = style.ESTIMATOR_LOOKS[name]
-        line: dict[str, Any] = {"markersize": 3.5, "linewidth": 1.2, "markevery": 0.25}
-        label = ESTIMATORS[name].plain
-        ax.plot(rows["answered"], rows["accuracy"], label=label, **look._asdict(), **line)
+        ax.plot(
+            rows["answered"],
+            rows["accuracy"],
+            label=ESTIMATORS[name].plain,
+            markersize=3.5,
+            linewidth=1.2,
+            markevery=0.25,
+            **look._asdict(),
+        )
 
 
 def draw_rings(ax: Axes, thresholds: Frame, precision: float) -> None:
     """Draw a ring at each threshold that guarantees a precision."""
     if thresholds["answered"].notna().any():
-        ring: dict[str, Any] = {"edgecolor": "black", "label": f"guaranteed {precision:g}"}
-        ax.scatter(thresholds["answered"], thresholds["precision"], 36, "none", **ring)
+        label = f"guaranteed {precision:g}"
+        answered = thresholds["answered"]
+        ax.scatter(answered, thresholds["precision"], 36, "none", edgecolor="black", label=label)

@@ -61,21 +61,27 @@ def selective(results: Results) -> Table:
     labels = mark_shared_masks(labels, results)
     rows = pair_lines(results.models, results.datasets, estimator=labels)
     rows = rows[pd.MultiIndex.from_frame(rows).isin(scores.set_index(SCORE_CELL).index)]
-    precisions = label_precisions(thresholds)
-    raw = lines({"method": {"": "Raw"}, "metric": RAW_LABELS})
-    isotonic = lines({"method": {"isotonic": "Isotonic"}, "metric": ISOTONIC_LABELS})
-    answered = lines({"method": {"": "Answered at"}, "metric": precisions})
-    columns = pd.concat([raw, isotonic, answered])
+    groups = selective_columns(thresholds)
+    columns = pd.concat(groups)
     frame = pd.concat([scores, shares_answered(thresholds)], ignore_index=True)
     numbers = place_numbers(frame, rows, columns)
-    numbers = numbers[(numbers.estimator != BASE) | (numbers.column < len(raw))]
+    numbers = numbers[(numbers.estimator != BASE) | (numbers.column < len(RAW_LABELS))]
     has_interval = numbers.metric.isin(WITH_INTERVALS) & (numbers["method"] == "")
     intervals = format_intervals(numbers, r"\scoreci", format_3dp)
     texts = intervals.where(has_interval, format_values(numbers.value, format_3dp))
     bold = lowest(numbers, numbers.metric.isin(["augrc", "brier"]), *PAIR, "column")
     numbers = numbers.assign(text=texts, bold=bold)
-    spec = " ".join(["lll", "c" * len(raw), "c" * len(isotonic), "c" * len(answered)])
+    spec = " ".join(["lll"] + ["c" * len(group) for group in groups])
     return set_table(numbers, rows, columns, spec, results.title + note_on_masks(labels, results))
+
+
+def selective_columns(thresholds: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the columns of `selective`, by group."""
+    return [
+        lines({"method": {"": "Raw"}, "metric": RAW_LABELS}),
+        lines({"method": {"isotonic": "Isotonic"}, "metric": ISOTONIC_LABELS}),
+        lines({"method": {"": "Answered at"}, "metric": label_precisions(thresholds)}),
+    ]
 
 
 def label_precisions(thresholds: pd.DataFrame) -> dict[str, str]:

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent
 _TEXTS = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8"))
 # short and long, of what is exported
 PAPER_CAPTIONS: Mapping[str, tuple[str, str]] = _TEXTS["of_paper"]
-CAPTIONS: Mapping[str, tuple[str, str]] = _TEXTS["of_paper"] | _TEXTS["beyond"]
+CAPTIONS: Mapping[str, tuple[str, str]] = {**PAPER_CAPTIONS, **_TEXTS["beyond"]}
 CHOICES: Mapping[str, str] = _TEXTS["choices"]
 
 # ---- LaTeX
@@ -74,8 +74,8 @@ def preamble(body: str) -> str:
 # ---- HTML
 
 UNESCAPED = {latex: character for character, latex in SPECIAL.items()}
-# escaped characters, the longest first
-ESCAPED = "|".join(re.escape(latex) for latex in sorted(UNESCAPED, key=len)[::-1])
+LONGEST_FIRST = sorted(UNESCAPED, key=len, reverse=True)
+ESCAPED = "|".join(map(re.escape, LONGEST_FIRST))
 PIECE = re.compile(ESCAPED + r"|\\text(?:sc|bf){|}")  # and what marks small capitals and bold
 FORMULA = re.compile(r"(?<!\\)\$(.+?)(?<!\\)\$")
 PLAIN_NUMBER = re.compile(r"(?:\\bm{)?([^\\a-z{}]+)}?")  # a formula that is none

@@ -12,7 +12,7 @@ import pandas as pd
 from lib.analysis.resampled_scores import OWN, Measure, Score, ScoredRows, draws_of
 from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrame, Results
 from lib.calibrate.calibration_sets import Pair
-from lib.paper.claim import OPEN, NotJudged, decide, decide_by_number
+from lib.paper.claim import OPEN, NotJudgedError, decide, decide_by_number
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import percentile_interval
 from lib.store import PAIR
@@ -174,8 +174,9 @@ def compare_medians_with_hardest(results: Results, gain: pd.Series) -> pd.DataFr
     It agrees, by these numbers, if the gain on the hardest dataset is positive, and the larger one.
     """
     is_hard = gain.index.get_level_values("dataset") == hard_dataset(results)
-    medians = pd.DataFrame([{"hard": gain[is_hard].median(), "elsewhere": gain[~is_hard].median()}])
-    return decide_by_number(medians, (medians.hard > medians.elsewhere) & (medians.hard > 0))
+    hard, elsewhere = gain[is_hard].median(), gain[~is_hard].median()
+    case = pd.DataFrame([{"hard": hard, "elsewhere": elsewhere}])
+    return decide_by_number(case, (case.hard > case.elsewhere) & (case.hard > 0))
 
 
 # ---- curves
@@ -194,6 +195,6 @@ def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> p
 
 
 def need_own_masks(results: Results) -> None:
-    """Raise NotJudged if all questions share dropout masks: one draw of them decides each curve."""
+    """Raise NotJudgedError if all questions share dropout masks: one draw of them decides each curve."""
     if results.shared_masks:
-        raise NotJudged("all questions share masks")
+        raise NotJudgedError("all questions share masks")

@@ -153,7 +153,8 @@ def set_table(
     `spec` is LaTeX's column specification, or one for each part of the table by caption. `join`
     makes one text of the numbers in a cell.
     """
-    texts = numbers.text.where(~numbers.bold.astype(bool), numbers.text.map(embolden))
+    is_bold = numbers.bold.astype(bool)
+    texts = numbers.text.mask(is_bold, numbers.text.map(embolden))
     cells = texts.groupby([numbers.row, numbers.column]).agg(join).unstack(fill_value="")
     cells = cells.reindex(index=range(len(rows)), columns=range(len(columns)), fill_value="")
     cells = cells.set_axis(rows.index).set_axis(columns.index, axis=1)
@@ -179,7 +180,8 @@ def mark_calibrated(errors: pd.DataFrame) -> pd.Series:
     """Return the ECEs of `compare_with_chance` with CHANCE_MARK, in parentheses the mean that
     chance gives."""
     marks = errors.calibrated.map({True: CHANCE_MARK, False: ""})
-    return errors.value.map(format_3dp) + marks + " (" + errors.chance.map(format_3dp) + ")"
+    chance = errors.chance.map(format_3dp)
+    return errors.value.map(format_3dp) + marks + " (" + chance + ")"
 
 
 def format_overview(ece: float, spread: float, dsc: float) -> str:

@@ -79,7 +79,8 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     )
     numbers = add_chance(numbers, here)
     foreign = find_foreign(here, paper)
-    reasons = numbers[[*PAIR, *SOURCE]].map(foreign.get).bfill(axis=1).iloc[:, 0]
+    reasons_by_part = numbers[[*PAIR, *SOURCE]].map(foreign.get)
+    reasons = reasons_by_part.bfill(axis=1).iloc[:, 0]  # the first of a row
     numbers["verdict"] = judge_numbers(numbers, reasons)
     numbers.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
     numbers["difference"] = numbers["value"] - numbers["value_paper"]
@@ -110,19 +111,16 @@ def add_chance(numbers: pd.DataFrame, here: Results) -> pd.DataFrame:
     return numbers
 
 
-def judge_numbers(numbers: pd.DataFrame, reasons: pd.Series) -> np.ndarray:
+def judge_numbers(numbers: pd.DataFrame, reasons: pd.Series) -> pd.Series:
     """Return how each number lies to the paper's interval; `reasons` say why one cannot be
     compared."""
     low = numbers["low_paper"] - HALF_DIGIT
     high = numbers["high_paper"] + HALF_DIGIT
-    cases = [  # the first that holds
-        (reasons.notna(), NOT_COMPARABLE + reasons.fillna("")),
-        (numbers["value_paper"].isna(), "not in the paper"),
-        (numbers["low_paper"].isna(), "no interval printed"),
-        (numbers["value"].between(low, high), "inside"),
-    ]
-    conditions = [condition for condition, _ in cases]
-    return np.select(conditions, [verdict for _, verdict in cases], "outside")
+    verdicts = pd.Series("outside", numbers.index)
+    verdicts[numbers["value"].between(low, high)] = "inside"
+    verdicts[numbers["low_paper"].isna()] = "no interval printed"
+    verdicts[numbers["value_paper"].isna()] = "not in the paper"
+    return verdicts.mask(reasons.notna(), NOT_COMPARABLE + reasons.fillna(""))
 
 
 def find_foreign(here: Results, paper: Results) -> dict[str, str]:

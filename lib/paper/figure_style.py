@@ -85,7 +85,8 @@ def draw_band(
 ) -> None:
     """Draw the mean of rows against the column `x`, and the band from low to high."""
     ax.plot(rows[x], rows["mean"], look.linestyle, color=look.color, **more)
-    ax.fill_between(rows[x], rows["low"], rows["high"], color=look.color, alpha=alpha, linewidth=0)
+    low, high = rows["low"], rows["high"]
+    ax.fill_between(rows[x], low, high, color=look.color, alpha=alpha, linewidth=0)
 
 
 def draw_estimates(
@@ -94,10 +95,18 @@ def draw_estimates(
     """Draw a column of rows with its intervals (low, high) at these places, a marker each, `hollow`
     or not."""
     ax.hlines(places, rows["low"], rows["high"], color=look.color, linewidth=1)
-    edges: dict[str, Any] = {"edgecolor": look.color, "linewidth": 0.8, "marker": look.marker}
     faces = ["white" if is_hollow else look.color for is_hollow in hollow]
-    # also at 0
-    ax.scatter(rows[column], places, 22, facecolor=faces, zorder=3, clip_on=False, **edges)
+    ax.scatter(
+        rows[column],
+        places,
+        22,
+        marker=look.marker,
+        facecolor=faces,
+        edgecolor=look.color,
+        linewidth=0.8,
+        zorder=3,
+        clip_on=False,  # also at 0
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ MIN_BIN_COUNT rows are only counted.
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,7 +26,6 @@ ZOOM_START = 0.2  # the limits of the axis come from the curves after this posit
 STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
 MIN_BIN_COUNT = 5  # bins with fewer rows are not drawn
 POSITION = "normalized token position"
-CURVE: dict[str, Any] = {"markersize": 3, "linewidth": 1}
 
 # ---- fig:main_analysis
 
@@ -59,8 +57,9 @@ def draw_entropies(ax: Axes, frame: Frame) -> None:
     """Draw both entropies by passes; BALD is the gap between them."""
     for term, look in zip(("predictive", "conditional"), style.LOOKS, strict=False):
         part = frame[frame["term"] == term].sort_values("passes")
-        line = {"marker": look.marker, "markersize": 3, "label": term}
-        style.draw_band(ax, part, "passes", look, alpha=0.25, **line)
+        style.draw_band(
+            ax, part, "passes", look, alpha=0.25, marker=look.marker, markersize=3, label=term
+        )
     passes = int(frame["passes"].max())
     ends = frame.loc[frame["passes"] == passes, "mean"]
     if passes > 1:
@@ -84,8 +83,17 @@ def draw_in_situ(ax: Axes, frame: Frame) -> None:
     places = np.arange(len(frame))
     bars = (-0.2, "standard", "p_true", ""), (0.2, "in situ", "p_true_insitu", "////")
     for shift, column, name, hatch in bars:
-        bar: dict[str, Any] = {"edgecolor": "black", "lw": 0.5, "hatch": hatch, "label": column}
-        ax.bar(places + shift, frame[column], 0.38, color=style.ESTIMATOR_LOOKS[name].color, **bar)
+        color = style.ESTIMATOR_LOOKS[name].color
+        ax.bar(
+            places + shift,
+            frame[column],
+            0.38,
+            color=color,
+            hatch=hatch,
+            label=column,
+            lw=0.5,
+            edgecolor="black",
+        )
         low = frame.get(f"{column} low", np.nan)
         high = frame.get(f"{column} high", np.nan)
         ax.vlines(places + shift, low, high, color="black", linewidth=0.9)
@@ -134,8 +142,10 @@ def main_analysis(
     axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
     for letter, frame in given.items():
         draw, heading = PANELS[letter]
+        if len(given) > 1:
+            heading = f"({letter}) {heading}"
         draw(axes[letter], frame)
-        axes[letter].set_title(f"({letter}) {heading}" if len(given) > 1 else heading)
+        axes[letter].set_title(heading)
     if "d" in axes:
         draw_difference(axes["d"], given["a"])
         axes["a"].set(xlabel="", xticklabels=[])
@@ -161,8 +171,9 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) 
     Without panels, empty axes have a note.
     """
     columns = max(1, len(panels))
-    shape: dict[str, Any] = {"squeeze": False, "height_ratios": [1.5, 0.5]}
-    axes = part.subplots(2, columns, sharex=True, sharey="row", **shape)
+    axes = part.subplots(
+        2, columns, squeeze=False, sharex=True, sharey="row", height_ratios=[1.5, 0.5]
+    )
     axes[0, 0].set(ylabel="accuracy", title="nothing was measured")
     axes[1, 0].set(ylabel="rows")
     for (ax, below), (title, bins) in zip(axes.T, panels.items(), strict=False):
@@ -181,8 +192,7 @@ def draw_bins(ax: Axes, bins: Frame, look: Look) -> None:
     x, y = large["confidence"], large["accuracy"]
     ax.vlines(x, y, x, color=look.color, alpha=0.3, linewidth=4, label="gap")
     ends = wilson_intervals(large)
-    line = {"color": look.color, "linewidth": 0.8, "label": "95% interval"}
-    ax.vlines(x, ends["low"], ends["high"], **line)
+    ax.vlines(x, ends["low"], ends["high"], color=look.color, linewidth=0.8, label="95% interval")
     area = 8 + 50 * large["count"] / bins["count"].sum()
     label = f"bin of {MIN_BIN_COUNT} rows or more"
     ax.scatter(x, y, area, color=look.color, marker=look.marker, zorder=3, label=label)
@@ -219,8 +229,10 @@ def draw_curves(ax: Axes, bands: Frame, by: str, looks: Mapping[str, Look]) -> N
     curves = bands[bands["method"] != ""]
     for name, rows in curves.groupby(by, sort=False):
         label = label_method(name) if by == "method" else name.replace("wrong", "incorrect")
-        line = {**CURVE, "marker": looks[name].marker, "label": label}
-        style.draw_band(ax, rows, "n", looks[name], **line)
+        look = looks[name]
+        style.draw_band(
+            ax, rows, "n", look, marker=look.marker, markersize=3, linewidth=1, label=label
+        )
     raw = bands.loc[bands["method"] == "", "mean"]
     if len(raw):
         ax.axhline(raw.iloc[0], color="black", linestyle=":", linewidth=1, label="raw")
@@ -285,8 +297,8 @@ def calibration_analysis(
     width = style.WIDTH * max(1, len(panels) / 3)
     canvas = style.new_canvas(sum(heights), width, title)
     # Frames are not drawn: their positions vary in the last digit, and so would the PDF
-    shape: dict[str, Any] = {"height_ratios": heights, "squeeze": False, "frameon": False}
-    parts = canvas.subfigures(len(heights), 1, **shape).ravel()
+    rows = len(heights)
+    parts = canvas.subfigures(rows, 1, height_ratios=heights, squeeze=False, frameon=False).ravel()
     draw_reliability(parts[0], panels, style.ESTIMATOR_LOOKS[estimator])
     if bands is not None:
         draw_learning(parts[1], bands, datasets)

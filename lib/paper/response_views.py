@@ -50,16 +50,17 @@ class Listings:
 
     def _repr_latex_(self) -> str:
         width = 0.98 / len(self.texts)
-        boxes = [
-            LISTING % (width, escape(name), as_ascii(text)) for name, text in self.texts.items()
-        ]
+        boxes = []
+        for name, text in self.texts.items():
+            boxes.append(LISTING % (width, escape(name), as_ascii(text)))
         return "\n".join([r"% \usepackage{listings}", "\\hfill%\n".join(boxes), ""])
 
     def _repr_html_(self) -> str:
-        texts = {name: html.escape(show_hidden(text)) for name, text in self.texts.items()}
-        return TEMPLATES.get_template("listings.html.jinja").render(
-            texts=texts, query=html.escape(QUERY)
-        )
+        texts = {}
+        for name, text in self.texts.items():
+            texts[name] = html.escape(show_hidden(text))
+        template = TEMPLATES.get_template("listings.html.jinja")
+        return template.render(texts=texts, query=html.escape(QUERY))
 
 
 def as_ascii(text: str) -> str:
@@ -92,27 +93,26 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
     If the run stores no texts, the exchange is on our own question, from the manifest of 03. Of an
     unavailable model, the question replaces its unknown prompt.
     """
-    chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
-    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
-    has_text = isinstance(one.text, str)
+    of_pair = "model == @model and dataset == @dataset and split == 'evaluation'"
+    row = signals.generations.query(of_pair).iloc[0]
+    has_text = isinstance(row.text, str)
     if not params.load_model_config(model).at_hand:
-        question, text = (one.question, one.text) if has_text else (NOT_KEPT, NOT_KEPT)
         return {
-            "prompt": question,
-            "text": text,
+            "prompt": row.question if has_text else NOT_KEPT,
+            "text": row.text if has_text else NOT_KEPT,
             "standard_prompt": NOT_ASKED,
             "in_situ_prompt": NOT_ASKED,
         }
     if has_text:
+        verification = signals.verification.query(of_pair).iloc[0]
         exchange = {
-            "prompt": one.prompt,
-            "text": one.text,
-            "standard_prompt": asked.standard_prompt.iloc[0],
+            "prompt": row.prompt,
+            "text": row.text,
+            "standard_prompt": verification.standard_prompt,
         }
     else:
-        exchange = store.read_manifest(
-            store.find_frame(run, "verification", f"{model}__{dataset}")
-        )["exchange"]
+        path = store.find_frame(run, "verification", f"{model}__{dataset}")
+        exchange = store.read_manifest(path)["exchange"]
     return exchange | {"in_situ_prompt": exchange["prompt"] + exchange["text"] + QUERY}
 
 
@@ -127,12 +127,13 @@ def show_tokens(
 
     `spell` turns token ids to text; by default it is of each model's tokenizer.
     """
-    chosen = list(rows)
-    spellers = {
-        model: spell or load_token_speller(model) for model in {one.model for one in chosen}
-    }
-    most = MAX_TOKENS_SHOWN // max(1, len(chosen))
-    views = [view_tokens(generations, one, spellers[one.model], most) for one in chosen]
+    responses = list(rows)
+    models = {response.model for response in responses}
+    spellers = {model: spell or load_token_speller(model) for model in models}
+    most = MAX_TOKENS_SHOWN // max(1, len(responses))
+    views = []
+    for response in responses:
+        views.append(view_tokens(generations, response, spellers[response.model], most))
     return HTML(TEMPLATES.get_template("response_views.html.jinja").render(views=views))
 
 
@@ -144,13 +145,10 @@ def load_token_speller(model: str) -> Callable[[int], str]:
     itself in brackets.
     """
     spec = params.load_model_config(model)
-    own = spec.place / "tokenizer.json"
+    path: Any = spec.place / "tokenizer.json"
     try:
-        path = (
-            own
-            if own.is_file()
-            else try_to_load_from_cache(spec.source, own.name, revision=spec.revision)
-        )
+        if not path.is_file():
+            path = try_to_load_from_cache(spec.source, path.name, revision=spec.revision)
         tokenizer = Tokenizer.from_file(str(path))
     except Exception:  # tokenizers raises errors without a type of their own
         return "[{}]".format
@@ -167,36 +165,48 @@ def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
         means = rows.response.map(lambda logprobs: np.exp(logprobs).mean())
         for correct in (True, False):
             part = means[rows.correct.astype(bool) == correct]
-            for place in dict.fromkeys([part.idxmax(), part.idxmin()] if len(part) else []):
-                yield rows.loc[place]
+            if len(part):
+                for label in dict.fromkeys([part.idxmax(), part.idxmin()]):
+                    yield rows.loc[label]
 
 
 def view_tokens(
-    generations: pd.DataFrame, one: pd.Series, spell: Callable[[int], str], most: int
+    generations: pd.DataFrame, response: pd.Series, spell: Callable[[int], str], most: int
 ) -> dict[str, Any]:
     """Return what the template shows of a row of `interpret_responses`; an empty response shows its
     end token."""
-    row = rows_of_example(generations, one).iloc[0]
-    n = max(1, len(row.token_ids) - int(row.eos))
-    first, (start, end) = max(0, n - most), one.span or (n, n)
-    p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
+    row = rows_of_example(generations, response).iloc[0]
+    count = max(1, len(row.token_ids) - int(row.eos))
+    left_out = max(0, count - most)
+    start, end = response.span if response.span else (count, count)
+    p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:count])
     shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
-    others, words = list_probable_tokens(row, spell), map(spell, map(int, row.token_ids[first:n]))
+    alternatives = list_probable_tokens(row, spell)
     tokens = []
-    for i, text in enumerate(words, first):
-        tip = f"{p[i]:.4f}{others.get(i, '')}"
-        tokens.append(
-            {"text": text, "shade": int(shades[i]), "answer": bool(start <= i < end), "tip": tip}
-        )
-    names = (
-        params.load_model_config(row.model).label,
-        params.load_dataset_config(row.dataset).label,
-        row.example_id,
-    )
-    verdict = f"{'right' if one.correct else 'wrong'} ({row.answer if one.parsed else 'no answer'}"
-    title = f"{', '.join(names)}: {verdict}, and {row.reference} is right), mean probability {p.mean():.3f}"
-    question = row.question if isinstance(row.question, str) else ""
-    return {"title": title, "question": question, "left_out": first, "tokens": tokens}
+    for position in range(left_out, count):
+        token = {
+            "text": spell(int(row.token_ids[position])),
+            "shade": int(shades[position]),
+            "answer": start <= position < end,
+            "tip": f"{p[position]:.4f}{alternatives.get(position, '')}",
+        }
+        tokens.append(token)
+    return {
+        "title": title_of_view(row, response, p.mean()),
+        "question": row.question if isinstance(row.question, str) else "",
+        "left_out": left_out,
+        "tokens": tokens,
+    }
+
+
+def title_of_view(row: Any, response: pd.Series, mean: float) -> str:
+    """Return the title of a response: its example, whether it is right, and its mean probability."""
+    model = params.load_model_config(row.model).label
+    dataset = params.load_dataset_config(row.dataset).label
+    verdict = "right" if response.correct else "wrong"
+    answer = row.answer if response.parsed else "no answer"
+    outcome = f"{verdict} ({answer}, and {row.reference} is right)"
+    return f"{model}, {dataset}, {row.example_id}: {outcome}, mean probability {mean:.3f}"
 
 
 def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str]:
@@ -204,13 +214,12 @@ def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str
 
     The log-partition of the softmax follows from the chosen token's logit and log-probability.
     """
-    listed = {}
-    for place, position in enumerate(row.kept_positions):
-        logits = np.asarray(row.top_logits[place], dtype=float)[:TOKENS_LISTED]
-        p = np.exp(logits - float(row.chosen_logit[place]) + float(row.token_logprobs[position]))
-        words = (
-            f"{spell(int(token))} {value:.4f}"
-            for token, value in zip(row.top_ids[place], p, strict=False)
-        )
-        listed[int(position)] = f": {', '.join(words)}"
-    return listed
+    texts = {}
+    for index, position in enumerate(row.kept_positions):
+        logits = np.asarray(row.top_logits[index], dtype=float)[:TOKENS_LISTED]
+        log_partition = float(row.chosen_logit[index]) - float(row.token_logprobs[position])
+        words = []
+        for token, p in zip(row.top_ids[index], np.exp(logits - log_partition), strict=False):
+            words.append(f"{spell(int(token))} {p:.4f}")
+        texts[int(position)] = f": {', '.join(words)}"
+    return texts

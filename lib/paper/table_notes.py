@@ -73,10 +73,12 @@ def describe_row_counts(results: Results) -> Iterator[str]:
     rows = results.frames["result_estimation"].query("metric == 'ece'")
     most = rows.groupby(PAIR).n.transform("max")
     rows = label_rows(rows.assign(most=most), results.models, results.datasets)
-    counts = rows.groupby("dataset", observed=True).n.max()
-    yield f"Evaluation rows: {', '.join(f'{n} of {dataset}' for dataset, n in counts.items())}."
-    fewer = rows[rows.n < rows.most].groupby([*PAIR, "n", "most"], observed=True)
-    for (model, dataset, n, total), part in fewer:
+    largest = rows.groupby("dataset", observed=True).n.max()
+    counts = [f"{n} of {dataset}" for dataset, n in largest.items()]
+    yield f"Evaluation rows: {', '.join(counts)}."
+    fewer = rows[rows.n < rows.most]
+    for key, part in fewer.groupby([*PAIR, "n", "most"], observed=True):
+        model, dataset, n, total = key
         yield f"{', '.join(part.estimator)} on {model} on {dataset}: {n} of {total} rows."
 
 

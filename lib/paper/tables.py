@@ -132,7 +132,8 @@ def dropout_grid_search(results: Results) -> Table:
     selected = lowest.drop_duplicates(PAIR).row
     numbers["bold"] = numbers.row.isin(selected)
     heads = rows.index.to_frame(index=False)
-    heads.iloc[selected, -1] = heads.iloc[selected, -1].map(embolden)
+    bold_rates = heads.iloc[selected, -1].map(embolden)
+    heads.iloc[selected, -1] = bold_rates
     rows = rows.set_axis(pd.MultiIndex.from_frame(heads))
     return set_table(numbers, rows, columns, "llcccc", results.title)
 
@@ -337,7 +338,8 @@ def transfer_moves(results: Results) -> pd.DataFrame:
         labels.append((block, rf"{source} $\rightarrow$ {target}"))
     names = (None, r"Calibration Source $\rightarrow$ Evaluation Target")
     index = pd.MultiIndex.from_tuples(labels, names=names)
-    return pd.DataFrame([move[1:] for move in moves], index, [*SOURCE, *PAIR])
+    ends = [move[1:] for move in moves]
+    return pd.DataFrame(ends, index, [*SOURCE, *PAIR])
 
 
 def family_labels(models: Mapping[str, str]) -> dict[str, str]:

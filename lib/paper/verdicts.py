@@ -16,7 +16,7 @@ from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
 from lib.errors import UserError
 from lib.paper.booktabs import CHOICES, ReportRecords
-from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudged
+from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudgedError
 from lib.paper.claims import CLAIMS
 from lib.paper.numbers_of_paper import paper_facts, published
 from lib.params import EvaluationChoices
@@ -68,7 +68,7 @@ def judge(claim: Claim, results: Results) -> Verdict:
         cases = claim.count_cases(results)
     except MissingFrame as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
-    except NotJudged as reason:
+    except NotJudgedError as reason:
         return Verdict(claim, said=str(reason))
     cases = cases.dropna(subset="outcome")
     if cases.empty:

@@ -123,7 +123,8 @@ def fifty_suffice(results: Results) -> pd.DataFrame:
     cases = nearest[["n", "raw", "mean"]].set_axis(["rows", "raw", "few"], axis=1)
     cases = cases.join(bands.groupby(CURVE)["mean"].last().rename("every"))
     gain = cases.raw - cases.few
-    return decide_by_number(cases, (gain > 0) & (gain >= (cases.raw - cases.every) / 2))
+    half = (cases.raw - cases.every) / 2
+    return decide_by_number(cases, (gain > 0) & (gain >= half))
 
 
 @claim(
