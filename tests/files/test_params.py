@@ -43,12 +43,17 @@ def test_a_part_reads_its_own_keys_alone():
 @pytest.mark.parametrize(
     "cells", [["bins = 10", "# Parameters\n"], ["# Parameters\n"], ["run = 'lab'\n"]]
 )
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({"binz": 20}, "there is no parameter 'binz'; did you mean 'bins'?"), ({"limit": -1}, "'limit' is -1"),
-    ({"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid integer"),
-    ({"resamples": 1000.0}, "input should be a valid integer"), ({"cpu": "yes"}, "should be a valid boolean"),
-    ({"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"binz": 20}, "there is no parameter 'binz'; did you mean 'bins'?"),
+        ({"limit": -1}, "'limit' is -1"),
+        ({"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid integer"),
+        ({"resamples": 1000.0}, "input should be a valid integer"),
+        ({"cpu": "yes"}, "should be a valid boolean"),
+        ({"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
+    ],
+)
 def test_what_the_first_cells_assign_is_checked(wrong, said, cells):
     """Also what the part does not read. papermill adds a cell of assignments after the first."""
     given = {"run": "lab", "model": "tiny-llama", "bins": 5, "limit": 0} | wrong
