@@ -1,9 +1,9 @@
 """Cases from the field, a line each, in the files of tests/field: what somebody has, and what is
 made of it.
 
-`answers.txt` holds the value of an answer (or `-` for none) and a response, in which `⟦ ⟧` stand
-around what is read and `↵` ends a line. The other files hold JSON, with an `id` that names the
-case and its test.
+`answers.txt` holds the value of an answer (or `-` for none) and a response, in which `⟦ ⟧`
+stand around what is read and `↵` ends a line. The other files hold JSON, with an `id` that names
+the case and its test.
 """
 
 import json
@@ -18,13 +18,19 @@ FOLDER = Path(__file__).with_name("field")
 STRINGS = json.loads(Path(__file__).with_name("hostile.json").read_text())
 
 
-def cases_with(*fields: str, file: str) -> pytest.MarkDecorator:
-    """A test for each case of a file that has one of these fields, with its id."""
+def read_cases(file: str, *fields: str) -> list[dict]:
+    """The cases of a file that have one of these fields."""
     cases = []
     for line in (FOLDER / file).read_text("utf-8").splitlines():
         case = json.loads(line)
         if not case.keys().isdisjoint(fields):
             cases.append(case)
+    return cases
+
+
+def cases_with(*fields: str, file: str) -> pytest.MarkDecorator:
+    """A test for each case of a file that has one of these fields, with its id."""
+    cases = read_cases(file, *fields)
     names = [case["id"] for case in cases]
     assert len(set(names)) == len(names), "ids are there once"
     return pytest.mark.parametrize("case", cases, ids=names)

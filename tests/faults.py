@@ -1,6 +1,6 @@
 """Ten faults that a reorganization may make: does the net see each, and does it say what changed?
 
-    python tests/faults.py [WORD...]      # all, some minutes; or those whose name holds one of the words
+    python tests/faults.py [WORD...]  # all, some minutes; or those whose name holds a word
 
 Each is made in a copy of the project, one at a time. The test that is to fail then runs there, and
 its message must hold a word. By hand, never in CI: a fragment that the code holds no more is to be

@@ -1,11 +1,11 @@
-"""Do the tests notice when the program computes otherwise? A fragment of a function is changed at a
-time (an operator, comparison, constant, `and`, `or` or `not`); a test of those files that import the
-module must then fail.
+"""Do the tests notice when the program computes otherwise? A fragment of a function is changed at
+a time (an operator, comparison, constant, `and`, `or` or `not`); a test of those files that import
+the module must then fail.
 
-    python tests/mutants.py                     # tries the stored ones again, about an hour on two cores
-    python tests/mutants.py workflow lib/score  # those of some rooms, some minutes each
-    python tests/mutants.py lib/score/metrics   # those of a module, and draws new ones until it has three
-    python tests/mutants.py --places            # seconds: which fragment does the code no longer have?
+    python tests/mutants.py                     # tries the stored ones again: hours on two cores
+    python tests/mutants.py workflow lib/score  # those of some rooms
+    python tests/mutants.py lib/score/metrics   # of a module, and draws new ones until it has three
+    python tests/mutants.py --places            # seconds: which fragment has the code no longer?
 
 mutants.json keeps a mutant to a line: its module, its function, the fragment before and after
 (`fragments.py` says what a fragment is), and how it ended. The exit code is 1 where one that was

@@ -49,8 +49,13 @@ def test_no_data_is_read_of_a_pipe_or_a_device(endless, tmp_path):
     split = params.Dataset(
         source={"all": str(tmp_path / "q.jsonl")}, split_ids=str(endless), **own | {"seed": None}
     )
-    reads = [(datasets.load_examples, spec), (datasets.describe_source, spec), (datasets.load_examples, split),
-             (formats.read_response_file, endless, "mine"), (files.read_yaml, endless)]  # fmt: skip
+    reads = [
+        (datasets.load_examples, spec),
+        (datasets.describe_source, spec),
+        (datasets.load_examples, split),
+        (formats.read_response_file, endless, "mine"),
+        (files.read_yaml, endless),
+    ]
     for read, *words in reads:
         with pytest.raises(UserError, match=f"^{refused}$"):
             read(*words)

@@ -52,8 +52,10 @@ def spoiled(draw, wholes):
     """One of some values as JSON, which is YAML, too; in some places stands anything else."""
     text = json.dumps(draw(st.sampled_from(wholes)))
     for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.sampled_from([*SCALAR.finditer(text), *GROUP.finditer(text)]))
-        text = text[: place.start()] + json.dumps(draw(VALUES)) + text[place.end() :]
+        places = [*SCALAR.finditer(text), *GROUP.finditer(text)]
+        start, end = draw(st.sampled_from(places)).span()
+        value = json.dumps(draw(VALUES))
+        text = text[:start] + value + text[end:]
     return text.encode()
 
 

@@ -41,7 +41,7 @@ def test_a_part_reads_its_own_keys_alone():
 
 @pytest.mark.parametrize(("part", "wrong", "message"), [
     (params.EvaluationChoices, {"bins": 0}, "'bins' is 0"),
-    (params.Resampling, {"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid integer"),
+    (params.Resampling, {"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid"),
     (params.Resampling, {"resamples": 1000.0}, "input should be a valid integer"),
     (params.SelectivePrediction, {"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
 ])  # fmt: skip

@@ -48,7 +48,8 @@ def clock(monkeypatch):
 
 ITEMS = st.lists(st.integers(0, 9), max_size=10, unique=True)
 # asked for, rows of a shard, killed at
-RUNS = st.tuples(ITEMS, st.integers(1, 4), st.none() | st.integers(0, 9))
+KILLED_AT = st.none() | st.integers(0, 9)
+RUNS = st.tuples(ITEMS, st.integers(1, 4), KILLED_AT)
 DAMAGE = st.sampled_from([b"", b"PAR1", b"x" * 3000])
 NUMBER = itertools.count()
 
@@ -59,39 +60,46 @@ def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
     """Runs of other items and sizes, killed or not, and damaged shards between them: every row that
     was asked for is there, in its order, and with its time; what was saved is not made again, and
     what was lost or damaged is, once."""
-    job, kept = f"job {next(NUMBER)}", set()
+    job = f"job {next(NUMBER)}"
+    saved = set()
     for step in steps:
         if isinstance(step, bytes):
             for path in sorted(shards(job).folder.glob("*.parquet"))[:1]:
                 with suppress(ValueError, OSError):  # damaged before
-                    kept -= {*pd.read_parquet(path).x}
+                    saved -= {*pd.read_parquet(path).x}
                 path.write_bytes(step)
             continue
         asked, rows, stop = step
-        missing = [item for item in asked if item not in kept]
-        parts = [missing[at : at + rows] for at in range(0, len(missing), rows)]
-        made = list(itertools.takewhile(lambda part: stop not in part, parts))  # noqa: B023
+        missing = [item for item in asked if item not in saved]
+        expected = []
+        for start in range(0, len(missing), rows):
+            part = missing[start : start + rows]
+            if stop in part:
+                break
+            expected += part
         work, cache = Work(stop), shards(job, rows)
         try:
-            found = cache.map(work, asked)
+            frame = cache.map(work, asked)
         except KeyboardInterrupt:
             assert stop in missing
         else:
-            assert (
-                stop not in missing and found["x" if asked else found.columns[0]].tolist() == asked
-            )
+            assert stop not in missing
+            assert frame["x" if asked else frame.columns[0]].tolist() == asked
             assert measured_facts(cache, cache).get("seconds", 0) == 2 * len(asked)
-        assert work.done == sum(made, [])
-        kept |= {*work.done}
+        assert work.done == expected
+        saved |= {*work.done}
 
 
 def test_two_processes_on_one_folder_lose_and_double_nothing():
     """One makes other parts of the rows while the other makes its first. Of no items there is a
     frame without rows."""
-    both = shards(rows=2).map(
-        Work(beside=lambda: shards(rows=3).map(Work(), [3, 1, 2, 0, 4])), range(5)
-    )
-    assert both.x.tolist() == [0, 1, 2, 3, 4] and shards().map(None, [4, 2]).x.tolist() == [4, 2]
+
+    def work_beside():
+        shards(rows=3).map(Work(), [3, 1, 2, 0, 4])
+
+    both = shards(rows=2).map(Work(beside=work_beside), range(5))
+    assert both.x.tolist() == [0, 1, 2, 3, 4]
+    assert shards().map(None, [4, 2]).x.tolist() == [4, 2]
     assert list(shards("none").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
 
 
@@ -103,38 +111,60 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
         loaded = {"device": device, "dtype": dtype, "attention": attention}
         parameters = {"max_batch_tokens": 100, "rows_per_shard": 9, "top_k": 5} | parameters
-        model = {"label": "A", "dtype": "auto"}
-        return shards(
-            facts={"model": model, "loaded": loaded, "parameters": parameters, "inputs": {"x": "0"}}
-        ).folder
+        facts = {"model": {"label": "A", "dtype": "auto"}, "inputs": {"x": "0"}}
+        facts |= {"loaded": loaded, "parameters": parameters}
+        return shards(facts=facts).folder
 
-    same = [{"device": "NVIDIA H200"}, {"max_batch_tokens": 50, "max_dropout_tokens": 7, "rows_per_shard": 4},
-            {"dropout_rates": [0.3], "new": None}]  # fmt: skip
+    same = [
+        {"device": "NVIDIA H200"},
+        {"max_batch_tokens": 50, "max_dropout_tokens": 7, "rows_per_shard": 4},
+        {"dropout_rates": [0.3], "new": None},
+    ]
     others = [{"device": "cpu"}, {"dtype": "float32"}, {"attention": "eager"}, {"top_k": 6}]
-    found = [folder(**changed) for changed in [{}, *same, *others]]
-    assert len({*found[: 1 + len(same)]}) == 1 and len({*found}) == 1 + len(others)
+    first = folder()
+    for changed in same:
+        assert folder(**changed) == first
+    assert len({first, *(folder(**changed) for changed in others)}) == 1 + len(others)
     for code, there in (("0123", True), ("", True), (None, False)):
         monkeypatch.setattr(RowCache, "code", code)
         cache = shards()
         cache.map(Work(), [1, 2, 3])
-        assert measured_facts(cache).get("code", "") == (code or "") and (folder() == found[0]) == (
+        assert measured_facts(cache).get("code", "") == (code or "") and (folder() == first) == (
             not code
         )
         cache.clear()
         assert cache.folder.exists() == there, code
 
 
-RESPONSES = pd.DataFrame({
-    "example_id": ["a", "b"], "question": ["1 + 1?", "1 + 2?"], "prompt_tokens": 5, "token_ids": [[1, 2], [3]],
-    "answer_start": 0, "answer_end": 1, "last_number_start": 0, "last_number_end": 1, "thinking_end": 0,
-    "in_situ_logits": [[0.25], [0.5]],
-})  # fmt: skip
+RESPONSES = pd.DataFrame(
+    {
+        "example_id": ["a", "b"],
+        "question": ["1 + 1?", "1 + 2?"],
+        "prompt_tokens": 5,
+        "token_ids": [[1, 2], [3]],
+        "answer_start": 0,
+        "answer_end": 1,
+        "last_number_start": 0,
+        "last_number_end": 1,
+        "thinking_end": 0,
+        "in_situ_logits": [[0.25], [0.5]],
+    }
+)
 
 
-@pytest.mark.parametrize("column, other", [
-    ("question", "2 + 1?"), ("prompt_tokens", 6), ("token_ids", [4]), ("answer_start", -1), ("answer_end", 2),
-    ("last_number_end", 2), ("thinking_end", 1), ("in_situ_logits", [0.75]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "column, other",
+    [
+        ("question", "2 + 1?"),
+        ("prompt_tokens", 6),
+        ("token_ids", [4]),
+        ("answer_start", -1),
+        ("answer_end", 2),
+        ("last_number_end", 2),
+        ("thinking_end", 1),
+        ("in_situ_logits", [0.75]),
+    ],
+)
 def test_rows_about_a_response_are_made_again_where_it_is_another(column, other):
     """Whatever else the run has: a larger one keeps the others."""
     larger = pd.concat([RESPONSES, RESPONSES.head(1).assign(example_id="c")], ignore_index=True)
@@ -152,21 +182,23 @@ def test_rows_about_a_response_are_made_again_where_it_is_another(column, other)
 def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():
     """Though the run's data and its file of responses are named as before. Responses to others
     change nothing."""
-    one = datasets.Example("a", "evaluation", "1 + 1?", "2")
+    first = datasets.Example("a", "evaluation", "1 + 1?", "2")
+    other_question = first._replace(question="1 + 2?")
+    other_reference = first._replace(reference="3")
     two, three = (Response(example_id="a", text=text) for text in "23")
-    asked = [(one, {}), (one._replace(question="1 + 2?"), {}), (one._replace(reference="3"), {})]
-    made = []
-    for example, about in [
-        *asked,
-        (one, {"a": two}),
-        (one, {"a": three}),
-        (one, {"b": two}),
-        *asked,
-    ]:
+
+    def made_for(example, responses):
         work = Work()
-        shards().map(work, [example], about)
-        made += work.done
-    assert made == [*(example for example, _ in asked), one, one]
+        shards().map(work, [example], responses)
+        return work.done
+
+    for example in (first, other_question, other_reference):
+        assert made_for(example, {}) == [example]
+    assert made_for(first, {"a": two}) == [first]
+    assert made_for(first, {"a": three}) == [first]
+    assert made_for(first, {"b": two}) == []
+    for example in (first, other_question, other_reference):
+        assert made_for(example, {}) == []
 
 
 def test_a_larger_number_of_rows_begins_with_the_smaller():
@@ -176,13 +208,10 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
     whole = datasets.select_examples(examples, 0, 0, "demo-easy")
     for count in (1, 3, 50, 250):
         part = datasets.select_examples(examples, count, 0, "demo-easy")
-        assert [example for example in whole if example in part] == part and (
-            whole[: len(part)] == part or count > 200
-        )
-        assert Counter(example.split for example in part) == {
-            "calibration": count,
-            "evaluation": min(count, 200),
-        }
+        assert [example for example in whole if example in part] == part
+        assert whole[: len(part)] == part or count > 200
+        rows = Counter(example.split for example in part)
+        assert rows == {"calibration": count, "evaluation": min(count, 200)}
     assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]
 
 

@@ -19,5 +19,7 @@ from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName
 ])  # fmt: skip
 def test_a_name_is_a_verb_and_a_profile(name, parts, command, shipped):
     run = RunName.parse(name)
-    assert (run.verb, run.profile) == parts and str(run) == str(RunName(*parts)) == name
+    assert (run.verb, run.profile) == parts
+    assert str(run) == name
+    assert str(RunName(*parts)) == name
     assert (run.command, run.shipped) == (command, shipped)

@@ -39,7 +39,8 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     path = store.write_frame(FRAME, artifacts / "one.parquet")
     with pytest.raises(ZeroDivisionError):
         write_atomically(path, lambda partial: partial.write_text("half") / 0)
-    assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
+    assert store.read_frame(path).a.tolist() == [1, 2]
+    assert len(list(artifacts.iterdir())) == 2, "the frame and its manifest"
 
 
 @pytest.mark.parametrize(
@@ -58,27 +59,35 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest, place,
 # ---- where frames are looked for
 
 
-@pytest.mark.parametrize("run, serves", [
-    *((run, "demo") for run in ("lab", "lab-2", "replay", "replay-demo")), ("replay-small", "small"),
-    *((run, None) for run in ("traj", "demo", "small", "laboratory")),
-])  # fmt: skip
-def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts, run, serves):
+def ship(artifacts, profile, pair):
+    path = artifacts / "shipped" / profile / "dropout" / f"{pair}.parquet"
+    return store.write_frame(row_of("dropout"), path)
+
+
+@pytest.mark.parametrize("run", ["lab", "lab-2", "replay", "replay-demo", "replay-small"])
+def test_what_is_shipped_serves_replays_and_the_lab(artifacts, run):
     """The run of a model that makes no passes has none, though the demo ships some of the same
     pair."""
-    kind, pairs = "dropout", {"demo": "m__d", "small": "n__d"}
-    places = {
-        of: artifacts / "shipped" / of / kind / f"{pair}.parquet" for of, pair in pairs.items()
-    }
-    for place in places.values():
-        store.write_frame(row_of(kind), place)
-    assert store.find_pairs(run, kind, pairs.values()) == ([pairs[serves]] if serves else [])
-    assert store.load_frames(run, kind, ["m"], ["d"], may_lack=True)[0].empty == (serves != "demo")
-    assert not serves or store.find_frame(run, kind, pairs[serves]) == places[serves]
-    there = f"did you mean '{pairs[serves]}'" if serves else "there is: nothing"
-    with pytest.raises(
-        UserError, match=f"run '{run}' has no dropout 'm__e' in .*/{run}.*; {there}"
-    ):
-        store.find_frame(run, kind, "m__e")
+    shipped = {"m__d": ship(artifacts, "demo", "m__d"), "n__d": ship(artifacts, "small", "n__d")}
+    pair = "n__d" if run == "replay-small" else "m__d"
+    assert store.find_pairs(run, "dropout", ["m__d", "n__d"]) == [pair]
+    assert store.find_frame(run, "dropout", pair) == shipped[pair]
+    frame = store.load_frames(run, "dropout", ["m"], ["d"], may_lack=True)[0]
+    assert frame.empty == (run == "replay-small")
+    message = f"run '{run}' has no dropout 'm__e' in .*/{run}.*; did you mean '{pair}'"
+    with pytest.raises(UserError, match=message):
+        store.find_frame(run, "dropout", "m__e")
+
+
+@pytest.mark.parametrize("run", ["traj", "demo", "small", "laboratory"])
+def test_and_no_other_run(artifacts, run):
+    ship(artifacts, "demo", "m__d")
+    ship(artifacts, "small", "n__d")
+    assert store.find_pairs(run, "dropout", ["m__d", "n__d"]) == []
+    assert store.load_frames(run, "dropout", ["m"], ["d"], may_lack=True)[0].empty
+    message = f"run '{run}' has no dropout 'm__e' in .*/{run}.*; there is: nothing"
+    with pytest.raises(UserError, match=message):
+        store.find_frame(run, "dropout", "m__e")
 
 
 @pytest.mark.parametrize(
@@ -119,8 +128,11 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     new = sha256(
         store.write_frame(row_of("generations", eos=[1]), lab / "generations" / "m__d.parquet")
     )
-    said = "m__d.parquet was made from other responses than .*m__d.parquet: run 01_generate for run 'lab' first, or del"
-    with pytest.raises(UserError, match=said):
+    message = (
+        "m__d.parquet was made from other responses than .*m__d.parquet: "
+        "run 01_generate for run 'lab' first, or del"
+    )
+    with pytest.raises(UserError, match=message):
         rows("d", "e")
     with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
         store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])
@@ -154,7 +166,8 @@ from lib import stored_columns
 from lib.paper import booktabs
 kinds = {kind: schema.names for kind, schema in stored_columns.SCHEMAS.items()}
 texts = [booktabs.PAPER_CAPTIONS, booktabs.CAPTIONS, booktabs.CHOICES]
-print(json.dumps([stored_columns.KEYS, kinds, stored_columns.OF_RESPONSE, stored_columns.WRITERS, texts]))
+columns = [stored_columns.KEYS, kinds, stored_columns.OF_RESPONSE, stored_columns.WRITERS]
+print(json.dumps([*columns, texts]))
 """
 
 

@@ -69,9 +69,14 @@ def everything(lm):
     return [frame, verdicts, verification(lm, frame), pd.DataFrame([cached]), *passes]
 
 
-@pytest.mark.parametrize("dtype, place, most", [
-    ("float32", accelerator.move, 300), ("bfloat16", accelerator.move, 300), ("float32", spread, 1000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, place, most",
+    [
+        ("float32", accelerator.move, 300),
+        ("bfloat16", accelerator.move, 300),
+        ("float32", spread, 1000),
+    ],
+)
 def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, place, most):
     """In half precision, too, where logits are made float32 on it; and spread over two devices. Of
     the 70 passes, each waits for the device a few times."""
@@ -105,12 +110,28 @@ def test_small_models_run_on_the_processor_in_float32_where_there_is_a_gpu(name,
 # ---- where memory ends
 
 
-@pytest.mark.parametrize("make, most, after, halved, error", [
-    (responses, 2, 0, [4], torch.OutOfMemoryError("CUDA out of memory.")),
-    (responses, 2, 17, [4], MemoryError()),
-    (verification, 1, 0, [4, 2, 2], RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")),
-    (dropout, 2, 0, [5, 3] * 3, RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B.")),
-], ids=["at the prefill", "in the middle", "verification", "dropout"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, most, after, halved, error",
+    [
+        (responses, 2, 0, [4], torch.OutOfMemoryError("CUDA out of memory.")),
+        (responses, 2, 17, [4], MemoryError()),
+        (
+            verification,
+            1,
+            0,
+            [4, 2, 2],
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+        ),
+        (
+            dropout,
+            2,
+            0,
+            [5, 3] * 3,
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B."),
+        ),
+    ],
+    ids=["at the prefill", "in the middle", "verification", "dropout"],
+)
 def test_where_memory_ends_rows_are_halved_to_the_same_numbers(
     name, monkeypatch, make, most, after, halved, error
 ):

@@ -83,7 +83,8 @@ STUB = """
     from types import SimpleNamespace as Object
     core = Path(__file__).with_name("core")
     fails = not core.exists()  # the first time
-    print("sockets in", os.environ["VLLM_RPC_BASE_PATH"], "ours" * any(path.endswith("generate") for path in sys.path))
+    finds_ours = any(path.endswith("generate") for path in sys.path)
+    print("sockets in", os.environ["VLLM_RPC_BASE_PATH"], "ours" if finds_ours else "")
     class LLM:
         def __init__(self, **engine):
             self.llm_engine, self.waiting, self.drawn = self, [], 0
@@ -100,8 +101,9 @@ STUB = """
             name, prompt, sampling = self.waiting.pop()
             ids = [5 + sampling["seed"] % 40 + len(prompt) % 2, sampling["stop_token_ids"][0]]
             ids, reason = (ids, "stop") if sampling["seed"] % 2 else (ids[:1], "length")
-            going, one = Object(request_id=name, finished=False), Object(token_ids=ids, finish_reason=reason)
-            return [going, Object(request_id=name, finished=True, outputs=[one])]
+            going = Object(request_id=name, finished=False)
+            output = Object(token_ids=ids, finish_reason=reason)
+            return [going, Object(request_id=name, finished=True, outputs=[output])]
     SamplingParams, __version__ = dict, "9.9"
 """
 
@@ -148,8 +150,8 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
         is_ended = request.seed % 2 == 1
         ids.append([token, llama.eos[0]] if is_ended else [token])
         reasons.append("stop" if is_ended else "length")
-    first, others = (respond(llama, engine, part) for part in (ASKED[:2], ASKED[2:]))
-    frame = pd.concat([first, others])
+    first = respond(llama, engine, ASKED[:2])
+    frame = pd.concat([first, respond(llama, engine, ASKED[2:])])
     # as any file of responses
     again = respond(llama, file_engine(llama, shards / "drawn.jsonl"))
     for responses in frame, again:
@@ -160,10 +162,14 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
     assert (shards / "vllm.log").read_text() == "", "where nothing is left, vLLM does not start"
 
 
-@pytest.mark.parametrize("python, said", [
-    ("none", "or write `engine: transformers`"), (sys.executable, "ended with 1: ModuleNotFoundError: No module named"),
-    ("/bin/false", "ended with 1: no word"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "python, said",
+    [
+        ("none", "or write `engine: transformers`"),
+        (sys.executable, "ended with 1: ModuleNotFoundError: No module named"),
+        ("/bin/false", "ended with 1: no word"),
+    ],
+)
 def test_no_environment_is_one_line(llama, monkeypatch, tmp_path, python, said):
     monkeypatch.setenv("VLLM_PYTHON", python)
     with pytest.raises(UserError, match=said):

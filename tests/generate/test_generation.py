@@ -33,8 +33,15 @@ from lib.params import Dropout, Generation
 from lib.paths import ROOT, SHIPPED
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
-WARPED = [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, "top_p": 0.8}, {"min_p": 0.05},
-          {"temperature": 1.5, "top_p": 0.95, "min_p": 0.02}, {"top_p": 0.999}, {"top_k": 5}, {}]  # fmt: skip
+WARPED = [
+    {"temperature": 0.6, "top_p": 0.9},
+    {"temperature": 0.7, "top_k": 20, "top_p": 0.8},
+    {"min_p": 0.05},
+    {"temperature": 1.5, "top_p": 0.95, "min_p": 0.02},
+    {"top_p": 0.999},
+    {"top_k": 5},
+    {},
+]
 
 
 @pytest.mark.parametrize("size", [300, 20_000])

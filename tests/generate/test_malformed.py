@@ -87,7 +87,8 @@ NOT_WHOLE = [
     ),
     (
         {"model.safetensors": {PACKED: torch.zeros(128, 48, dtype=torch.uint32)}},
-        f"1 tensors of its files have another shape, the first {PACKED}: [128, 48], not [128, 384]; packed by a ",
+        f"1 tensors of its files have another shape, the first {PACKED}: "
+        "[128, 48], not [128, 384]; packed by a ",
     ),
 ]
 TEMPLATES = [  # said by `check`
@@ -146,7 +147,11 @@ TEXTS = {
     "generation_config.json": DOCUMENT,
     "tokenizer_config.json": {"eos_token": "<|end_of_text|>"},
 }
-CLOSES = "{% for m in messages %}<|start_header_id|>{{ m.role }} {{ m.content | trim }} <|eot_id|>\n{% endfor %}"
+CLOSES = (
+    "{% for m in messages %}"
+    "<|start_header_id|>{{ m.role }} {{ m.content | trim }} <|eot_id|>\n"
+    "{% endfor %}"
+)
 
 
 @pytest.mark.parametrize("files, ends", [

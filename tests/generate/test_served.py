@@ -46,9 +46,14 @@ def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
         }
         assert 0 <= body.pop("seed") < 2**31
         assert body == decoding | {
-            "messages": prompts.question_messages(example.question, True, "none"), "model": "org/name", "min_p": 0.0,
-            "max_tokens": 99, "logprobs": True, "top_logprobs": 20, "chat_template_kwargs": {"enable_thinking": True},
-        }  # fmt: skip
+            "messages": prompts.question_messages(example.question, True, "none"),
+            "model": "org/name",
+            "min_p": 0.0,
+            "max_tokens": 99,
+            "logprobs": True,
+            "top_logprobs": 20,
+            "chat_template_kwargs": {"enable_thinking": True},
+        }
 
 
 def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
@@ -208,7 +213,8 @@ def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
         "in_situ: 20 of 20 were not answered",
     ]
     odds = option_log_odds(verification.frame)
-    mass_of_a, mass_of_b = np.exp([-0.4, -3.0]).sum(), np.exp([-1.5, -4.0]).sum()
+    mass_of_a = np.exp([-0.4, -3.0]).sum()
+    mass_of_b = np.exp([-1.5, -4.0]).sum()
     both_listed = np.log(mass_of_a / mass_of_b)
     one_listed = [
         -0.01 + 6.0,  # B is at most the least one listed

@@ -34,8 +34,12 @@ def seeds(model):
     return {name: request["body"]["seed"] for name, request in requests.items()}
 
 
-PASSING = [(429, SOON, b"{}"), (500, SOON, b"overloaded"), (200, SOON | {"content-length": "900"}, b'{"choices"'),
-           (200, SOON, None)]  # fmt: skip
+PASSING = [
+    (429, SOON, b"{}"),
+    (500, SOON, b"overloaded"),
+    (200, SOON | {"content-length": "900"}, b'{"choices"'),
+    (200, SOON, None),
+]
 
 
 def test_every_question_is_asked_until_it_is_answered_and_not_again(model, monkeypatch):

@@ -9,8 +9,17 @@ import subprocess
 import clone
 import pytest
 
-FILES = ("run_all.sh", "workflow/cli.py", "lib/__init__.py", "lib/paths.py", "lib/run_names.py", "params/demo.yaml",
-         ".gitignore", "requirements.lock", "pyproject.toml")  # fmt: skip
+FILES = (
+    "run_all.sh",
+    "workflow/cli.py",
+    "lib/__init__.py",
+    "lib/paths.py",
+    "lib/run_names.py",
+    "params/demo.yaml",
+    ".gitignore",
+    "requirements.lock",
+    "pyproject.toml",
+)
 
 
 @pytest.mark.skipif(

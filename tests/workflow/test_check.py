@@ -55,10 +55,14 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name, classes", [
-    ("tokenizer_config.json", {"AutoTokenizer": [None, "theirs.Theirs"]}),
-    ("config.json", {"AutoConfig": "theirs.Theirs"}), ("config.json", {"AutoModelForCausalLM": "theirs.Theirs"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, classes",
+    [
+        ("tokenizer_config.json", {"AutoTokenizer": [None, "theirs.Theirs"]}),
+        ("config.json", {"AutoConfig": "theirs.Theirs"}),
+        ("config.json", {"AutoModelForCausalLM": "theirs.Theirs"}),
+    ],
+)
 def test_the_code_beside_a_model_does_not_run(tmp_path, name, classes):
     folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
     (folder / "theirs.py").write_text(

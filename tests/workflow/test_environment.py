@@ -46,7 +46,7 @@ def test_every_package_that_is_imported_is_pinned():
     assert packages <= {canonicalize_name(name) for name in environment.read_pins(ROOT, False)}
 
 
-def test_the_locks_hold_every_pin_once_with_hashes_and_what_torch_needs_but_neither_cuda_nor_a_registry():
+def test_the_locks_hold_every_pin_once_with_hashes_and_neither_cuda_nor_a_registry():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"][-1]["pip"]
     assert dict(pin.split("==") for pin in listed) == PINS
     entries = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"^#.*\n", "", TEXT, flags=re.M).lstrip("\n"))
@@ -76,10 +76,16 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_what_torch_needs_but_neit
             assert needed.specifier.contains(versions[canonicalize_name(needed.name)]), needed
 
 
-@pytest.mark.parametrize("index, system, nvidia, reachable, found", [
-    ("", "Linux", False, True, environment.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
-    ("", "Darwin", False, True, ""), ("u", "Linux", True, True, "u"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "index, system, nvidia, reachable, found",
+    [
+        ("", "Linux", False, True, environment.CPU_INDEX),
+        ("", "Linux", False, False, ""),
+        ("", "Linux", True, True, ""),
+        ("", "Darwin", False, True, ""),
+        ("u", "Linux", True, True, "u"),
+    ],
+)
 def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, found):
     monkeypatch.setenv("TORCH_INDEX", index)
     monkeypatch.setattr(environment.platform, "system", lambda: system)
@@ -90,18 +96,26 @@ def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, f
     assert environment.torch_index() == found
 
 
+PIP_CONF = """[global]
+index-url = https://mirror/simple
+extra-index-url = https://one/simple
+    https://two
+find-links = /wheels /more
+proxy = http://proxy:1
+[install]
+index-url = https://inner/simple
+"""
+
+
 def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
     """Files and variables, in pip's order; what is set for uv already stays; no module of the
     user's folder is run."""
     write(tmp_path / "types.py", "raise SystemExit")
     monkeypatch.chdir(tmp_path)
-    told = "[global]\nindex-url = https://mirror/simple\nextra-index-url = https://one/simple\n    https://two\n"
-    told += "find-links = /wheels /more\nproxy = http://proxy:1\n[install]\nindex-url = https://inner/simple\n"
-    (tmp_path / "pip.conf").write_text(told)
-    for name in [
-        name for name in os.environ if name.lower().startswith(("pip_", "uv_", "http", "ssl_"))
-    ]:
-        monkeypatch.delenv(name)
+    (tmp_path / "pip.conf").write_text(PIP_CONF)
+    for name in list(os.environ):
+        if name.lower().startswith(("pip_", "uv_", "http", "ssl_")):
+            monkeypatch.delenv(name)
     own = {
         "PIP_CONFIG_FILE": f"{tmp_path}/pip.conf",
         "PIP_TRUSTED_HOST": "one two",
@@ -109,11 +123,16 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
     }
     for name, value in own.items():
         monkeypatch.setenv(name, value)
-    found = environment.uv_environment(environment.read_pip_settings(sys.executable))
-    assert "UV_INDEX" not in found and found == found | {
-        "UV_DEFAULT_INDEX": "https://inner/simple", "UV_FIND_LINKS": "/wheels,/more", "UV_INSECURE_HOST": "one two",
-        "UV_INDEX_STRATEGY": "unsafe-best-match", "HTTPS_PROXY": "http://proxy:1", "HTTP_PROXY": "http://proxy:1",
-    }  # fmt: skip
+    given = environment.uv_environment(environment.read_pip_settings(sys.executable))
+    assert "UV_INDEX" not in given
+    assert given == given | {
+        "UV_DEFAULT_INDEX": "https://inner/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INSECURE_HOST": "one two",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "HTTPS_PROXY": "http://proxy:1",
+        "HTTP_PROXY": "http://proxy:1",
+    }
 
 
 # ---- what is made
@@ -219,13 +238,21 @@ def test_the_tests_have_an_environment_of_their_own_unless_one_has_what_they_nee
     assert environment.choose(root, {}, True) == f"{root}/.venv/bin/python", "by uv sync, say"
 
 
-@pytest.mark.parametrize("damage", [
-    lambda venv: write(next(venv.glob("lib/*/*")) / "one-1.0.dist-info/RECORD", "one/__init__.py,sha256=x,0"),
-    lambda venv: write(venv.parent / "requirements.lock", "# another\n" + TEXT),
-    lambda venv: (venv / "bin/python").unlink(),
-    lambda venv: shutil.rmtree(next(venv.glob("lib/*/*/torch-*"))),
-    lambda venv: write(venv / environment.MADE_BY_US, "/elsewhere x"),
-])  # fmt: skip
+def lose_a_file(venv):
+    packages = next(venv.glob("lib/*/*"))
+    write(packages / "one-1.0.dist-info/RECORD", "one/__init__.py,sha256=x,0")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lose_a_file,
+        lambda venv: write(venv.parent / "requirements.lock", "# another\n" + TEXT),
+        lambda venv: (venv / "bin/python").unlink(),
+        lambda venv: shutil.rmtree(next(venv.glob("lib/*/*/torch-*"))),
+        lambda venv: write(venv / environment.MADE_BY_US, "/elsewhere x"),
+    ],
+)
 def test_what_is_damaged_moved_unfinished_or_of_another_lock_is_made_again(world, damage):
     python = environment.choose(world.root, {}, False)
     damage(world.root / ".venv")

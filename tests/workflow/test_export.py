@@ -21,13 +21,20 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("targets, kinds, line", [
-    (TARGETS[1:], DATA, f"one output must have the target '{TARGETS[0]}', and there are 0"),
-    ((*TARGETS, TARGETS[0]), DATA, f"one output must have the target '{TARGETS[0]}', and there are 2"),
-    ((*TARGETS, "tab_result_estimatoin"), DATA, "did you mean 'tab_result_estimation'"),
-    ((*TARGETS, "../tab_x"), DATA, "unknown target '../tab_x'"),
-    (["fig_main_analysis"], ["image/png"], "'fig_main_analysis' has no application/pdf"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "targets, kinds, line",
+    [
+        (TARGETS[1:], DATA, f"one output must have the target '{TARGETS[0]}', and there are 0"),
+        (
+            (*TARGETS, TARGETS[0]),
+            DATA,
+            f"one output must have the target '{TARGETS[0]}', and there are 2",
+        ),
+        ((*TARGETS, "tab_result_estimatoin"), DATA, "did you mean 'tab_result_estimation'"),
+        ((*TARGETS, "../tab_x"), DATA, "unknown target '../tab_x'"),
+        (["fig_main_analysis"], ["image/png"], "'fig_main_analysis' has no application/pdf"),
+    ],
+)
 def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, kinds, line):
     nb = nbformat.v4.new_notebook(
         metadata={"papermill": {"parameters": {"run": "demo", "title": "100% <mine>"}}}

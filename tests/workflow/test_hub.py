@@ -111,10 +111,15 @@ def http(kind, code):
 # ---- what is fetched
 
 
-@pytest.mark.parametrize("lines, place, fetched", [
-    ({"revision": SHA}, "", FILES), (GGUF | {"revision": "abc"}, "there", ["small.gguf"]), (HERE, "there", []),
-    (GGUF, "models", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "lines, place, fetched",
+    [
+        ({"revision": SHA}, "", FILES),
+        (GGUF | {"revision": "abc"}, "there", ["small.gguf"]),
+        (HERE, "there", []),
+        (GGUF, "models", []),
+    ],
+)
 def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, place, fetched):
     """Without a network what was fetched before will do. The jobs find a GGUF file by a link."""
     if place == "models":
@@ -129,16 +134,39 @@ def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, p
     assert not place or (spec.place / "small.gguf").samefile(inside.root / place / "small.gguf")
 
 
-@pytest.mark.parametrize("lines, error, said", [
-    ({}, http(errors.GatedRepoError, 403), "repository 'someone/tiny' is gated: accept its license"),
-    ({"revision": SHA}, http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes"),
-    ({}, httpx2.ConnectError("[Errno -2] Name or service not known"), UNREACHABLE),
-    ({}, http(errors.HfHubHTTPError, 500), "can't be downloaded from the hub: 500 from the hub"),
-    (GGUF, errors.OfflineModeIsEnabled("x"), UNREACHABLE),
-    (GGUF | {"gguf": "smal.gguf"}, None, "has no file 'smal.gguf' on the hub"),
-    (HERE | {"gguf": "smal.gguf"}, RuntimeError("asked"), "in ./there; did you mean 'small.gguf'"),
-    (HERE | {"sha256": "a" * 64}, RuntimeError("asked"), f"expected {'a' * 64}: it is not used"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "lines, error, said",
+    [
+        (
+            {},
+            http(errors.GatedRepoError, 403),
+            "repository 'someone/tiny' is gated: accept its license",
+        ),
+        (
+            {"revision": SHA},
+            http(errors.RevisionNotFoundError, 404),
+            f"has no revision '{SHA}'; `revision: null` takes",
+        ),
+        ({}, httpx2.ConnectError("[Errno -2] Name or service not known"), UNREACHABLE),
+        (
+            {},
+            http(errors.HfHubHTTPError, 500),
+            "can't be downloaded from the hub: 500 from the hub",
+        ),
+        (GGUF, errors.OfflineModeIsEnabled("x"), UNREACHABLE),
+        (GGUF | {"gguf": "smal.gguf"}, None, "has no file 'smal.gguf' on the hub"),
+        (
+            HERE | {"gguf": "smal.gguf"},
+            RuntimeError("asked"),
+            "in ./there; did you mean 'small.gguf'",
+        ),
+        (
+            HERE | {"sha256": "a" * 64},
+            RuntimeError("asked"),
+            f"expected {'a' * 64}: it is not used",
+        ),
+    ],
+)
 def test_what_cannot_be_had_is_one_helpful_line(there, lines, error, said):
     spec, there.error = describe(**lines), error
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
@@ -166,10 +194,14 @@ def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys)
     )
 
 
-@pytest.mark.parametrize("told, line", [
-    ({"chat_template": None}, "its tokenizer has no chat template"),
-    ({"eos_token_id": 9999}, "its end token 9999 is none of"), ({"eos_token_id": None}, "the file names no end token"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "told, line",
+    [
+        ({"chat_template": None}, "its tokenizer has no chat template"),
+        ({"eos_token_id": 9999}, "its end token 9999 is none of"),
+        ({"eos_token_id": None}, "the file names no end token"),
+    ],
+)
 def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
     there, monkeypatch, told, line
 ):
@@ -192,10 +224,18 @@ def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
     assert [name for *_, name in there.fetched] == ["small.gguf"]
 
 
-@pytest.mark.parametrize("source, found", [
-    ("weights/tiny", True), ("~/weights/tiny", True), ("weights/tinny", False), ("a/b/c", False), ("~/x", False),
-    ("/mine/x", False), ("weights/loop", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, found",
+    [
+        ("weights/tiny", True),
+        ("~/weights/tiny", True),
+        ("weights/tinny", False),
+        ("a/b/c", False),
+        ("~/x", False),
+        ("/mine/x", False),
+        ("weights/loop", False),
+    ],
+)
 def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(
     inside, there, monkeypatch, source, found
 ):
@@ -254,9 +294,14 @@ def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, there, source):
     assert described == {"source": source, "revision": SHA}
 
 
-@pytest.mark.parametrize("words, more", [
-    (["check"], "revision: null"), ([], f"revision: {SHA}"), ([], f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, more",
+    [
+        (["check"], "revision: null"),
+        ([], f"revision: {SHA}"),
+        ([], f"gguf: tiny.gguf\nsha256: {'a' * 64}"),
+    ],
+)
 def test_a_silent_hub_is_one_line_within_seconds(project, words, more):
     """One that accepts every connection and never answers: before any job, and of a GGUF file,
     too."""

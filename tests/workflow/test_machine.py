@@ -95,9 +95,16 @@ def test_gpus_that_cannot_be_handed_out_are_refused(run, monkeypatch):
     assert "no model on several GPUs (`gpus: all`): write `engine: transformers`" in line
 
 
-@pytest.mark.parametrize("chosen, names", [
-    (None, ["GPU-aaaa-1", "GPU-bbbb-2"]), (" 1 , 0 ", ["1", "0"]), ("", []), ("-1", []), ("MIG-dd,1", ["MIG-dd", "1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "chosen, names",
+    [
+        (None, ["GPU-aaaa-1", "GPU-bbbb-2"]),
+        (" 1 , 0 ", ["1", "0"]),
+        ("", []),
+        ("-1", []),
+        ("MIG-dd,1", ["MIG-dd", "1"]),
+    ],
+)
 def test_each_word_of_the_variable_is_handed_to_a_job_unread(tmp_path, monkeypatch, chosen, names):
     """And without it what nvidia-smi lists."""
     tool = tmp_path / "bin/nvidia-smi"

@@ -15,13 +15,31 @@ from workflow.engine import freshness, job_key, local_files
 from workflow.engine.jobs_of_run import Run
 
 READ = [
-    "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json",
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "tokenizer.model", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json",
+    "model.safetensors",
+    "model-00001-of-00002.safetensors",
+    "model.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
-]  # fmt: skip
-UNREAD = [".git/HEAD", ".git/objects/ab/cd", ".cache/huggingface/download/model.safetensors.metadata", ".gitattributes",
-          "README.md", "pytorch_model.bin", "checkpoint-5/optimizer.pt"]  # fmt: skip
+]
+UNREAD = [
+    ".git/HEAD",
+    ".git/objects/ab/cd",
+    ".cache/huggingface/download/model.safetensors.metadata",
+    ".gitattributes",
+    "README.md",
+    "pytorch_model.bin",
+    "checkpoint-5/optimizer.pt",
+]
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
 
 

@@ -103,8 +103,12 @@ def submit(inside, answers, monkeypatch):
 
     def number_of(sbatch, squeue=()):
         said = {"sbatch": iter(sbatch), "squeue": iter(squeue)}
-        monkeypatch.setattr(slurm, "run_program", lambda *words, **env: answers.asked.append(words[0]) or next(
-            said.get(words[0], iter(())), (0, "")))  # fmt: skip
+
+        def run_program(*words, **env):
+            answers.asked.append(words[0])
+            return next(said.get(words[0], iter(())), (0, ""))
+
+        monkeypatch.setattr(slurm, "run_program", run_program)
         answers.asked.clear()
         submission = slurm.Submission(run, Namespace(jobs=[job], ended=set(), failed={}), {})
         submission.submit(job)
@@ -144,14 +148,21 @@ def test_a_job_that_was_submitted_though_sbatch_timed_out_is_not_submitted_again
     queued = (0, submit.queued)
     assert submit(again, [queued]) == ("4712", 1)
     assert submit(again, [(1, "down"), queued]) == ("4712", 1)
-    assert submit([TIMED_OUT] * 4, [(0, ""), (0, ""), (0, ""), queued]) == ("4712", 4)
+    nothing = (0, "")
+    assert submit([TIMED_OUT] * 4, [nothing, nothing, nothing, queued]) == ("4712", 4)
     for before, now in (("01_", "02_"), ("PENDING", "COMPLETING")):
         other = submit.queued.replace(before, now)
         assert submit(again, [(0, other)]) == ("4711", 2)
 
 
-@pytest.mark.parametrize("reason", ["Invalid account", "Requested node configuration is not available",
-                                    "QOSMaxSubmitJobPerUserLimit"])  # fmt: skip
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Invalid account",
+        "Requested node configuration is not available",
+        "QOSMaxSubmitJobPerUserLimit",
+    ],
+)
 def test_any_other_refusal_is_final(submit, reason):
     refused = (
         1,

@@ -57,7 +57,10 @@ def test_a_disk_that_may_only_be_read(copy):
     copy.replace("workflow/engine/fingerprint.py", "BIG = 64e6", "BIG = 10")
 
     def run_read_only() -> tuple[int, str]:
-        command = f"mount --bind . . && mount -o remount,bind,ro . && cd . && '{sys.executable}' -m workflow.run"
+        command = (
+            "mount --bind . . && mount -o remount,bind,ro . && cd . && "
+            f"'{sys.executable}' -m workflow.run"
+        )
         words = ["unshare", "--mount", "sh", "-c", command]
         env = os.environ | {"PYTHONPATH": str(copy.root), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(words, cwd=copy.root, env=env, capture_output=True, text=True)
