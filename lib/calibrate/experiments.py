@@ -7,13 +7,14 @@ Calibrators of Ans Avg are fitted on fewer rows, with or without oversampling of
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import chi2_contingency
 
 from lib.calibrate.calibration_sets import CalibrationData, DataByPair, ScoredSplit
-from lib.calibrate.calibrators import METHODS, Isotonic
+from lib.calibrate.calibrators import METHODS, Isotonic, Refit
 from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
 from lib.score.evaluation import base_rate
@@ -36,10 +37,10 @@ def describe_splits(sets: DataByPair) -> pd.DataFrame:
     """
     rows: list[tuple] = []
     for pair, (old, new) in sets.items():
+        accuracies = (old.correct.mean(), new.correct.mean())
         p = compare_shares(old.correct, new.correct)
         is_confident_error = (old.confidence > 0.9) & ~old.correct
-        errors = 50 * np.mean(is_confident_error)
-        rows.append((*pair, old.correct.mean(), new.correct.mean(), p, errors))
+        rows.append((*pair, *accuracies, p, 50 * is_confident_error.mean()))
     return pd.DataFrame(rows, columns=[*PAIR, "calibration", "evaluation", "p", "confident_errors"])
 
 
@@ -164,8 +165,10 @@ def draw_rows(
     rows = np.append(drawn_wrong, drawn_right)
     if way == "more wrong, unweighted":
         return rows, np.ones(n)
-    weights = np.array([len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)])
-    return rows, np.repeat(weights, (n_wrong, n_right)) * n / len(correct)
+    of_wrong = len(wrong) / max(n_wrong, 1)
+    of_right = len(right) / max(n_right, 1)
+    weights = np.repeat([of_wrong, of_right], [n_wrong, n_right])
+    return rows, weights * n / len(correct)
 
 
 def learning_curves(
@@ -221,16 +224,7 @@ def scores_by_draw(
         raw score, every draw of each smaller size, then all rows.
     """
     old, new = pair
-    fits = {}
-    inputs = {}
-    for name, method in METHODS.items():
-        score = getattr(old, method.answer_input)
-        new_score = getattr(new, method.answer_input)
-        if score is None or new_score is None:  # no logits are stored
-            continue
-        calibrator = method.inputs[method.answer_input]()
-        fits[name] = calibrator.fit_many(score, old.correct)
-        inputs[name] = new_score
+    methods = prepare_methods(pair)
     total = len(old.correct)
     smaller = [n for n in drawn.calibration_sizes if n < total]
     scores = {}
@@ -241,11 +235,25 @@ def scores_by_draw(
             for draw in range(drawn.draws if n < total else 1):
                 rows, weights = draw_rows(way, old.correct, n, rng, drawn.incorrect_fraction)
                 one_class = len(set(old.correct[rows])) < 2
-                for name, fit in fits.items():
+                for name, (fit, new_score) in methods.items():
                     predict = fit(rows, weights)
-                    scores[way, name, n, draw, one_class] = predict(inputs[name], False)
+                    scores[way, name, n, draw, one_class] = predict(new_score, False)
     columns = ["sampling", "method", "n", "draw", "one_class"]
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)
+
+
+def prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
+    """Return by method its `fit_many` of a pair's calibration rows, and the input of its evaluation
+    rows."""
+    old, new = pair
+    prepared = {}
+    for name, method in METHODS.items():
+        score = getattr(old, method.answer_input)
+        new_score = getattr(new, method.answer_input)
+        if score is not None and new_score is not None:  # None without stored logits
+            calibrator = method.inputs[method.answer_input]()
+            prepared[name] = (calibrator.fit_many(score, old.correct), new_score)
+    return prepared
 
 
 def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
