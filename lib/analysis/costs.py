@@ -21,7 +21,8 @@ def count_tokens(
     and response up to the answer's end. Columns: SCORE_CELL, value, metric (`tokens`).
     """
     own = generations["prompt_tokens"] + generations["token_ids"].map(len)
-    passes = dropout.loc[dropout["selected"], [*KEYS, "predictive"]].merge(generations, on=KEYS)
+    passes = dropout.loc[dropout["selected"], [*KEYS, "predictive"]]
+    passes = passes.merge(generations, on=KEYS)
     ends = [row.prompt_tokens + answer_span(row)[1] - 1 for row in passes.itertuples()]
     of_passes = passes["predictive"].map(len) * pd.Series(ends, dtype=float)
     parts = [

@@ -141,13 +141,13 @@ def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
     """
     bald = np.array([compute_bald(row).mean() for row in passes.itertuples()])
     curves = np.stack([mean_over_tokens(entropies) for entropies in passes.predictive])
-    excess = [mean_with_t_interval(bald - curves[:, -1] / 2)]
-    steps = [mean_with_t_interval(step) for step in np.diff(curves[:, :5], axis=1).T]
-    statistics: dict[str, float] = {}
-    for name, numbers in {"excess": excess, "growth": steps}.items():
-        mean, low, high = np.min(numbers or [(np.nan, np.nan, np.nan)], axis=0)
-        statistics |= {name: mean, f"{name}_low": low, f"{name}_high": high}
-    return pd.DataFrame([statistics])
+    excess = mean_with_t_interval(bald - curves[:, -1] / 2)
+    growth = (np.nan, np.nan, np.nan)
+    steps = np.diff(curves[:, :5], axis=1).T
+    if len(steps):
+        growth = np.min([mean_with_t_interval(step) for step in steps], axis=0)
+    columns = ["excess", "excess_low", "excess_high", "growth", "growth_low", "growth_high"]
+    return pd.DataFrame([[*excess, *growth]], columns=columns)
 
 
 def mean_with_t_interval(values: np.ndarray) -> tuple[float, float, float]:

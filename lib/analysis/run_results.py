@@ -212,8 +212,9 @@ def read_stored_frames(
             continue
         folder, name = kind.split("/")
         frame = store.read_pairs(run, folder, name, models, datasets)
-        is_shown = frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))
-        frames |= dict.fromkeys(tables, frame[is_shown])
+        frame = frame[frame["model"].isin(list(models))]
+        frame = frame[frame["dataset"].isin(list(datasets))]
+        frames |= dict.fromkeys(tables, frame)
     if "learning" in frames:
         frames["learning"] = experiments.summarize_curves(frames["learning"])
     return frames

@@ -88,7 +88,8 @@ def pool_difference(
         values.append(difference.value)
     if not values:
         return None
-    low, high = percentile_interval(np.nanmean(np.stack(list(draws.values())), axis=0))
+    means = np.nanmean(np.stack(list(draws.values())), axis=0)
+    low, high = percentile_interval(means)
     wide_low, wide_high = percentile_interval(draw_pairs(draws, rng))
     lower = sum(value < 0 for value in values)
     return Pooled(float(np.mean(values)), low, high, wide_low, wide_high, lower, len(values))

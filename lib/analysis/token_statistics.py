@@ -77,7 +77,9 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
 
 def half_width(curves: pd.DataFrame) -> pd.Series:
     """Return half the width of intervals, of which one end may have been clipped."""
-    return np.maximum(curves["high"] - curves["mean"], curves["mean"] - curves["low"])
+    above = curves["high"] - curves["mean"]
+    below = curves["mean"] - curves["low"]
+    return np.maximum(above, below)
 
 
 def apply_by_pair(
@@ -94,15 +96,18 @@ def apply_by_pair(
 def answer_token_logprobs(responses: pd.DataFrame) -> pd.DataFrame:
     """Return one row per answer token: model, dataset, example_id, correct, logprob."""
     answered = evaluation_rows(responses).dropna(subset="answer")
-    tokens = answered[["model", "dataset", "example_id", "correct"]].assign(logprob=answered.answer)
-    return tokens.explode("logprob", ignore_index=True).astype({"logprob": float, "correct": bool})
+    columns = ["model", "dataset", "example_id", "correct"]
+    tokens = answered[columns].assign(logprob=answered.answer)
+    tokens = tokens.explode("logprob", ignore_index=True)
+    return tokens.astype({"logprob": float, "correct": bool})
 
 
 def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
     """Return the probability of the token at each of an even grid of normalized positions,
     (points,)."""
     probabilities = np.exp(validate_logprobs(logprobs))
-    return probabilities[np.rint(np.linspace(0, probabilities.size - 1, points)).astype(int)]
+    positions = np.linspace(0, probabilities.size - 1, points)
+    return probabilities[np.rint(positions).astype(int)]
 
 
 def trajectory_scores(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
@@ -137,9 +142,8 @@ def trajectory_scores(responses: pd.DataFrame, points: int = 101) -> pd.DataFram
 
 def tokens_at_positions(responses: pd.DataFrame, points: int = 101) -> np.ndarray:
     """Return `probabilities_at_positions` of each response, (responses, points)."""
-    return np.stack(
-        [probabilities_at_positions(logprobs, points) for logprobs in responses.response]
-    )
+    rows = [probabilities_at_positions(logprobs, points) for logprobs in responses.response]
+    return np.stack(rows)
 
 
 def choose_position(calibration: pd.DataFrame, points: int = 101) -> int | None:
@@ -150,10 +154,12 @@ def choose_position(calibration: pd.DataFrame, points: int = 101) -> int | None:
     if calibration.correct.nunique() < 2:
         return None
     tokens = tokens_at_positions(calibration, points)
-    return int(np.argmax([auroc(scores, calibration.correct) for scores in tokens.T]))
+    by_position = [auroc(scores, calibration.correct) for scores in tokens.T]
+    return int(np.argmax(by_position))
 
 
 def summarize_answer_tokens(responses: pd.DataFrame) -> pd.DataFrame:
     """Return the `median` probability of the answers' tokens by pair."""
-    medians = answer_token_logprobs(responses).groupby(PAIR, sort=False)["logprob"].median()
+    tokens = answer_token_logprobs(responses)
+    medians = tokens.groupby(PAIR, sort=False)["logprob"].median()
     return np.exp(medians).rename("median").reset_index()

@@ -145,9 +145,10 @@ class AnswerLogits:
         With a single stored logit, all other tokens together count as the second.
         """
         descending = np.sort(self.top, axis=1)[:, ::-1]
-        most = np.exp(descending - self._partition()[:, None])
-        second = most[:, 1] if most.shape[1] > 1 else 1 - most[:, 0]
-        return np.maximum(most[:, 0] - second, 0.0)
+        probabilities = np.exp(descending - self._partition()[:, None])
+        first = probabilities[:, 0]
+        second = probabilities[:, 1] if probabilities.shape[1] > 1 else 1 - first
+        return np.maximum(first - second, 0.0)
 
     def entropies(self) -> np.ndarray:
         """Return the entropy of the next-token distribution, log Z - E[z], (m,), nats.
@@ -156,8 +157,10 @@ class AnswerLogits:
         `rest`.
         """
         partition = self._partition()
-        top = (np.exp(self.top - partition[:, None]) * self.top).sum(axis=1)
-        rest = np.exp(self.rest(0.0) - partition) * self.rest(0.0, 1)
+        probabilities = np.exp(self.top - partition[:, None])
+        top = (probabilities * self.top).sum(axis=1)
+        rest_probability = np.exp(self.rest(0.0) - partition)
+        rest = rest_probability * self.rest(0.0, 1)
         return np.maximum(partition - top - rest, 0.0)
 
     def by_row(self, values: np.ndarray) -> list[np.ndarray | None]:
@@ -177,4 +180,5 @@ class AnswerLogits:
 
 def log_loss(complement: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Return the log-loss of scores by 1 minus the score, in the same shape."""
-    return -np.log(np.maximum(np.where(correct, 1 - complement, complement), TINY))
+    likelihood = np.where(correct, 1 - complement, complement)
+    return -np.log(np.maximum(likelihood, TINY))

@@ -77,6 +77,12 @@ def load_calibrator(path: Path | str) -> Calibrator:
     ------
     UserError
         If the file is missing or modified, or its method is not declared.
+
+    Examples
+    --------
+    >>> folder = Path(__file__).with_name("shipped")
+    >>> load_calibrator(folder / "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic.json").n_rows_
+    290
     """
     record = read_calibrator_record(Path(path))
     method = METHODS[check_choice("method", record["method"], METHODS)]

@@ -37,16 +37,6 @@ Predict = Callable[[Any, bool], np.ndarray]
 Refit = Callable[[np.ndarray, np.ndarray], Predict]
 
 
-def repeat_constant(value: float, new: Any, joint: bool = False) -> np.ndarray:
-    """Return one value for each new row, (n,); `joint` has no meaning for it."""
-    return np.full(len(new), value)
-
-
-def interpolate(x: np.ndarray, y: np.ndarray, new: Any, joint: bool = False) -> np.ndarray:
-    """Return y at new scores (n,), constant beyond its ends; `joint` has no meaning for them."""
-    return np.interp(new, x, y)
-
-
 def as_rows(score: Any) -> Any:
     """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for
     other dimensions.
@@ -191,15 +181,19 @@ class Isotonic(Calibrator):
         def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
             right = np.bincount(place[rows], sample_weight * correct[rows], minlength=len(values))
             weight = np.bincount(place[rows], sample_weight, minlength=len(values))
-            used = weight > 0
-            if not used.any():
-                return partial(repeat_constant, 0.5)
-            x = values[used]
-            y = isotonic_regression(right[used] / weight[used], weights=weight[used]).x
+            used = np.flatnonzero(weight)
+            fitted = Isotonic()
+            fitted.constant_ = self._constant(used)
+            if fitted.constant_ is not None:
+                return fitted.predict
+            rates = right[used] / weight[used]
+            y = isotonic_regression(rates, weights=weight[used]).x
             # the ends of each block say as much as all its scores
-            changes = np.flatnonzero(np.diff(y))
-            ends = np.unique(np.concatenate([[0], changes, changes + 1, [len(y) - 1]]))
-            return partial(interpolate, x[ends], y[ends])
+            is_end = np.ones(len(y), bool)
+            is_end[1:-1] = (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:])
+            fitted.x_ = values[used][is_end]
+            fitted.y_ = y[is_end]
+            return fitted._predict
 
         return fit
 
@@ -280,7 +274,8 @@ class Temperature(Calibrator):
         best = int(np.argmin([loss(x) for x in grid]))
         bracket = (grid[max(best - 1, 0)], grid[min(best + 1, last)])
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
-        self.at_bound_ = bool(x - grid[0] < 1e-6 or grid[last] - x < 1e-6)
+        to_bound = min(x - grid[0], grid[last] - x)
+        self.at_bound_ = bool(to_bound < 1e-6)
         if self.at_bound_:
             self.note_ = self.note_ or "at the bound"
         self.temperature_ = float(np.clip(np.exp(x), COLDEST, HOTTEST))
@@ -295,10 +290,12 @@ class Temperature(Calibrator):
         losses = score.loss_on_grid(correct)
 
         def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
-            constant = self._constant(correct[rows][sample_weight > 0])
-            if constant is not None:
-                return partial(repeat_constant, constant)
-            return partial(confidence_between, parabolic_argmin(sample_weight @ losses[rows]))
+            fitted = Temperature()
+            fitted.constant_ = self._constant(correct[rows][sample_weight > 0])
+            if fitted.constant_ is not None:
+                return fitted.predict
+            place = parabolic_argmin(sample_weight @ losses[rows])
+            return partial(confidence_between, place)
 
         return fit
 
@@ -324,7 +321,8 @@ def parabolic_argmin(loss: np.ndarray) -> float:
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right
     shift = 0.5 * (left - right) / bend if bend > 0 else 0
-    return float(np.clip(k + shift, 0, len(loss) - 1))
+    last = len(loss) - 1
+    return float(np.clip(k + shift, 0, last))
 
 
 class Platt(Calibrator):
@@ -345,7 +343,7 @@ class Platt(Calibrator):
 
     fits_one_class = False
     symbols = {"a": "a_", "b": "b_"}
-    a_: float | None = None
+    a_: float | None = None  # None without rows of both classes
     b_: float | None = None
     separable_: bool = False
 
@@ -360,7 +358,9 @@ class Platt(Calibrator):
         is_right = y > 0
         right = score[is_right]
         wrong = score[~is_right]
-        self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
+        right_above = right.min() >= wrong.max()
+        wrong_above = wrong.min() >= right.max()
+        self.separable_ = bool(right_above or wrong_above)
         target = y
         if self.separable_:
             self.note_ = "separable"
@@ -377,7 +377,7 @@ class Platt(Calibrator):
         self.b_ = float(model.intercept_[0] - self.a_ * center)
 
     def _predict(self, score: np.ndarray, joint: bool) -> np.ndarray:
-        return expit(score * float(self.a_ or 0) + float(self.b_ or 0))
+        return expit(score * (self.a_ or 0.0) + (self.b_ or 0.0))
 
     def fit_many(self, score: np.ndarray, correct: np.ndarray) -> Refit:
         """Do as the base method, ten times faster: Newton's steps on two numbers. Rows for which
@@ -389,14 +389,11 @@ class Platt(Calibrator):
             optimum = maximize_likelihood(score[rows], y[rows], sample_weight)
             if optimum is None:
                 return fit_slowly(rows, sample_weight)
-            return partial(sigmoid, *optimum)
+            fitted = Platt()
+            fitted.a_, fitted.b_ = optimum
+            return fitted._predict
 
         return fit
-
-
-def sigmoid(a: float, b: float, score: np.ndarray, joint: bool = False) -> np.ndarray:
-    """Return sigmoid(a m + b) of margins m (n,); `joint` has no meaning for them."""
-    return expit(a * score + b)
 
 
 def maximize_likelihood(

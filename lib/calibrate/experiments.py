@@ -7,13 +7,14 @@ Calibrators of Ans Avg are fitted on fewer rows, with or without oversampling of
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import chi2_contingency
 
 from lib.calibrate.calibration_sets import CalibrationData, DataByPair, ScoredSplit
-from lib.calibrate.calibrators import METHODS, Isotonic
+from lib.calibrate.calibrators import METHODS, Isotonic, Refit
 from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
 from lib.score.evaluation import base_rate
@@ -33,13 +34,23 @@ def describe_splits(sets: DataByPair) -> pd.DataFrame:
     difference (chi-squared test of two shares). A calibrator's promise holds for questions like
     those of the calibration rows. `confident_errors` is the number of wrong calibration rows with
     an Ans Avg above .9, per 50 rows.
+
+    Examples
+    --------
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
+    >>> correct = np.array([False, True, True])
+    >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
+    >>> sets = {("m", "d"): CalibrationData(split, split)}
+    >>> describe_splits(sets)[["calibration", "evaluation", "confident_errors"]].round(2)
+       calibration  evaluation  confident_errors
+    0         0.67        0.67               0.0
     """
     rows: list[tuple] = []
     for pair, (old, new) in sets.items():
+        accuracies = (old.correct.mean(), new.correct.mean())
         p = compare_shares(old.correct, new.correct)
         is_confident_error = (old.confidence > 0.9) & ~old.correct
-        errors = 50 * np.mean(is_confident_error)
-        rows.append((*pair, old.correct.mean(), new.correct.mean(), p, errors))
+        rows.append((*pair, *accuracies, p, 50 * is_confident_error.mean()))
     return pd.DataFrame(rows, columns=[*PAIR, "calibration", "evaluation", "p", "confident_errors"])
 
 
@@ -75,6 +86,15 @@ def compare_on_resplits(
         (`constant`); the share of splits in which the constant has the lower ECE
         (`constant_lower_ece`), and in which isotonic regression has the lower Brier score
         (`isotonic_lower_brier`).
+
+    Examples
+    --------
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
+    >>> correct = np.array([False, True, True])
+    >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
+    >>> sets = {("m", "d"): CalibrationData(split, split)}
+    >>> list(compare_on_resplits(sets, splits=2))[2:4]
+    ['isotonic', 'constant']
     """
     records = []
     for (model, dataset), (old, new) in sets.items():
@@ -131,7 +151,15 @@ def resplit_errors(
 def reliability_by_method(
     calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, estimator: str = "ans_avg"
 ) -> dict[str, pd.DataFrame]:
-    """Return the reliability diagram of an estimator on one pair, by method."""
+    """Return the reliability diagram of an estimator on one pair, by method.
+
+    Examples
+    --------
+    >>> row = {"model": "m", "dataset": "d", "estimator": "ans_avg", "method": ""}
+    >>> scores = pd.DataFrame([row | {"confidence": 0.9, "correct": False}])
+    >>> reliability_by_method(scores, "m", "d")[""].gap.round(2).tolist()
+    [0.9]
+    """
     cell = pd.Series([model, dataset, estimator], index=SCORE_CELL)
     rows = calibrated[(calibrated[SCORE_CELL] == cell).all(axis=1)]
     diagrams = {}
@@ -151,6 +179,14 @@ def draw_rows(
     Oversampling draws `incorrect_fraction` incorrect rows, or the overall fraction if larger, as
     far as enough rows of both classes exist. Weights restore each class's share in the whole set,
     so the calibrator stays unbiased.
+
+    Examples
+    --------
+    >>> correct = np.array([True] * 9 + [False] * 3)
+    >>> rng = np.random.default_rng(0)
+    >>> rows, weights = draw_rows("more wrong, weighted", correct, 4, rng, 0.5)
+    >>> correct[rows].tolist(), weights.tolist()
+    ([False, False, True, True], [0.5, 0.5, 1.5, 1.5])
     """
     if way == "uniform":
         return rng.choice(len(correct), n, replace=False), np.ones(n)
@@ -164,8 +200,10 @@ def draw_rows(
     rows = np.append(drawn_wrong, drawn_right)
     if way == "more wrong, unweighted":
         return rows, np.ones(n)
-    weights = np.array([len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)])
-    return rows, np.repeat(weights, (n_wrong, n_right)) * n / len(correct)
+    of_wrong = len(wrong) / max(n_wrong, 1)
+    of_right = len(right) / max(n_right, 1)
+    weights = np.repeat([of_wrong, of_right], [n_wrong, n_right])
+    return rows, weights * n / len(correct)
 
 
 def learning_curves(
@@ -190,6 +228,16 @@ def learning_curves(
     DataFrame
         A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and
         `one_class`: whether the draw has a single class.
+
+    Examples
+    --------
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
+    >>> correct = np.array([False, True, True])
+    >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
+    >>> sets = {("m", "d"): CalibrationData(split, split)}
+    >>> curves = learning_curves(sets, Subsampling(calibration_sizes=[2], draws=1))
+    >>> curves[["method", "n", "ece"]].round(2).to_numpy().tolist()
+    [['', 3, 0.23], ['isotonic', 2, 0.14], ['isotonic', 3, 0.0]]
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
@@ -221,16 +269,7 @@ def scores_by_draw(
         raw score, every draw of each smaller size, then all rows.
     """
     old, new = pair
-    fits = {}
-    inputs = {}
-    for name, method in METHODS.items():
-        score = getattr(old, method.answer_input)
-        new_score = getattr(new, method.answer_input)
-        if score is None or new_score is None:  # no logits are stored
-            continue
-        calibrator = method.inputs[method.answer_input]()
-        fits[name] = calibrator.fit_many(score, old.correct)
-        inputs[name] = new_score
+    methods = prepare_methods(pair)
     total = len(old.correct)
     smaller = [n for n in drawn.calibration_sizes if n < total]
     scores = {}
@@ -241,15 +280,37 @@ def scores_by_draw(
             for draw in range(drawn.draws if n < total else 1):
                 rows, weights = draw_rows(way, old.correct, n, rng, drawn.incorrect_fraction)
                 one_class = len(set(old.correct[rows])) < 2
-                for name, fit in fits.items():
+                for name, (fit, new_score) in methods.items():
                     predict = fit(rows, weights)
-                    scores[way, name, n, draw, one_class] = predict(inputs[name], False)
+                    scores[way, name, n, draw, one_class] = predict(new_score, False)
     columns = ["sampling", "method", "n", "draw", "one_class"]
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)
 
 
+def prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
+    """Return by method its `fit_many` of a pair's calibration rows, and the input of its evaluation
+    rows."""
+    old, new = pair
+    prepared = {}
+    for name, method in METHODS.items():
+        score = getattr(old, method.answer_input)
+        new_score = getattr(new, method.answer_input)
+        if score is not None and new_score is not None:  # None without stored logits
+            calibrator = method.inputs[method.answer_input]()
+            prepared[name] = (calibrator.fit_many(score, old.correct), new_score)
+    return prepared
+
+
 def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over draws, the band of the middle 80%, and the number of one-class draws."""
+    """Return the mean over draws, the band of the middle 80%, and the number of one-class draws.
+
+    Examples
+    --------
+    >>> row = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
+    >>> draws = [row | {"ece": 0.1, "one_class": True}, row | {"ece": 0.3, "one_class": False}]
+    >>> summarize_curves(pd.DataFrame(draws))[["mean", "one_class"]].to_numpy().tolist()
+    [[0.2, 1.0]]
+    """
     curves = curves.astype({"ece": float})  # an empty frame may have dtype object
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
     bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
@@ -276,6 +337,16 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
     DataFrame
         The target's model and dataset, source_model and source_dataset ("" for the raw score),
         method, metric (ece, mce, brier, and `delta_ece` against the raw score), value, n.
+
+    Examples
+    --------
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
+    >>> correct = np.array([False, True, True])
+    >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
+    >>> sets = {("m", "d"): CalibrationData(split, split)}
+    >>> errors = transfer(sets, [])
+    >>> errors[errors.metric == "ece"].value.round(2).tolist()
+    [0.23]
     """
     rows: list[tuple] = []
     for target, data in sets.items():
@@ -296,6 +367,13 @@ def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
 
     The frame has a row per example_id and a column per (source_model, source_dataset, method). The
     raw score comes first, with empty names.
+
+    Examples
+    --------
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a"]})
+    >>> new = ScoredSplit(keys, np.array([0.2]), None, np.array([False]))
+    >>> scores_by_source(new, []).loc["a"].tolist()
+    [0.2]
     """
     scores = {("", "", ""): new.confidence}
     for fit in fits:

@@ -46,6 +46,16 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> CalibratedScores:
     ----------
     confidence : as `confidence_frame` returns it
     sets : as `calibration_data` returns them
+
+    Examples
+    --------
+    >>> splits = ["calibration", "calibration", "evaluation"]
+    >>> confidence = pd.DataFrame({
+    ...     "model": "m", "dataset": "d", "example_id": ["a", "b", "c"], "split": splits,
+    ...     "estimator": "seq_avg", "confidence": [0.2, 0.8, 0.9], "correct": [False, True, True],
+    ... })
+    >>> calibrate(confidence, {}).scores[["method", "confidence"]].to_numpy().tolist()
+    [['', 0.9], ['isotonic', 1.0]]
     """
     parts = [evaluation_rows(confidence).assign(method="")]
     fits = []

@@ -100,7 +100,13 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
 
 
 def find_calibrator(name: str | Path) -> Path:
-    """Return the file of a calibrator. Raise UserError if there is none."""
+    """Return the file of a calibrator. Raise UserError if there is none.
+
+    Examples
+    --------
+    >>> find_calibrator("qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic").suffix
+    '.json'
+    """
     shipped = {path.stem: path for path in CALIBRATORS.glob("*.json")}
     path = shipped.get(str(name), Path(name))
     if not path.exists():
