@@ -33,7 +33,10 @@ def one_line(text: str, most: int = 280) -> str:
     """Return a text for a terminal: unprintable characters escaped, the middle of a long text
     removed."""
     text = "".join(map(escape_unprintable, text))
-    return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
+    if len(text) <= most:
+        return text
+    start = text[: most - 105]
+    return f"{start} ... {text[-100:]}"
 
 
 def escape_unprintable(character: str) -> str:

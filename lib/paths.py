@@ -53,7 +53,8 @@ def number_equal_names(names: Iterable[str]) -> list[str]:
     numbered = []
     for name in names:
         seen[name] += 1
-        numbered.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
+        number = seen[name]
+        numbered.append(name if number == 1 else f"{name} ({number})")
     return numbered
 
 
@@ -78,4 +79,6 @@ def is_path(source: str) -> bool:
         return True
     if not rest:
         return False
-    return first in ("", ".", "..", "models") or first[0] == "~" or os.path.isdir(ROOT / first)
+    if first in ("", ".", "..", "models") or first.startswith("~"):
+        return True
+    return os.path.isdir(ROOT / first)

@@ -74,7 +74,10 @@ class RowCache:
         finished: set[str] = set()
         for shard in shards:
             finished.update(shard[KEY])
-        todo = [(key, item) for key, item in zip(keys, items, strict=True) if key not in finished]
+        todo = []
+        for key, item in zip(keys, items, strict=True):
+            if key not in finished:
+                todo.append((key, item))
         starts = range(0, len(todo), self.rows_per_shard)
         for number, start in enumerate(starts, 1):
             part = todo[start : start + self.rows_per_shard]
@@ -82,7 +85,8 @@ class RowCache:
             rows = work([item for _, item in part])
             seconds = time.monotonic() - began
             shards.append(self.save_shard(rows, [key for key, _ in part], seconds))
-            print(f"shard {number}/{len(starts)}: {len(part)} rows in {seconds:.1f} s")
+            progress = f"{number}/{len(starts)}"
+            print(f"shard {progress}: {len(part)} rows in {seconds:.1f} s")
         if not shards:
             return stored_columns.empty_frame(self.kind)
         by_key = pd.concat(shards).drop_duplicates(KEY).set_index(KEY)

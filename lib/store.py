@@ -52,9 +52,9 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         If the facts contain a NaN.
     """
     seconds = frame.filter(regex=f"{stored_columns.SECONDS}$")
-    means = {name: float(f"{mean:.3g}") for name, mean in seconds.mean().dropna().items()}
-    if means:
-        facts["row_seconds"] = means
+    means = seconds.mean().dropna()
+    if len(means):
+        facts["row_seconds"] = {name: float(f"{mean:.3g}") for name, mean in means.items()}
     frame = frame.drop(columns=seconds.columns)
     table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
@@ -168,7 +168,8 @@ def find_frame(run: str, kind: str, name: str, pairs: Sequence[str] = ()) -> Pat
     folders = search_path(run)
     if name not in paths:
         where = ", ".join(map(relative_path, folders))
-        raise UserError(f"run '{run}' has no {kind} '{name}' in {where}; {nearest(name, paths)}")
+        suggestion = nearest(name, paths)
+        raise UserError(f"run '{run}' has no {kind} '{name}' in {where}; {suggestion}")
     path = paths[name]
     differing = other_responses(path, run, pairs)
     if not differing:

@@ -20,7 +20,9 @@ def compute_bald(row: Any) -> np.ndarray:
     >>> compute_bald(row)
     array([0.25, 0.  ])
     """
-    return np.asarray(row.predictive[-1]) - np.asarray(row.conditional[-1])
+    predictive = np.asarray(row.predictive[-1])
+    conditional = np.asarray(row.conditional[-1])
+    return predictive - conditional
 
 
 def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:

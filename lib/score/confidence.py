@@ -171,7 +171,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
                 log_true = np.logaddexp.reduce(logits[:, true], axis=1)
                 log_false = np.logaddexp.reduce(logits[:, false], axis=1)
                 log_both = np.logaddexp(log_true, log_false)
-            odds[f"{variant}_mass"] = np.exp(log_both - part[f"{variant}_logz"].to_numpy())
+            log_all = part[f"{variant}_logz"].to_numpy()
+            odds[f"{variant}_mass"] = np.exp(log_both - log_all)
             odds[margin] = log_true - log_false
         parts.append(odds)
     return pd.concat(parts).loc[rows.index]

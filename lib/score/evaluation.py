@@ -112,7 +112,8 @@ def evaluate_scores(
     c = scores.confidence.to_numpy()
     y = scores.correct.to_numpy()
     if resamples:
-        low, high = percentile_interval(resample_metric(name, c, y, n_bins, resamples, seed))
+        resampled = resample_metric(name, c, y, n_bins, resamples, seed)
+        low, high = percentile_interval(resampled)
     return name, measure(name, c, y, n_bins), len(scores), low, high
 
 
@@ -210,8 +211,10 @@ def resample_metric(
     >>> resample_metric("brier", [0.5, 0.5], [0, 1], resamples=3)
     array([0.25, 0.25, 0.25])
     """
-    blocks = draw_resample_counts(len(confidence), resamples, seed)
-    return np.concatenate([measure(name, confidence, correct, n_bins, block) for block in blocks])
+    values = []
+    for counts in draw_resample_counts(len(confidence), resamples, seed):
+        values.append(measure(name, confidence, correct, n_bins, counts))
+    return np.concatenate(values)
 
 
 def percentile_interval(resampled: np.ndarray) -> np.ndarray:
@@ -277,14 +280,16 @@ def compare_with_chance(
        value  n  chance_high  calibrated
     0    0.0  2          0.5        True
     """
-    rows: list[tuple] = []
+    rows = []
     for key, part in evaluation_rows(frame).groupby(SCORE, sort=False):
         c = part.confidence.to_numpy()
         value = ece(c, part.correct, n_bins)
         by_chance = draw_chance_errors(c, n_bins, draws, seed)
         high = np.percentile(by_chance, 95)
         calibrated = value <= high + ROUNDING
-        rows.append((*key, "ece", value, len(c), by_chance.mean(), high, calibrated))
+        row = dict(zip(SCORE, key, strict=True)) | {"metric": "ece", "value": value, "n": len(c)}
+        row |= {"chance": by_chance.mean(), "chance_high": high, "calibrated": calibrated}
+        rows.append(row)
     columns = [*RESULT_KEYS, "value", "n", "chance", "chance_high", "calibrated"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -347,9 +352,11 @@ def compare_with_base_rate(
     with_intervals = evaluate(frame[raw], n_bins, names=COMPARED, resamples=resamples, seed=seed)
     parts = [with_intervals, evaluate(frame[~raw], n_bins, names=COMPARED)]
     for key, part in frame.groupby(SCORE, sort=False):
-        for name, value in decompose_brier(part.confidence, part.correct).items():
-            row = (*key, name, value, len(part), "")
-            parts.append(pd.DataFrame([row], columns=[*RESULT_KEYS, "value", "n", "reason"]))
-    compared = frame[SCORE].drop_duplicates().merge(pd.concat(parts), on=SCORE)
+        brier_parts = pd.Series(decompose_brier(part.confidence, part.correct), name="value")
+        rows = brier_parts.rename_axis("metric").reset_index()
+        rows[SCORE] = key
+        parts.append(rows.assign(n=len(part), reason=""))
+    order = frame[SCORE].drop_duplicates()
+    compared = order.merge(pd.concat(parts), on=SCORE)
     compared = compared.astype({"low": "Float64", "high": "Float64"})
     return compared[[*RESULT_KEYS, "value", "low", "high", "n", "reason"]]

@@ -353,8 +353,9 @@ def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     0.15625
     """
     ranking = np.nan_to_num(auroc(confidence, correct, sample_weight))
-    a = accuracy(confidence, correct, sample_weight)
-    return (1 - ranking) * a * (1 - a) + (1 - a) ** 2 / 2
+    right = accuracy(confidence, correct, sample_weight)
+    wrong = 1 - right
+    return (1 - ranking) * right * wrong + wrong**2 / 2
 
 
 # ---- by name

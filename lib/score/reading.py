@@ -141,7 +141,8 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
     0     m       d     1       1.0  1.0       0.0
     """
     evaluation = evaluation_rows(generations)
-    unparsed, unclosed = [], []
+    unparsed = []
+    unclosed = []
     for row in evaluation.itertuples(index=False):
         unparsed.append(not has_answer(row))
         unclosed.append(row.thinking_end > len(row.token_logprobs) - row.eos)

@@ -178,9 +178,10 @@ def mark_learning_rows(calibration: pd.DataFrame, tuned: pd.DataFrame, seed: int
     >>> int(mark_learning_rows(rows, tuned=rows.head(0), seed=0).sum())
     2
     """
-    third = max(1, len(calibration) // 3)
-    learning = pd.concat([first_rows(calibration, third, seed)[KEYS], tuned[KEYS]])
-    return pd.MultiIndex.from_frame(calibration[KEYS]).isin(pd.MultiIndex.from_frame(learning))
+    third = first_rows(calibration, max(1, len(calibration) // 3), seed)
+    learning = pd.concat([third[KEYS], tuned[KEYS]])
+    keys = pd.MultiIndex.from_frame(calibration[KEYS])
+    return keys.isin(pd.MultiIndex.from_frame(learning))
 
 
 def selective_thresholds(
@@ -207,7 +208,7 @@ def selective_thresholds(
     0     0.5       0.75       1.0        1.0      10
     """
     tuned = {} if tuned is None else tuned
-    rows: list[tuple] = []
+    rows = []
     for key, part in raw.groupby(SCORE_CELL, sort=False):
         calibration = calibration_rows(part)
         evaluation = evaluation_rows(part)
@@ -229,8 +230,10 @@ def selective_thresholds(
             reason = ""
             if threshold is None:
                 reason = reason_without_threshold(len(testing), target, certainty)
-            counts = (len(evaluation), len(testing))
-            rows.append((*key, float(target), threshold, *outcome, *counts, reason))
+            row = dict(zip(SCORE_CELL, key, strict=True))
+            row |= {"target": float(target), "threshold": threshold} | outcome._asdict()
+            row |= {"n": len(evaluation), "tested": len(testing), "reason": reason}
+            rows.append(row)
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
     columns = [*SCORE_CELL, "target", *types, "n", "tested", "reason"]
     return pd.DataFrame(rows, columns=columns).astype(types)

@@ -513,7 +513,8 @@ def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
     (True, False, True, False)
     """
     check_choice("grader", grader, GRADERS)
-    value, expected = parse_number(answer), parse_number(reference)
+    value = parse_number(answer)
+    expected = parse_number(reference)
     if value is None or expected is None:
         return False
     if grader == "exact":

@@ -99,8 +99,9 @@ def _check_sizes(
 ) -> None:
     """Raise UserError unless both splits have the sizes of the dataset's file."""
     sizes = Counter(example.split for example in examples)
-    calibration, evaluation = sizes[CALIBRATION], sizes[EVALUATION]
-    if (calibration, evaluation) == (dataset.calibration, dataset.evaluation):
+    calibration = sizes[CALIBRATION]
+    evaluation = sizes[EVALUATION]
+    if calibration == dataset.calibration and evaluation == dataset.evaluation:
         return
     parts = ", ".join(sorted({row.part for row in rows}))
     raise UserError(
