@@ -1,6 +1,6 @@
 """What a user finds after a command, as lines of text, kept in goldens/ and compared line by line.
 
-    python tests/blackbox/goldens.py [NAME...]      # makes them again, shows what changed, and keeps it
+    python tests/blackbox/goldens.py [NAME...]      # makes them again, shows and keeps what changed
 
 Nothing here knows a name of the code: only commands, files of figures/ and artifacts/, and what an
 executed notebook shows.

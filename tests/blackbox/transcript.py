@@ -1,7 +1,7 @@
 """The command's answers, word for word: transcript.txt holds what was typed, what was said, and the
 exit code.
 
-    python tests/blackbox/transcript.py      # types everything again, shows what changed, and keeps it
+    python tests/blackbox/transcript.py      # types all again, shows what changed, and keeps it
 
 A case is the files that are written first (`### path`, then their lines), a line that begins with
 `$`, what the command said, and `= ` with its exit code. A new case is a `$` line with no answer
@@ -127,7 +127,7 @@ def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
 
 def differences(before: list[Case], after: list[Case]) -> list[str]:
     texts = ["".join(map(str, cases)).splitlines() for cases in (before, after)]
-    return [line for line in difflib.unified_diff(*texts, lineterm="", n=3)][2:]
+    return list(difflib.unified_diff(*texts, lineterm="", n=3))[2:]
 
 
 if __name__ == "__main__":
