@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.score import bald
-from lib.analysis import signals
 from lib import params, store
-from lib.analysis import run_results
+from lib.analysis.signals import load_signals
 from lib.generate import generation, mc_dropout
 from lib.models import loading
-from lib.score import confidence, estimators, metrics
+from lib.score import bald, confidence, estimators, metrics
 
 ROWS = 120  # evaluation rows whose passes are drawn twice
 DEMO = params.load_profile("demo")
@@ -88,7 +86,7 @@ def of_passes(
 
 def main(run: str) -> None:
     torch.set_num_threads(1)
-    signals = signals.load_signals(run, DEMO.models, DEMO.datasets, CHOICES)
+    signals = load_signals(run, DEMO.models, DEMO.datasets, CHOICES)
     columns = {}
     for name in DEMO.models:
         lm = loading.load_language_model(name, params.load_model_config(name))

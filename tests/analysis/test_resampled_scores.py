@@ -99,12 +99,14 @@ def test_scores_are_compared_on_the_rows_that_both_have():
     fewer = rows_of(c[10:60] ** 2, y[10:60], first=10)
     scores = ResampledScores({PAIR: {SEQ: rows_of(c, y), ANS: fewer}})
     numbers = scores.compare(PAIR, {"seq": Measure(SEQ), "few": Measure(ANS)})
-    assert numbers["seq"].value == pytest.approx(binned_error(c[10:60], y[10:60]))
+    error = binned_error(c[10:60], y[10:60])
+    assert numbers["seq"].value == pytest.approx(error)
 
 
 def test_scores_without_a_common_row_are_not_compared():
     c, y = scored(100)
-    scores = ResampledScores({PAIR: {SEQ: rows_of(c, y), P_TRUE: rows_of(c, y, prefix="other ")}})
+    others = rows_of(c, y, prefix="other ")
+    scores = ResampledScores({PAIR: {SEQ: rows_of(c, y), P_TRUE: others}})
     assert scores.compare(PAIR, {"seq": Measure(SEQ), "other": Measure(P_TRUE)}) is None
     assert scores.compare(PAIR, {"absent": Measure(Score("c_bald"))}) is None
 
@@ -268,6 +270,8 @@ def test_fast_refits_are_the_calibrators_own(calibrator):
 
 
 def test_a_fast_refit_of_separable_rows_is_smoothed():
-    fit = Platt().fit_many(np.array([-1.0, 1.0]), np.array([False, True]))
+    margins = np.array([-1.0, 1.0])
+    correct = np.array([False, True])
+    fit = Platt().fit_many(margins, correct)
     predict = fit(np.arange(2), np.ones(2))
     assert predict(np.zeros(1), False) == pytest.approx([0.5])

@@ -1,6 +1,6 @@
 """What a user finds after a command, as lines of text, kept in goldens/ and compared line by line.
 
-    python tests/blackbox/goldens.py [NAME...]      # makes them again, shows what changed, and keeps it
+    python tests/blackbox/goldens.py [NAME...]      # makes them again, shows and keeps what changed
 
 Nothing here knows a name of the code: only commands, files of figures/ and artifacts/, and what an
 executed notebook shows.
@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ from clone import ENV, SMALL, copy_of_project, edit, run, tables
 KEPT = Path(__file__).with_name("goldens")
 # run: its command
 RUNS = {"published": ["published"], "replay": ["replay"], "replay-small": ["replay", "small"]}
-PICTURES, STYLE = r"data:image/[a-z+]+;base64,[A-Za-z0-9+/=]+", r"(?s)<(style|script)\b.*?</\1>"
+PICTURES = r"data:image/[a-z+]+;base64,[A-Za-z0-9+/=]+"
+STYLE = r"(?s)<(style|script)\b.*?</\1>"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # Of a manifest or a notebook: what no two runs, or no two machines, share.
 OWN = re.compile(
-    r"/(code|\w*seconds\w*|peak_memory_mb|libraries|sha256|inputs|generations|made_on|loaded|machine|python)\b"
+    r"/(code|\w*seconds\w*|peak_memory_mb|libraries|sha256|inputs|generations|made_on|loaded"
+    r"|machine|python)\b"
 )
 # by which an entry of a list is called
 NAMES = ("table", "choice", "key", "name", "model", "dataset")
@@ -60,34 +62,34 @@ def report(folder: Path, name: str) -> Texts:
     """The report without its pictures and its style, an element to a line."""
     text = (folder / "figures" / name / "report.html").read_text("utf-8")
     text = re.sub(PICTURES, "(picture)", re.sub(STYLE, "", text))
-    return {
-        "report.html": "\n".join(
-            filter(None, (line.strip() for line in text.replace("<", "\n<").splitlines()))
-        )
-    }
+    return {"report.html": join_stripped(text.replace("<", "\n<").splitlines())}
+
+
+def join_stripped(lines: Iterable[str]) -> str:
+    """The lines that hold more than blanks, without those around them."""
+    stripped = (line.strip() for line in lines)
+    return "\n".join(line for line in stripped if line)
 
 
 def outputs(path: Path) -> list[dict]:
     """What an executed notebook shows, in the order of its cells."""
-    return [
-        output
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
-        for output in cell.get("outputs", [])
-    ]
+    found = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        found += cell.get("outputs", [])
+    return found
 
 
 def records(folder: Path, name: str) -> Texts:
     """What the executed notebooks hand to the report: numbers beside the paper's, verdicts with
     their counts."""
-    paths = sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb"))
-    found = [
-        one
-        for path in paths
-        for one in outputs(path)
-        if one.get("metadata", {}).get("paper", "")[:4] == "rep_"
-    ]
-    data = {one["metadata"]["paper"]: one["data"].get("application/json") for one in found}
-    return {kind: "\n".join(flat(record)) for kind, record in data.items() if record is not None}
+    found = {}
+    for path in sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb")):
+        for output in outputs(path):
+            kind = output.get("metadata", {}).get("paper", "")
+            record = output.get("data", {}).get("application/json")
+            if kind.startswith("rep_") and record is not None:
+                found[kind] = "\n".join(flat(record))
+    return found
 
 
 def without_clock(text: str) -> str:
@@ -100,21 +102,20 @@ def shown(path: Path) -> str:
     their tags."""
     texts = []
     # printed in pieces
-    for stream, some in groupby(outputs(path), lambda output: output.get("name")):
+    for stream, pieces in groupby(outputs(path), lambda output: output.get("name")):
         if stream:
-            printed = "".join("".join(output["text"]) for output in some)
+            printed = "".join("".join(output["text"]) for output in pieces)
             texts.append("\n".join(map(without_clock, printed.splitlines())))
         else:
-            found = [output.get("data", {}) for output in some]
-            texts += [
-                without_clock("".join(data.get("text/html") or data.get("text/plain", "")))
-                for data in found
-            ]
+            for output in pieces:
+                data = output.get("data", {})
+                text = data.get("text/html") or data.get("text/plain", "")
+                texts.append(without_clock("".join(text)))
     lines = []
     for text in texts:
         text = re.sub(r"<(td|th)\b[^>]*>", " ", re.sub(STYLE, "", text))
-        lines += [line.strip() for line in html.unescape(re.sub(r"<[^>]+>", "", text)).splitlines()]
-    return "\n".join(filter(None, lines))
+        lines += html.unescape(re.sub(r"<[^>]+>", "", text)).splitlines()
+    return join_stripped(lines)
 
 
 def frames(folder: Path, name: str) -> Texts:
@@ -122,16 +123,15 @@ def frames(folder: Path, name: str) -> Texts:
     found = {}
     for path in sorted((folder / "artifacts" / name).glob("*/*.parquet")):
         frame = pd.read_parquet(path)
-        # near ties
-        frame = frame.drop(
-            columns=[name for name in frame if "seconds" in name or name == "top_ids"]
-        )
-        rows = (" | ".join(cell(value) for value in row) for row in frame.itertuples(index=False))
-        found[f"{path.parent.name}/{path.stem}"] = "\n".join([" | ".join(frame.columns), *rows])
-        facts = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        found[f"{path.parent.name}/{path.stem}, manifest"] = "\n".join(
-            one for one in flat(facts) if not OWN.match(one)
-        )
+        clocks = [name for name in frame if "seconds" in name]
+        frame = frame.drop(columns=[*clocks, "top_ids"], errors="ignore")  # near ties
+        lines = [" | ".join(frame.columns)]
+        for row in frame.itertuples(index=False):
+            lines.append(" | ".join(map(cell, row)))
+        place = f"{path.parent.name}/{path.stem}"
+        found[place] = "\n".join(lines)
+        facts = flat(json.loads(path.with_suffix(".json").read_text("utf-8")))
+        found[f"{place}, manifest"] = "\n".join(fact for fact in facts if not OWN.match(fact))
     return found
 
 
@@ -152,46 +152,50 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
         for key in sorted(value):
             yield from flat(value[key], f"{path}/{key}")
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
-        for number, one in enumerate(value):
-            names = (
-                [str(one[part]) for part in NAMES if one.get(part)] if isinstance(one, dict) else []
-            )
-            yield from flat(one, f"{path}/{' '.join(names) or number}")
+        for number, entry in enumerate(value):
+            yield from flat(entry, f"{path}/{name_of(entry) or number}")
     else:
-        rounded = json.loads(
-            json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}")
-        )
+        rounded = json.loads(json.dumps(value), parse_float=six_digits)
         yield f"{path}: {json.dumps(rounded, ensure_ascii=False)}"
+
+
+def name_of(entry: Any) -> str:
+    """What an entry of a list is called, if anything."""
+    if not isinstance(entry, dict):
+        return ""
+    return " ".join(str(entry[part]) for part in NAMES if entry.get(part))
+
+
+def six_digits(number: str) -> float:
+    return float(f"{float(number):.6g}")
 
 
 def alike(before: str, after: str, near: float) -> bool:
     """Whether two lines have the same words, and numbers that are as near as the kernels of two
     processors are."""
-    one, other = (NUMBER.findall(line) for line in (before, after))
     if not near or NUMBER.sub("#", before) != NUMBER.sub("#", after):
         return before == after
-    return bool(
-        np.allclose([float(x) for x in one], [float(x) for x in other], rtol=near, atol=near)
-    )
+    old = np.array(NUMBER.findall(before), float)
+    new = np.array(NUMBER.findall(after), float)
+    return bool(np.allclose(old, new, rtol=near, atol=near))
 
 
 def differences(name: str, found: Texts) -> list[str]:
     """What changed of a golden, for a person to read; nothing where all is the same, or as near as
     a text may be."""
-    kept, lines = read(name), []
+    kept = read(name)
+    lines = []
     for part in sorted(kept.keys() | found.keys()):
         near = NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0)
-        before, after = (texts.get(part, "").splitlines() for texts in (kept, found))
-        # lines that are near enough count as the same
-        after[: len(before)] = [
-            one if alike(one, other, near) else other
-            for one, other in zip(before, after, strict=False)
-        ]
-        if changed := list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]:
-            lines += [
-                f"{part}: {len(changed)} lines differ",
-                *(line[:240] for line in changed[:MOST]),
-            ]
+        before = kept.get(part, "").splitlines()
+        after = found.get(part, "").splitlines()
+        for place, (old, new) in enumerate(zip(before, after, strict=False)):
+            if alike(old, new, near):  # counts as the same
+                after[place] = old
+        changed = list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]
+        if changed:
+            lines.append(f"{part}: {len(changed)} lines differ")
+            lines += [line[:240] for line in changed[:MOST]]
     return lines
 
 
@@ -227,10 +231,8 @@ def notebooks(folder: Path) -> Texts:
     found = {}
     for path in sorted((folder / "notebooks").glob("*.ipynb")):
         shutil.rmtree(folder / "artifacts" / "lab", ignore_errors=True)
-        to, options = (
-            folder / "played.ipynb",
-            ["--cwd", "notebooks", "-k", "python3", "--no-progress-bar"],
-        )
+        to = folder / "played.ipynb"
+        options = ["--cwd", "notebooks", "-k", "python3", "--no-progress-bar"]
         command = [sys.executable, "-m", "papermill", *options, str(path), str(to)]
         subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, check=True)
         found[path.stem] = shown(to)

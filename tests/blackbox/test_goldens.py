@@ -15,10 +15,10 @@ def test_a_run_without_a_model(tmp_path):
     found = goldens.make("replay-small", tmp_path)
     project = tmp_path / "replay-small" / "a project"
     clone.run(project, "published")
-    here, paper = (results.read(run, project) for run in (results.RUN, results.PAPER))
-    assert results.page(here, paper) == results.PAGE.read_text("utf-8"), (
-        "python docs/tables/results.py renews it"
-    )
+    here = results.read(results.RUN, project)
+    paper = results.read(results.PAPER, project)
+    page = results.PAGE.read_text("utf-8")
+    assert results.page(here, paper) == page, "python docs/tables/results.py renews it"
     assert {path.name for path in results.PICTURES.iterdir()} == set(results.pictures(here))
     goldens.check("replay-small", found)
 

@@ -24,7 +24,8 @@ from pathlib import Path
 def halt(event, given):
     if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
         place = f"{event} {Path(given[0]).absolute()}"
-        kind = re.sub(r"(tab|fig|\\d\\d)_\\w+|-\\d+-\\w+|\\d+", "", place)  # of whatever job, figure or process
+        # of whatever job, figure or process
+        kind = re.sub(r"(tab|fig|\\d\\d)_\\w+|-\\d+-\\w+|\\d+", "", place)
         if re.search("/(artifacts|figures)/", place) and re.search(os.environ["CRASH_AT"], place):
             log = Path(os.environ["CRASH_LOG"])
             if kind not in log.read_text().splitlines():
@@ -48,7 +49,8 @@ def is_killed(project: Project, log: Path, wanted: str) -> bool:
     process = project.start(CRASH_LOG=str(log), CRASH_AT=wanted)
     while process.poll() is None and log.read_text() == before:
         time.sleep(0.01)
-    if halted := process.poll() is None:
+    halted = process.poll() is None
+    if halted:
         kill(process)
     said = process.communicate(timeout=60)[0]
     assert "Traceback" not in said and (halted or process.returncode == 0), said
@@ -57,28 +59,31 @@ def is_killed(project: Project, log: Path, wanted: str) -> bool:
 
 def results(root: Path) -> dict[str, bytes]:
     """What a user reads of a run: its frames, and what it exports."""
-    return {
-        str(path.relative_to(root)): path.read_bytes() for kind in KINDS for path in root.glob(kind)
-    }
+    found = {}
+    for kind in KINDS:
+        for path in root.glob(kind):
+            found[str(path.relative_to(root))] = path.read_bytes()
+    return found
 
 
 def finished(root: Path) -> dict[str, int]:
     """The frames of finished jobs, as their records name them, with the time at which each was
     written."""
-    records = [
-        json.loads(path.read_text()) for path in root.glob("artifacts/demo/jobs/[0-9]*.json")
-    ]
-    paths = [
-        root / path for record in records for path in record["outputs"] if path.endswith(".parquet")
-    ]
-    return {str(path): path.stat().st_mtime_ns for path in paths if path.exists()}
+    times = {}
+    for record in root.glob("artifacts/demo/jobs/[0-9]*.json"):
+        for name in json.loads(record.read_text())["outputs"]:
+            path = root / name
+            if path.suffix == ".parquet" and path.exists():
+                times[str(path)] = path.stat().st_mtime_ns
+    return times
 
 
 @pytest.mark.parametrize("wanted, least", [
     pytest.param(SAMPLE, 3, id="sample"), pytest.param(".", 25, id="all", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_crash_points(wanted, least, tmp_path):
-    project, log = Project(build(tmp_path / "a project")), tmp_path / "log"
+    project = Project(build(tmp_path / "a project"))
+    log = tmp_path / "log"
     (project.root / "lib" / "__init__.py").write_text(HOOK)
     alone = Project(shutil.copytree(project.root, tmp_path / "alone"))
     code, said = alone.run()
@@ -90,12 +95,11 @@ def test_crash_points(wanted, least, tmp_path):
         before = finished(project.root) | before
     where = f"after a kill at each of\n{log.read_text()}"
     assert where.count("\n") > least, where
-    found, expected = (results(root) for root in (project.root, alone.root))
-    changed = {name for name, _ in found.items() ^ expected.items()}
+    differing = results(project.root).items() ^ results(alone.root).items()
+    changed = {name for name, _ in differing}
     assert not changed, f"missing, or other than without a kill: {', '.join(changed)}, {where}"
     assert before.items() <= finished(project.root).items(), f"made twice {where}"
-    made = project.root / "artifacts", project.root / "figures"
-    left = [
-        path.name for folder in made for pattern in UNFINISHED for path in folder.rglob(pattern)
-    ]
-    assert not left, f"left {', '.join(left)} {where}"
+    for folder in (project.root / "artifacts", project.root / "figures"):
+        for pattern in UNFINISHED:
+            left = [path.name for path in folder.rglob(pattern)]
+            assert not left, f"left {', '.join(left)} {where}"

@@ -1,7 +1,7 @@
 """The command's answers, word for word: transcript.txt holds what was typed, what was said, and the
 exit code.
 
-    python tests/blackbox/transcript.py      # types everything again, shows what changed, and keeps it
+    python tests/blackbox/transcript.py      # types all again, shows what changed, and keeps it
 
 A case is the files that are written first (`### path`, then their lines), a line that begins with
 `$`, what the command said, and `= ` with its exit code. A new case is a `$` line with no answer
@@ -46,7 +46,8 @@ def parse(text: str) -> list[Case]:
     """The cases of a transcript."""
     cases = []
     for files, command, said, code in CASE.findall(text):
-        cases.append(Case(command, dict(WRITTEN.findall(files)), said, int(code) if code else None))
+        files = dict(WRITTEN.findall(files))
+        cases.append(Case(command, files, said, int(code) if code else None))
     return cases
 
 
@@ -56,12 +57,11 @@ def parse(text: str) -> list[Case]:
 def listing() -> dict[str, int]:
     """Every file, with the time of its last change; a lock and what Python compiles are nobody's
     files."""
-    files = (
-        path
-        for path in Path().rglob("*")
-        if path.is_file() and not path.name.endswith((".lock", ".pyc"))
-    )
-    return {str(path): path.stat().st_mtime_ns for path in files}
+    times = {}
+    for path in Path().rglob("*"):
+        if path.is_file() and not path.name.endswith((".lock", ".pyc")):
+            times[str(path)] = path.stat().st_mtime_ns
+    return times
 
 
 def fork(words: list[str], output: int) -> None:
@@ -98,13 +98,13 @@ def typed(case: Case) -> Case:
         Path(name).write_text(text)
     before = listing()
     code, said = answer(case)
-    changed = {name.split("/")[0] for name, _ in before.items() ^ listing().items()}
+    written = before.items() ^ listing().items()
+    changed = {name.split("/")[0] for name, _ in written}
     for name in case.files:
         Path(name).unlink()
     if "check demo" in case.command and not code:
-        said = MEASURED.sub(
-            "N", "".join(line for line in said.splitlines(True) if not line.startswith("note"))
-        )
+        lines = [line for line in said.splitlines(True) if not line.startswith("note")]
+        said = MEASURED.sub("N", "".join(lines))
     if changed and (code or "check" in case.command):
         said += f"(wrote in: {', '.join(sorted(changed))})\n"
     return replace(case, said=said, code=code)
@@ -117,10 +117,8 @@ def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
     """All of them, in a copy of the project."""
     folder = copy_of_project(scratch / "a project")
     env = ENV | {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(folder), "CALLED_FROM": str(folder)}
-    command, text = (
-        [sys.executable, folder / "tests/blackbox/transcript.py", "here"],
-        "\n".join(map(str, cases)),
-    )
+    command = [sys.executable, folder / "tests/blackbox/transcript.py", "here"]
+    text = "\n".join(map(str, cases))
     done = subprocess.run(
         command, cwd=folder, env=env, input=text, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -129,7 +127,7 @@ def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
 
 def differences(before: list[Case], after: list[Case]) -> list[str]:
     texts = ["".join(map(str, cases)).splitlines() for cases in (before, after)]
-    return [line for line in difflib.unified_diff(*texts, lineterm="", n=3)][2:]
+    return list(difflib.unified_diff(*texts, lineterm="", n=3))[2:]
 
 
 if __name__ == "__main__":

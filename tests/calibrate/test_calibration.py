@@ -24,29 +24,26 @@ SCORES = NEARLY_SURE | st.floats(0, 1).map(lambda c: round(c, 9))
 ROWS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=60)
 
 
-def accuracy_of_blocks(place, accuracy, count):
-    """The mean accuracy of each block of scores, from one place on up to each place."""
-    means = {}
+def highest_of_lowest_means(place, accuracy, count):
+    """Of the blocks around a place the highest, over where they begin, of the lowest mean."""
+    highest = 0
     for start in range(place + 1):
+        lowest = 1
         for end in range(place + 1, len(count) + 1):
-            means[start, end] = np.average(accuracy[start:end], weights=count[start:end])
-    return means
+            block = slice(start, end)
+            lowest = min(lowest, np.average(accuracy[block], weights=count[block]))
+        highest = max(highest, lowest)
+    return highest
 
 
 @given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=20))
 def test_isotonic_is_pooled_adjacent_violators(rows):
-    """By the min-max formula over the distinct scores: of the blocks around each, the highest, over
-    where they begin, of the lowest mean."""
+    """By the min-max formula over the distinct scores."""
     c, y = columns(rows)
     scores, place, count = np.unique(c, return_inverse=True, return_counts=True)
     accuracy = np.bincount(place, y) / count
-    expected = []
-    for i in range(len(scores)):
-        means = accuracy_of_blocks(i, accuracy, count)
-        lowest = []
-        for start in range(i + 1):
-            lowest.append(min(means[start, end] for end in range(i + 1, len(count) + 1)))
-        expected.append(max(lowest))
+    places = range(len(scores))
+    expected = [highest_of_lowest_means(i, accuracy, count) for i in places]
     assert Isotonic().fit(c, y).predict(scores) == pytest.approx(expected, abs=1e-9)
 
 
@@ -108,7 +105,8 @@ def test_smoothed_isotonic_is_scipys_regression_of_rows_and_then_of_blocks(rows)
     if rate in (0, 1):
         rate = (y.sum() + 1) / (len(y) + 2)
     blocks = isotonic_regression((right + rate) / (size + 1), weights=size + 1).x
-    assert SmoothedIsotonic().fit(c, y).predict(scores) == pytest.approx(blocks[block], abs=1e-9)
+    smoothed = SmoothedIsotonic().fit(c, y).predict(scores)
+    assert smoothed == pytest.approx(blocks[block], abs=1e-9)
 
 
 @given(ROWS)

@@ -8,9 +8,12 @@ from playing import play
 from lib import store
 
 
-@pytest.mark.parametrize(
-    "number", ["02", "05", "06", "07", pytest.param("09", marks=pytest.mark.slow)]
-)
+def slow(number):
+    return pytest.param(number, marks=pytest.mark.slow)
+
+
+# tests/paper/test_tables.py compares tables of all of them
+@pytest.mark.parametrize("number", ["02", slow("05"), "06", slow("07"), slow("09")])
 def test_they_are_as_shipped(number, monkeypatch, tmp_path):
     monkeypatch.setattr("playing.QUICK", {"run": "lab-demo"})  # all else as it stands there
     play(number, monkeypatch, tmp_path)

@@ -86,7 +86,7 @@ def test_every_layer_has_a_row():
     assert set(LAYERS) == {layer_of(module) for module in MODULES}
 
 
-@pytest.mark.parametrize("layer, row", zip(LAYERS, ROWS, strict=True), ids=LAYERS)
+@pytest.mark.parametrize("layer, row", [*zip(LAYERS, ROWS, strict=True)], ids=LAYERS)
 def test_the_page_shows_what_is_there_and_imports_only_go_down(layer, row):
     _, holds, below = row
     names = {module.split(".")[-1] for module in modules_of(layer)}

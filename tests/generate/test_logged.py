@@ -15,11 +15,11 @@ from architectures import SETTINGS, examples
 from clone import ENV, copy_of_project, tables
 from transformers import AutoTokenizer
 
-from lib.paper import table_notes
 from lib import store
 from lib.errors import UserError
 from lib.generate import generation, p_true
 from lib.generate.engines.file_engine import FileEngine
+from lib.paper import table_notes
 from lib.params import EvaluationChoices, Model
 from lib.paths import ROOT, SHIPPED
 from lib.responses import formats, imported

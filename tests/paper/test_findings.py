@@ -72,7 +72,8 @@ def test_every_claim_that_is_defined_is_listed_once():
 
 
 def test_claims_are_listed_group_by_group():
-    groups = [group for group, _ in groupby(claim.group for claim in CLAIMS)]
+    group_of_claim = [claim.group for claim in CLAIMS]
+    groups = [group for group, _ in groupby(group_of_claim)]
     assert groups == ["Abstract", "Introduction", *FINDINGS]
 
 

@@ -36,14 +36,16 @@ def test_every_spelling_of_an_option_counts():
 def test_other_words_may_be_the_options():
     (row,) = option_log_odds(ask(["A", "True", "B", "False"]), "True/False").itertuples()
     assert row.standard_margin == pytest.approx(2 - -1)
-    assert row.standard_mass == pytest.approx((np.exp(2) + np.exp(-1)) / np.exp(5))
+    both = np.exp(2) + np.exp(-1)
+    assert row.standard_mass == pytest.approx(both / np.exp(5))
 
 
 def test_a_form_that_one_option_lacks_does_not_count():
     """Of ` A` there is no token, of B after a space there is."""
     (row,) = option_log_odds(ask(["A", "B", " B", "C"])).itertuples()
     assert row.standard_margin == pytest.approx(1 - 2)
-    assert row.standard_mass == pytest.approx((np.exp(1) + np.exp(2)) / np.exp(5))
+    both = np.exp(1) + np.exp(2)
+    assert row.standard_mass == pytest.approx(both / np.exp(5))
 
 
 def test_a_form_after_a_space_may_be_the_only_one_of_both():

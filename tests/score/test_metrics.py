@@ -127,7 +127,8 @@ def test_every_edge_is_on_its_side(bins):
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_an_edge_of_few_digits_is_one(kind):
-    assert bin_index(np.array([0.1, 0.3, 0.6, 0.7, 0.9], kind), 10).tolist() == [0, 2, 5, 6, 8]
+    scores = np.array([0.1, 0.3, 0.6, 0.7, 0.9], kind)
+    assert bin_index(scores, 10).tolist() == [0, 2, 5, 6, 8]
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,10 @@ def read(response, **choices):
 
 
 def test_the_end_token_is_no_part_of_the_sequence():
-    assert read(respond(eos=1)) == pytest.approx(((0.5 + 0.8 + 0.9) / 3, 0.9), abs=1e-6)
-    assert read(respond(eos=0)) == pytest.approx(((0.5 + 0.8 + 0.9 + 0.4) / 4, 0.9), abs=1e-6)
+    of_three = (0.5 + 0.8 + 0.9) / 3
+    of_four = (0.5 + 0.8 + 0.9 + 0.4) / 4
+    assert read(respond(eos=1)) == pytest.approx((of_three, 0.9), abs=1e-6)
+    assert read(respond(eos=0)) == pytest.approx((of_four, 0.9), abs=1e-6)
 
 
 def test_probabilities_of_sampling_are_read_if_chosen():

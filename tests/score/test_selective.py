@@ -81,7 +81,8 @@ def threshold_by_a_loop(learning, testing, target):
         return binomtest(wrong, answered.sum(), 1 - target, "less").pvalue
 
     scores = np.sort(learning[0])
-    candidates = {scores[int(k / 20 * (len(scores) - 1))] for k in range(20)}
+    last = len(scores) - 1
+    candidates = {scores[int(k / 20 * last)] for k in range(20)}
     start = min(sorted(candidates), key=lambda threshold: p_value(learning, threshold))
     kept = None
     for threshold in sorted(candidates, reverse=True):
@@ -134,7 +135,8 @@ def raw(n=300, seed=0, power=1.0):
     are right."""
     c, y = scored(n, seed, power)
     frame = keyed(n, confidence=c, correct=y).assign(estimator="seq_avg", method="")
-    return frame.assign(split=np.where(np.arange(n) < 2 * n // 3, "calibration", "evaluation"))
+    calibrates = np.arange(n) < 2 * n // 3
+    return frame.assign(split=np.where(calibrates, "calibration", "evaluation"))
 
 
 def test_a_score_at_the_threshold_is_answered():

@@ -39,8 +39,7 @@ def refusal(mine):
     return str(caught.value)
 
 
-# --- the published files
-# ----------------------------------------------------------------------------------
+# ---- the published files
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -49,18 +48,16 @@ def test_published_files(name, shared, monkeypatch):
     monkeypatch.setenv("DATA_FOLDER", str(shared / "data"))
     published = params.load_dataset_config(name)
     examples = datasets.load_examples(published)
+    calibration, evaluation = SIZES[name]
     splits = [example.split for example in examples]
-    assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[
-        name
-    ] and splits == sorted(splits)
+    assert splits == ["calibration"] * calibration + ["evaluation"] * evaluation
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
         assert answers.format_number(answers.parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published))
 
 
-# --- the hub
-# ----------------------------------------------------------------------------------------------
+# ---- the hub
 
 
 def test_hub_out_of_reach():
@@ -73,12 +70,13 @@ def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
     tests/field."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lib.paths.ROOT", tmp_path)
-    (folder := tmp_path / "mine").mkdir()
+    folder = tmp_path / "mine"
+    folder.mkdir()
     monkeypatch.chdir(folder)
-    paths = [
-        lines(folder / f"{part}.jsonl", {"question": f"{part}?", "answer": 5})
-        for part in ("test", "train")
-    ]
+    facts = {}
+    for part in ("test", "train"):
+        path = lines(folder / f"{part}.jsonl", {"question": f"{part}?", "answer": 5})
+        facts[f"mine/{path.name}"] = sha256_of(path)
     # of a download; nor is what macOS puts beside a file read
     (folder / ".cache/huggingface").mkdir(parents=True)
     for hidden in (".cache/huggingface/train.jsonl", ".train.jsonl"):
@@ -86,23 +84,19 @@ def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
     for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source)
         assert [example.question for example in datasets.load_examples(mine)] == ["train?", "test?"]
-        assert datasets.describe_source(mine) == {
-            f"mine/{path.name}": sha256_of(path) for path in paths
-        }
+        assert datasets.describe_source(mine) == facts
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     """Where DATA_FOLDER names their folder: the same examples in the same order. Another file is
     refused."""
-    rows, ids = (
-        [{"question": f"{n}?", "answer": n, "id": n} for n in range(3)],
-        {"train": [2, 0], "test": [1]},
-    )
-    paths = {
-        "all": lines(tmp_path / "all.json", rows),
-        "split_ids": lines(tmp_path / "ids.json", ids),
+    rows = [{"question": f"{n}?", "answer": n, "id": n} for n in range(3)]
+    questions = lines(tmp_path / "all.json", rows)
+    ids = lines(tmp_path / "ids.json", {"train": [2, 0], "test": [1]})
+    files = {
+        "all": {"path": questions.name, "sha256": sha256_of(questions)},
+        "split_ids": {"path": ids.name, "sha256": sha256_of(ids)},
     }
-    files = {part: {"path": path.name, "sha256": sha256_of(path)} for part, path in paths.items()}
     mine = dataset("me/mine", 2, files=files, config="main", revision="cd")
 
     def load_dataset(path, name, *, revision):
@@ -120,44 +114,47 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.delattr("datasets.load_dataset")
     assert datasets.load_examples(mine) == from_hub
-    assert datasets.describe_source(mine) == {
-        file["path"]: file["sha256"] for file in files.values()
-    }
-    lines(paths["split_ids"], {})
-    said = f"{paths['split_ids']} is not that of dataset 'Mine': sha256 {sha256_of(paths['split_ids'])}, expected "
-    assert refusal(mine) == said + files["split_ids"]["sha256"]
+    facts = {questions.name: files["all"]["sha256"], ids.name: files["split_ids"]["sha256"]}
+    assert datasets.describe_source(mine) == facts
+    lines(ids, {})
+    assert refusal(mine) == (
+        f"{ids} is not that of dataset 'Mine': "
+        f"sha256 {sha256_of(ids)}, expected {files['split_ids']['sha256']}"
+    )
 
 
-# --- local files (each case of a file: tests/field/questions.jsonl)
-# ------------------------------------------
+# ---- local files (each case of a file: tests/field/questions.jsonl)
 
 
 def test_a_shuffle_is_that_of_hashes_whatever_the_library(tmp_path):
-    path = lines(
-        tmp_path / "h.jsonl", *({"question": f"{n}?", "answer": n - 1.0} for n in range(4))
-    )
-    order = sorted(range(4), key=lambda n: hashlib.sha256(f"3|{n}".encode()).hexdigest())
+    rows = [{"question": f"{n}?", "answer": n - 1.0} for n in range(4)]
+    path = lines(tmp_path / "h.jsonl", *rows)
+    hashes = {}
+    for n in range(4):
+        hashes[n] = hashlib.sha256(f"3|{n}".encode()).hexdigest()
+    order = sorted(hashes, key=hashes.get)
+    expected = []
+    for n in order:
+        split = "evaluation" if n == order[3] else "calibration"
+        expected.append((f"row-{n}", split, f"{n}?", str(n - 1)))
     mine = dataset({"all": path}, 3, seed=3)
-    assert (found := datasets.load_examples(mine)) == [
-        (f"row-{n}", "evaluation" if n == order[3] else "calibration", f"{n}?", str(n - 1))
-        for n in order
-    ]
-    assert [datasets.find_example(found, name) for name in ("row-2", "other")] == [
-        found[order.index(2)],
-        found[0],
-    ]
+    examples = datasets.load_examples(mine)
+    assert examples == expected
+    assert datasets.find_example(examples, "row-2") == examples[order.index(2)]
+    assert datasets.find_example(examples, "other") == examples[0]
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
 def test_a_large_table_is_read_whole(tmp_path):
     """Also where a block that Arrow reads at once ends within quotes."""
-    asked = ["How\nmany,\n" * 25 + f"{n}?" for n in range(10_000)]
-    (tmp_path / "q.csv").write_text(
-        "answer,question\n" + "".join(f'1,"{question}"\n' for question in asked)
-    )
-    assert [
-        row["question"] for row in question_files.read_records(str(tmp_path / "q.csv"))[1]
-    ] == asked
+    questions = ["How\nmany,\n" * 25 + f"{n}?" for n in range(10_000)]
+    path = tmp_path / "q.csv"
+    with path.open("w") as file:
+        print("answer,question", file=file)
+        for question in questions:
+            print(f'1,"{question}"', file=file)
+    _, records = question_files.read_records(str(path))
+    assert [record["question"] for record in records] == questions
 
 
 def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
@@ -171,7 +168,9 @@ def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
     pq.write_table(pa.table({"question": ["D?"], "answer": [0.1]}), tmp_path / "test.parquet")
     found = datasets.load_examples(dataset(str(tmp_path), calibration=3))
     assert [example.reference for example in found] == ["0.1", "16777216", "0.0000001", "0.1"]
-    files = {part: str(tmp_path / f"{part}.parquet") for part in ("train", "test")}
-    parts = {part: Dataset.from_parquet(file, cache_dir=tmp_path) for part, file in files.items()}
+    parts = {}
+    for part in ("train", "test"):
+        file = str(tmp_path / f"{part}.parquet")
+        parts[part] = Dataset.from_parquet(file, cache_dir=tmp_path)
     monkeypatch.setattr("datasets.load_dataset", lambda *words, **more: parts)
     assert datasets.load_examples(dataset("me/mine", calibration=3)) == found

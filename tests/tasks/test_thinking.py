@@ -54,12 +54,10 @@ def with_template(text, on):
 
 def looked_at(lm):
     """What `check` finds wrong with a template, whose marks are no tokens of tiny-llama."""
-    lm.model = preflight.checkpoints.outline_network(preflight.checkpoints.read_config(str(TINY)))
-    return [
-        text
-        for level, text in preflight.check_prompt(lm, {"demonstration": "one", "options": "A/B"})
-        if level == "wrong"
-    ]
+    config = preflight.checkpoints.read_config(str(TINY))
+    lm.model = preflight.checkpoints.outline_network(config)
+    findings = preflight.check_prompt(lm, {"demonstration": "one", "options": "A/B"})
+    return [text for level, text in findings if level == "wrong"]
 
 
 @pytest.mark.parametrize("template, asks, at_once", TEMPLATES)
@@ -73,11 +71,9 @@ def test_a_template_is_told_what_it_knows(template, asks, at_once):
 
 @pytest.mark.parametrize("template", NONE)
 def test_one_that_knows_nothing_of_it_is_refused(template):
-    (found,) = looked_at(with_template(template, True))
-    assert (
-        found.startswith("its template has no switch and no mark of thinking")
-        and "`thinking: false`" in found
-    )
+    (refusal,) = looked_at(with_template(template, True))
+    assert refusal.startswith("its template has no switch and no mark of thinking")
+    assert "`thinking: false`" in refusal
     assert looked_at(with_template(template, False)) == []
 
 
@@ -90,15 +86,19 @@ def test_a_block_that_is_opened_though_nothing_says_so(template):
     ]
 
 
-@pytest.mark.parametrize("mark", [mark for family in thinking.FAMILIES for mark in family.closes])
+CLOSING_MARKS = []
+for thinking_family in thinking.FAMILIES:
+    CLOSING_MARKS += thinking_family.closes
+
+
+@pytest.mark.parametrize("mark", CLOSING_MARKS)
 def test_the_answer_is_after_the_first_mark(mark):
     texts = ["So", " #### 3", *re.findall("<[^<>]*>|[^<>]+", mark), "#### ", "7", " is all"]
-    found, first = answers.locate_answer(texts, True), len(texts) - 3
-    assert (found["answer"], found["answer_start"], found["thinking_end"]) == (
-        "7",
-        first + 1,
-        first,
-    )
+    located = answers.locate_answer(texts, True)
+    first = len(texts) - 3
+    assert located["thinking_end"] == first
+    assert located["answer"] == "7"
+    assert located["answer_start"] == first + 1
     never = answers.locate_answer(texts[:2], True)
     assert (never["answer"], never["thinking_end"]) == (None, 3)
     assert answers.locate_answer(texts[:2], False)["answer"] == "3"
@@ -108,17 +108,22 @@ def test_the_answer_is_after_the_first_mark(mark):
     "token", ["<think>", "[THINK]", "<|channel|>", "<|channel>", "<seed:think>", " <think>\n"]
 )
 def test_a_first_token_that_begins_to_think(token):
-    assert thinking.is_opening(token) and not any(
-        map(thinking.is_opening, ("A", " B", "", "the", "</think>"))
-    )
+    assert thinking.is_opening(token)
+
+
+@pytest.mark.parametrize("token", ["A", " B", "", "the", "</think>"])
+def test_a_first_token_that_does_not_begin_to_think(token):
+    assert not thinking.is_opening(token)
 
 
 def test_the_page_shows_the_table():
     """A row a family, with its marks and its switch."""
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").replace("\\|", "|")
     for family in thinking.FAMILIES:
-        on, off = (str(value).lower() for value in family.values or ("", ""))
-        switch = f"`{family.switch}: {on}` or `{off}`" if family.switch else "none"
-        assert (
-            f"| {family.models} | `{family.opens[-1]}` | `{family.closes[-1]}` | {switch} |" in page
-        )
+        switch = "none"
+        if family.switch:
+            on, off = family.values
+            switch = f"`{family.switch}: {on}` or `{off}`".replace("True", "true")
+            switch = switch.replace("False", "false")
+        marks = f"`{family.opens[-1]}` | `{family.closes[-1]}`"
+        assert f"| {family.models} | {marks} | {switch} |" in page

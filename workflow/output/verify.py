@@ -11,7 +11,7 @@ damaged or edited.
 """
 
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -43,7 +43,7 @@ LISTED_NUMBERS = 20  # at most
 OWN_TOLERANCE = 1e-4  # of a saved number, on the machine that saved it
 
 
-def results_of(run: Run, signals: Signals, **only: Collection[str]) -> Results:
+def results_of(run: Run, signals: Signals, **only: Any) -> Results:
     """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and
     09, or some `kinds` of those."""
     names = (
@@ -57,11 +57,11 @@ def results_of(run: Run, signals: Signals, **only: Collection[str]) -> Results:
         "resamples",
         "seed",
     )
-    values = {name: run.values[name] for name in names}
+    values: dict[str, Any] = {name: run.values[name] for name in names}
     return results_of_run(run.name, signals, **only, **values)
 
 
-def load_signals_of(run: Run, name: str, **only: Collection[str]) -> Signals:
+def load_signals_of(run: Run, name: str, **only: Any) -> Signals:
     """Load the signals of the run with this name under the choices of `run`, or some `kinds` of
     them."""
     values = run.values
