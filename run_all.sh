@@ -57,7 +57,7 @@ case "$verb" in
     cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_overview.ipynb "$@"
     ;;
   test)
-    cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy lib && exec "$python" -m pytest "$@"
+    cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy && exec "$python" -m pytest "$@"
     ;;
   *)
     cd -- "$here" && exec "$python" -m workflow.run "$@"

@@ -13,6 +13,7 @@ damaged or edited.
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
