@@ -14,8 +14,10 @@ PROPOSED = verification_messages("{question}", "{response}", system=False)[0]["c
 # (without; with a thinking block, which `enable_thinking=False` leaves empty).
 LLAMA_TEMPLATE = (
     "{{- bos_token }}{% for message in messages %}"
-    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
+    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' "
+    "+ message['content'] + '<|eot_id|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}"
+    "{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
 )
 QWEN_TEMPLATE = (
     "{% for message in messages %}{% set content = message['content'] %}"
@@ -23,6 +25,7 @@ QWEN_TEMPLATE = (
     "{% set content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}"
     "{{- '<|im_start|>' + message['role'] + '\\n' + content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-    "{% if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
+    "{% if enable_thinking is defined and enable_thinking is false %}"
+    "{{- '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
     "{% endif %}"
 )

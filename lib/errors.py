@@ -23,7 +23,7 @@ class UserError(ValueError):
         super().__init__(one_line(str(text)))
 
 
-class MissingSignal(UserError):  # noqa: N818 (no mistake of anyone)
+class MissingSignalError(UserError):
     """A signal that a model can't give: its notebook ends here, and the cells of tables stay empty
     for this reason.
     """

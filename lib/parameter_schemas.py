@@ -204,7 +204,8 @@ class Dataset(StrictModel):
     calibration: Count  # rows expected, checked at loading
     evaluation: Count
     parts: dict[Name, Literal["calibration", "evaluation"]] = {
-        "train": "calibration", "test": "evaluation", "calibration": "calibration", "evaluation": "evaluation"
+        "train": "calibration", "test": "evaluation",
+        "calibration": "calibration", "evaluation": "evaluation",
     }  # fmt: skip
     seed: Seed | None = None  # shuffles the rows of one file into the two splits
     split_ids: PathOrHubName | None = None  # file with the list of ids of each part

@@ -1,7 +1,7 @@
 """Parquet files with a manifest each, written atomically and verified when read.
 
     artifacts/<run>/generations/<model>__<dataset>.parquet   the frame
-    artifacts/<run>/generations/<model>__<dataset>.json      its parameters, revisions, checksums and cost
+    artifacts/<run>/generations/<model>__<dataset>.json      parameters, revisions, checksums, cost
 
 A run reads its own frames. Two kinds of run fall back to shipped frames. A replay (`replay`,
 `replay-small`) uses those of its profile. An interactive run (`lab`, `lab-<word>`) uses those of

@@ -27,7 +27,7 @@ NUMBER_KEY = [
 ]
 
 
-class MissingFrame(KeyError):
+class MissingFrameError(KeyError):
     """Results lack the frame of this name."""
 
 
@@ -55,10 +55,10 @@ class Results:
     shared_masks: bool = False
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
-        """Return the rows of a frame whose columns equal these values. Raise MissingFrame if it is
-        missing or empty."""
+        """Return the rows of a frame whose columns equal these values. Raise MissingFrameError if
+        it is missing or empty."""
         if name not in self.frames or self.frames[name].empty:
-            raise MissingFrame(name)
+            raise MissingFrameError(name)
         frame = self.frames[name]
         return frame[(frame[list(equal)] == list(equal.values())).all(axis=1)]
 

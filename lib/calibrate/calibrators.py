@@ -7,8 +7,8 @@ not determine a curve: isotonic regression and Platt scaling then predict the cl
 temperature goes to its bound.
 
 To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures
-include it. Its learned attributes must be numbers or arrays, so that `calibrator_files.save_calibrators` can
-keep it.
+include it. Its learned attributes must be numbers or arrays, so that
+`calibrator_files.save_calibrators` can keep it.
 """
 
 from collections.abc import Callable, Mapping

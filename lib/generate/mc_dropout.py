@@ -15,7 +15,7 @@ import torch
 from transformers import Cache
 
 from lib import store, stored_columns
-from lib.errors import MissingSignal
+from lib.errors import MissingSignalError
 from lib.generate.entropies import dropout_columns
 from lib.generate.generation import read_responses
 from lib.generate.sampling import encode_prefix, select_rows
@@ -214,7 +214,7 @@ def describe_passes(
 
     Raises
     ------
-    MissingSignal
+    MissingSignalError
         If it acts nowhere. Then the run's frame is written, without rows and with this reason.
     """
     pair = f"{lm.name}__{dataset}"
@@ -227,7 +227,7 @@ def describe_passes(
     }
     try:
         sites = assert_dropout_active(lm)
-    except MissingSignal as reason:
+    except MissingSignalError as reason:
         frame = stored_columns.empty_frame("dropout")
         facts |= {"missing": str(reason), "rate": 0.0, "seconds": 0.0}
         store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts)
@@ -269,7 +269,7 @@ def pass_pair(
 
     Raises
     ------
-    MissingSignal
+    MissingSignalError
         As `describe_passes`.
     """
     pair = f"{lm.name}__{dataset}"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Cache, logging
 
-from lib.errors import MissingSignal, UserError, first_line
+from lib.errors import MissingSignalError, UserError, first_line
 from lib.generate import generation, p_true, seeded_dropout
 from lib.generate.sampling import encode_prefix, repeat_row, sample_batch
 from lib.models import checkpoints, loading
@@ -219,7 +219,7 @@ def check_kind(lm: LanguageModel) -> Iterator[Line]:
         yield "wrong", f"{limit}: {reason:.150}"
     try:
         seeded_dropout.assert_dropout_active(twin)
-    except MissingSignal as missing:
+    except MissingSignalError as missing:
         yield "note", f"{missing}: c_BALD stays empty"
         return
     sites = seeded_dropout.count_dropout_modules(lm.model)
@@ -329,7 +329,7 @@ def random_prompts(vocabulary: int) -> list[list[int]]:
 
 
 def read_in_parts(lm: LanguageModel, opening: Cache, ids: torch.Tensor) -> torch.Tensor:
-    """Return the logits (tokens, V) of a row's token ids (1, tokens) after its beginning, read a few
+    """Return the logits (tokens, V) of a row's token ids (1, tokens) after its start, read a few
     at a time.
     """
     cache = repeat_row(opening, 1)

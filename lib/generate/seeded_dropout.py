@@ -20,7 +20,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
-from lib.errors import MissingSignal, UserError, first_line
+from lib.errors import MissingSignalError, UserError, first_line
 from lib.models.loading import LanguageModel
 from lib.random_streams import stream_seed
 
@@ -190,7 +190,7 @@ def count_dropout_modules(model: torch.nn.Module) -> dict[str, int]:
 def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
     """Return the number of dropout modules by class.
 
-    Raise MissingSignal if two passes are equal, so that dropout has no effect, or if the network
+    Raise MissingSignalError if two passes are equal (dropout has no effect), or if the network
     can't make them.
     """
     kind = type(lm.model).__name__
@@ -199,9 +199,9 @@ def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
             ids = torch.arange(8, device=lm.device).expand(2, -1)
             logits = lm.model(ids, use_cache=False).logits
     except Exception as error:  # of the network's own code
-        raise MissingSignal(
+        raise MissingSignalError(
             f"passes with dropout fail in a {kind} ({first_line(error):.150})"
         ) from error
     if torch.equal(logits[0], logits[1]):
-        raise MissingSignal(f"dropout takes no effect anywhere in a {kind}")
+        raise MissingSignalError(f"dropout takes no effect anywhere in a {kind}")
     return count_dropout_modules(lm.model)

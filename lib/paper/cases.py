@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import OWN, Measure, Score, ScoredRows, draws_of
-from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrame, Results
+from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrameError, Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.claim import OPEN, NotJudgedError, decide, decide_by_number
 from lib.score.estimators import ESTIMATORS
@@ -114,11 +114,11 @@ def compare_on_pair(
 def printed_value(results: Results, pair: Pair, measure: Measure) -> float:
     """Return a number from the tables of results without rows; NaN if it is not among them.
 
-    Raise MissingFrame if the table is missing, or prints no such metric.
+    Raise MissingFrameError if the table is missing, or prints no such metric.
     """
     score, metric = measure
     if score.source != OWN or metric != "ece" or score.estimator not in ESTIMATORS:
-        raise MissingFrame("scores")
+        raise MissingFrameError("scores")
     if score.method == "isotonic":
         table = "result_isotonic"
     elif score.method:
@@ -135,10 +135,10 @@ def printed_value(results: Results, pair: Pair, measure: Measure) -> float:
 
 
 def rows_of_score(results: Results, pair: Pair, estimator: str) -> ScoredRows | None:
-    """Return the evaluation rows of a raw score of a pair; None if it has none. Raise MissingFrame
-    without rows."""
+    """Return the evaluation rows of a raw score of a pair; None if it has none. Raise
+    MissingFrameError without rows."""
     if results.scores is None:
-        raise MissingFrame("scores")
+        raise MissingFrameError("scores")
     return results.scores.scores.get(pair, {}).get(Score(estimator))
 
 
@@ -153,18 +153,18 @@ def pivot(rows: pd.DataFrame, columns: str, values: str = "value") -> pd.DataFra
 
 def table_rows(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
     """Return the rows of a table with a metric; words that do not apply (`method` of a raw score)
-    are "". Raise MissingFrame if the table is missing."""
+    are "". Raise MissingFrameError if the table is missing."""
     rows = results.frame(table, metric=metric).reindex(columns=[*NUMBER_KEY, *QUANTITIES])
     rows = rows.astype(dict.fromkeys(QUANTITIES, float) | dict.fromkeys(WORDS, object))
     return rows.fillna(dict.fromkeys(WORDS, ""))
 
 
 def hard_dataset(results: Results) -> str:
-    """Return the dataset with the lowest accuracy. Raise MissingFrame if there is only one
+    """Return the dataset with the lowest accuracy. Raise MissingFrameError if there is only one
     dataset."""
     hardest = results.hardest_dataset
     if len(results.datasets) < 2:
-        raise MissingFrame("another dataset")
+        raise MissingFrameError("another dataset")
     return hardest
 
 
@@ -195,6 +195,6 @@ def compare_with_all_passes(curves: pd.DataFrame, first: int, share: float) -> p
 
 
 def need_own_masks(results: Results) -> None:
-    """Raise NotJudgedError if all questions share dropout masks: one draw of them decides each curve."""
+    """Raise NotJudgedError if all questions share dropout masks: one draw decides each curve."""
     if results.shared_masks:
         raise NotJudgedError("all questions share masks")

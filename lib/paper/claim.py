@@ -4,8 +4,8 @@ that returns the cases.
 A case is a model-dataset pair, say. It agrees, disagrees, or is open. Where the rows are at hand,
 the paired 95% interval of a difference decides. The paper's printed numbers have no rows, so there
 the number decides, as it does for claims about medians, shares and curves. A case whose number is
-missing is left out. A function raises MissingFrame if the results lack what it needs, and NotJudgedError
-if what they have cannot decide.
+missing is left out. A function raises MissingFrameError if the results lack what it needs, and
+NotJudgedError if what they have cannot decide.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, Score
-from lib.analysis.result_tables import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrameError, Results
 from lib.analysis.score_differences import Pooled, pool_difference
 from lib.analysis.signals import Signals
 from lib.calibrate.experiments import compare_on_resplits, describe_splits
@@ -35,7 +35,7 @@ def overview_scores(here: Results) -> pd.DataFrame:
     measured = here.frame("selective_scores").set_index(RESULT_KEYS).value.astype(float)
     chance = here.frame("chance").set_index(RESULT_KEYS)
     if here.scores is None:
-        raise MissingFrame("scores")
+        raise MissingFrameError("scores")
     records = []
     for pair, scores in here.scores.scores.items():
         for (estimator, method), label in OVERVIEW.items():

@@ -200,7 +200,7 @@ def view_tokens(
 
 
 def title_of_view(row: Any, response: pd.Series, mean: float) -> str:
-    """Return the title of a response: its example, whether it is right, and its mean probability."""
+    """Return the title of a response: its example, whether it is right, its mean probability."""
     model = params.load_model_config(row.model).label
     dataset = params.load_dataset_config(row.dataset).label
     verdict = "right" if response.correct else "wrong"

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
-from lib.analysis.result_tables import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrameError, Results
 from lib.analysis.run_results import error_frames
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
@@ -66,7 +66,7 @@ def judge(claim: Claim, results: Results) -> Verdict:
     left out."""
     try:
         cases = claim.count_cases(results)
-    except MissingFrame as missing:
+    except MissingFrameError as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotJudgedError as reason:
         return Verdict(claim, said=str(reason))

@@ -112,7 +112,8 @@ def select_sequence_tokens(
     Examples
     --------
     >>> row = pd.Series({"thinking_end": 1, "eos": 1})
-    >>> select_sequence_tokens(row, np.array([-1, -2, -3]), EvaluationChoices(include_thinking=False))
+    >>> choices = EvaluationChoices(include_thinking=False)
+    >>> select_sequence_tokens(row, np.array([-1, -2, -3]), choices)
     array([-2])
     """
     start = 0 if choices.include_thinking else int(row.thinking_end)

@@ -474,7 +474,8 @@ def answer_span(row: Any) -> Span:
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> row = SimpleNamespace(answer_start=-1, answer_end=-1, last_number_start=4, last_number_end=6)
+    >>> row = SimpleNamespace(answer_start=-1, answer_end=-1)
+    >>> row.last_number_start, row.last_number_end = 4, 6
     >>> answer_span(row)
     (4, 6)
     """

@@ -1,4 +1,5 @@
-"""The examples of docstrings: all of them run, and each public function of some packages has one."""
+"""The examples of docstrings: all of them run, and the public functions of some packages have
+one."""
 
 import doctest
 import inspect

@@ -17,7 +17,7 @@ def test_every_file_of_the_repository_is_valid():
         "datasets": params.load_dataset_config,
     }
     for folder, load in loaders.items():
-        assert all([load(path.stem) for path in (PARAMS / folder).glob("*.yaml")])
+        assert all(load(path.stem) for path in (PARAMS / folder).glob("*.yaml"))
 
 
 # ---- what a notebook declares

@@ -16,7 +16,7 @@ from oracles import netcal_and_baal
 from scipy.stats import entropy
 
 from lib import store
-from lib.errors import MissingSignal
+from lib.errors import MissingSignalError
 from lib.generate import mc_dropout, seeded_dropout
 from lib.generate.mc_dropout import dropout_columns, mc_dropout_entropies
 from lib.models import loading
@@ -129,7 +129,7 @@ def test_a_model_without_dropout_gets_an_empty_frame_with_the_reason(monkeypatch
     path = tmp_path / "dropout" / "a__b.parquet"
     monkeypatch.setattr(store, "frame_path", lambda *names: path)
     lm = dataclasses.replace(random("falcon"), name="tiny-llama")
-    with pytest.raises(MissingSignal) as missing:
+    with pytest.raises(MissingSignalError) as missing:
         mc_dropout.describe_passes("lab", lm, "demo-easy", DropoutStep())
     assert store.read_frame(path).empty
     assert store.read_manifest(path)["missing"] == str(missing.value)

@@ -19,31 +19,34 @@ from workflow.output.report import report_page
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [["<m>", 0.12345], ["m", None]]}
-    claim = dict(
-        name="One",
-        group="Finding 1",
-        counted="the ECE is low",
-        quote="as it says",
-        quantifier="all",
-    )
-    told = dict(
-        place="tab_result_estimation", paper="holds", paper_said="1 pair agrees", paper_rows=rows
-    )
+    claim = {
+        "name": "One",
+        "group": "Finding 1",
+        "counted": "the ECE is low",
+        "quote": "as it says",
+        "quantifier": "all",
+    }
+    told = {
+        "place": "tab_result_estimation",
+        "paper": "holds",
+        "paper_said": "1 pair agrees",
+        "paper_rows": rows,
+    }
     told["paper_open"] = ""
     return claim | told | changed
 
 
 def row(key="m/d/seq_avg/ece", **changed):
-    cell = dict(
-        table="tab_result_estimation",
-        key=key,
-        model="m",
-        dataset="d",
-        estimator="Seq Avg",
-        metric="ece",
-    )
+    cell = {
+        "table": "tab_result_estimation",
+        "key": key,
+        "model": "m",
+        "dataset": "d",
+        "estimator": "Seq Avg",
+        "metric": "ece",
+    }
     absent = dict.fromkeys(("low", "high", "value_paper", "low_paper", "high_paper", "difference"))
-    return cell | absent | dict(variant="", value=0.13246, verdict="inside") | changed
+    return cell | absent | {"variant": "", "value": 0.13246, "verdict": "inside"} | changed
 
 
 NUMBERS = (
@@ -82,19 +85,19 @@ SETTINGS = "tab_inference_settings"
 
 def settings():
     """A table whose head holds every one of them."""
-    sampling = dict(temperature=1.0, top_p=1.0, top_k=-1, min_p=0.0, system_prompt=True)
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "system_prompt": True}
     models = [SimpleNamespace(label=text, **sampling) for text in STRINGS]
     return tables.inference_settings(SimpleNamespace(settings=models, title=" ".join(STRINGS)))
 
 
 def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_declared():
     """In a page of which every word may be hostile."""
-    turn = dict(finding="f", name="One", here="1 of 2", then="2 of 2")
+    turn = {"finding": "f", "name": "One", "here": "1 of 2", "then": "2 of 2"}
     findings, numbers, turns = [], [], []
     for i, word in enumerate(STRINGS):
         findings.append(finding(counted=word, name=f"f{i}", paper_said=word))
         numbers.append(row(f"{word}/d/x/ece", model=word, dataset=word, table=SETTINGS))
-        turns.append(turn | dict(choice=word, flips=bool(i % 2)))
+        turns.append(turn | {"choice": word, "flips": bool(i % 2)})
     page = page_of(
         {"run": "mine", "title": " ".join(STRINGS)},
         tab_inference_settings=settings()._repr_html_(),

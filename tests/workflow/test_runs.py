@@ -169,8 +169,8 @@ def test_a_signal_that_a_model_cannot_give_ends_its_notebook_and_not_the_run(cop
     date."""
     missing = (
         "from lib.errors import UserError\n"
-        "class MissingSignal(UserError): ...\n"
-        "raise MissingSignal('it has none')"
+        "class MissingSignalError(UserError): ...\n"
+        "raise MissingSignalError('it has none')"
     )
     copy.add_cells("01_generate", missing, "never = 1 / 0", place=9)
     code, text = copy.run()

@@ -271,7 +271,7 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
                 config=Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
             )
     except PapermillExecutionError as error:
-        if error.ename != "MissingSignal":  # else the notebook has written why, and ended
+        if error.ename != "MissingSignalError":  # else the notebook has written why, and ended
             raise cell_failure(job, error) from None
         executed = None
     except DeadKernelError:

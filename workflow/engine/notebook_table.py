@@ -20,14 +20,14 @@ class Notebook:
     jobs start first. `reads`: notebooks, or one folder of a notebook's outputs
     (`01_generate/generations`). `writes`: paths below artifacts/<run>/; a manifest (.json) goes
     with each parquet file. `data`: files of the project that it reads. `exports`: produces what
-    goes into the paper (workflow/output/paper_files.py). `module`: a module that is run in place of a
-    notebook; it writes the report. `optional`: a replay works without its outputs. `of_shipped`: reads only
-    shipped files; the demo and replays run it, and nothing depends on it. `folders`: folders below
-    artifacts/<run>/ that only this notebook fills, with any number of files. `decided_by`: files or
-    functions (`module.py:function`) that affect its outputs beside the modules that count.
-    `shown_at_end`: estimators whose ECE ends the line of a job, computed from the first frame that
-    it writes. `undeclared`: parameters that its parameters cell does not declare; run by hand, it
-    uses the defaults of the code.
+    goes into the paper (workflow/output/paper_files.py). `module`: a module that is run in place of
+    a notebook; it writes the report. `optional`: a replay works without its outputs. `of_shipped`:
+    reads only shipped files; the demo and replays run it, and nothing depends on it. `folders`:
+    folders below artifacts/<run>/ that only this notebook fills, with any number of files.
+    `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the
+    modules that count. `shown_at_end`: estimators whose ECE ends the line of a job, computed from
+    the first frame that it writes. `undeclared`: parameters that its parameters cell does not
+    declare; run by hand, it uses the defaults of the code.
     """
 
     name: str

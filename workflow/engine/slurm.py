@@ -3,8 +3,8 @@
     ./run_all.sh paper --slurm clusters/slurm.yaml
 
 The run follows its jobs by squeue, and by the events that they append to
-artifacts/<run>/jobs/.<job>.events. A job is engine/jobs.py on its node. Jobs outlive a run that is killed:
-the next start takes them on if what they make is still wanted.
+artifacts/<run>/jobs/.<job>.events. A job is engine/jobs.py on its node. Jobs outlive a run that is
+killed: the next start takes them on if what they make is still wanted.
 """
 
 import getpass

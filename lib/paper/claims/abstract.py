@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, ResampledNumber, Score
-from lib.analysis.result_tables import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrameError, Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.cases import Case, compare_on_pair, count_pairs, error_of, pivot, table_rows
 from lib.paper.claim import DISAGREES, claim, decide_by_number, format_cases
@@ -37,7 +37,7 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
 def calibrated_and_ranking(results: Results, pair: Pair) -> Case | None:
     """Return the case of the estimator of several passes with the lower ECE, on a pair."""
     if results.scores is None:
-        raise MissingFrame("scores")
+        raise MissingFrameError("scores")
     errors: dict[str, ResampledNumber] = {}
     for name in MULTI_PASS:
         numbers = results.scores.compare(pair, error_of(name))

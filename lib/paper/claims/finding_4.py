@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, Score, draws_of
-from lib.analysis.result_tables import MissingFrame, Results
+from lib.analysis.result_tables import MissingFrameError, Results
 from lib.calibrate.calibrators import METHODS
 from lib.paper.cases import Margin, as_frame, compare, hard_dataset, make_case, table_rows
 from lib.paper.claim import OPEN, claim, decide, decide_by_number, format_cases
@@ -212,7 +212,7 @@ def measure_arrow(
     measures = {"raw": Measure(Score("ans_avg")), "moved": Measure(moved_score)}
     numbers = results.scores.compare((model, dataset), measures)
     if numbers is None:
-        raise MissingFrame("scores")
+        raise MissingFrameError("scores")
     raw, moved = numbers["raw"], numbers["moved"]
     draws_by_name = draws_of(numbers)
     draws = draws_by_name["moved"] - draws_by_name["raw"]
