@@ -305,11 +305,13 @@ def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
 def select_names(kind: str, wanted: Sequence[str], of_run: Sequence[str]) -> list[str]:
     """Return the wanted models or datasets (`kind`) of a run, or all if it has none of them.
 
-    Raise UserError for a name without a file.
+    Raise UserError for a name without a file, or that is given twice.
     """
     for name in wanted:
         if name:
             LOADERS[kind](name)
+        if wanted.count(name) > 1:
+            raise UserError(f"a list of {kind}s holds '{name}' twice: name it once")
     selected = [name for name in of_run if name in wanted]
     return selected if selected else list(of_run)
 

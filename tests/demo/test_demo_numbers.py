@@ -13,7 +13,7 @@ def slow(number):
 
 
 # tests/paper/test_tables.py compares tables of all of them
-@pytest.mark.parametrize("number", ["02", slow("05"), "06", slow("07"), slow("09")])
+@pytest.mark.parametrize("number", [slow("05"), "06", slow("07"), slow("09")])
 def test_they_are_as_shipped(number, monkeypatch, tmp_path):
     monkeypatch.setattr("playing.QUICK", {"run": "lab-demo"})  # all else as it stands there
     play(number, monkeypatch, tmp_path)

@@ -19,7 +19,6 @@ from lib import store
 from lib.errors import UserError
 from lib.generate import generation, p_true
 from lib.generate.engines.file_engine import FileEngine
-from lib.paper import table_notes
 from lib.params import EvaluationChoices, Model
 from lib.paths import ROOT, SHIPPED
 from lib.responses import formats, imported
@@ -89,7 +88,7 @@ TAKEN = INSIDE | {"text": "The answer.\n#### 17"}
 def test_thinking_counts_in_the_sequence_and_holds_no_answer(tmp_path, line, thinking, first):
     imported = read(tmp_path, LOGGED, line, thinking=thinking)
     row = imported.to_frame("m").iloc[1]
-    assert len(table_notes.describe_coverage()) == 1
+    assert len(imported.describe_coverage()) == 1
     assert (row.answer, row.thinking_end) == ("17", first)
     assert len(row.token_logprobs) == first + 7
     frame = pd.DataFrame([row])

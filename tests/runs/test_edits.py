@@ -23,7 +23,7 @@ MISTAKES = [
     ("02", {"main_figure_dataset": "demo-eazy"},
      "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
     ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]},
-     "'transfer_models' holds 'tiny-qwen' twice"),
+     "a list of models holds 'tiny-qwen' twice"),
     ("03", {"seed": -1, "limit": 2}, "'seed' is -1"),
     ("06", {"incorrect_fraction": float("nan")}, "'incorrect_fraction' is nan"),
 ]  # fmt: skip

@@ -32,6 +32,7 @@ def build(root: Path) -> Path:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "run_all.sh", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
         shutil.copy2(path, root)
+    shutil.copy2(ROOT / "workflow" / "check.py", root / "workflow" / "project_check.py")
     return shutil.copytree(SMALL, root, dirs_exist_ok=True)
 
 

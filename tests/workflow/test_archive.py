@@ -13,6 +13,7 @@ FILES = (
     "run_all.sh",
     "workflow/cli.py",
     "lib/__init__.py",
+    "lib/errors.py",
     "lib/paths.py",
     "lib/run_names.py",
     "params/demo.yaml",

@@ -1,9 +1,10 @@
-"""In place of the project's own checks: the models of the small project are none."""
+"""In place of the project's own checks of models: those of the small project are none."""
 
 from dataclasses import replace
 
 from lib import params
 from lib.tasks import datasets
+from workflow import project_check
 
 
 def refuse_unusable(run, names):
@@ -14,3 +15,10 @@ def refuse_unusable(run, names):
 
 def with_small(run, names):
     return replace(run, small=tuple(names))
+
+
+def main(run):
+    """`check` is the project's own."""
+    project_check.refuse_unusable = refuse_unusable
+    project_check.with_small = with_small
+    return project_check.main(run)
