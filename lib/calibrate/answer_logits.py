@@ -170,15 +170,15 @@ class AnswerLogits:
 
     def loss(self, t: float, correct: np.ndarray) -> np.ndarray:
         """Return the log-loss of correctness under Ans Avg, (n,)."""
-        return log_loss(self.confidence(t)[1], correct)
+        return _log_loss(self.confidence(t)[1], correct)
 
     def loss_on_grid(self, correct: np.ndarray) -> np.ndarray:
         """Return the log-loss of correctness under Ans Avg at GRID_SIZE temperatures, (n,
         GRID_SIZE)."""
-        return log_loss(self.on_grid[False], np.asarray(correct)[:, None])
+        return _log_loss(self.on_grid[False], np.asarray(correct)[:, None])
 
 
-def log_loss(complement: np.ndarray, correct: np.ndarray) -> np.ndarray:
+def _log_loss(complement: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Return the log-loss of scores by 1 minus the score, in the same shape."""
     likelihood = np.where(correct, 1 - complement, complement)
     return -np.log(np.maximum(likelihood, TINY))

@@ -49,6 +49,19 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
     ------
     UserError
         If no response is left.
+
+    Examples
+    --------
+    Of one pair, a calibration and an evaluation row, without stored logits:
+
+    >>> keys = {"model": "m", "dataset": "d", "split": ["calibration", "evaluation"]}
+    >>> keys["example_id"] = ["a", "b"]
+    >>> logits = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
+    >>> generations = pd.DataFrame(keys | {name: [[], []] for name in logits})
+    >>> responses = pd.DataFrame(keys | {"correct": [True, False], "span": [(0, 1)] * 2})
+    >>> responses["answer"] = [np.log([0.5]), np.log([0.25])]
+    >>> calibration_data(generations, responses)["m", "d"].evaluation.confidence
+    array([0.25])
     """
     if responses.empty:
         raise UserError(
@@ -62,11 +75,11 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
         calibration = calibration_rows(rows)
         evaluation = evaluation_rows(rows)
         if len(calibration) and len(evaluation):
-            data[pair] = CalibrationData(scored_split(calibration), scored_split(evaluation))
+            data[pair] = CalibrationData(_scored_split(calibration), _scored_split(evaluation))
     return data
 
 
-def scored_split(rows: pd.DataFrame) -> ScoredSplit:
+def _scored_split(rows: pd.DataFrame) -> ScoredSplit:
     """Return rows of one split with their Ans Avg (0 without an answer) and the logits of their
     answers."""
     confidence = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
@@ -81,7 +94,20 @@ def scored_split(rows: pd.DataFrame) -> ScoredSplit:
 
 def token_signals(sets: DataByPair) -> pd.DataFrame:
     """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and
-    `answer_entropy`, (m,) each, or None for a row without answer tokens."""
+    `answer_entropy`, (m,) each, or None for a row without answer tokens.
+
+    Examples
+    --------
+    An answer of one token, whose probability is .5 beside another of .25 and a rest of .25:
+
+    >>> rest = np.full((1, 33), np.log(0.25 / 0.5))
+    >>> answers = AnswerLogits(1, np.array([0]), np.zeros(1), np.log([[1.0, 0.5]]), rest)
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation"}, index=[0])
+    >>> rows = ScoredSplit(keys.assign(example_id="a"), np.array([0.5]), answers, np.array([True]))
+    >>> signals = token_signals({("m", "d"): CalibrationData(rows, rows)})
+    >>> signals.answer_margin[0]
+    array([0.25])
+    """
     parts = [pd.DataFrame(columns=KEYS)]
     for data in sets.values():
         for rows in data:

@@ -22,6 +22,11 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
 
     Return a frame with model, dataset, estimator, calibrator, rows and file.
+
+    Examples
+    --------
+    >>> save_calibrators([], run="lab").columns.tolist()
+    ['model', 'dataset', 'estimator', 'calibrator', 'rows', 'file']
     """
     written = []
     for fit in fits:
@@ -34,7 +39,15 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
 
 
 def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
-    """Return the contents of a file, with further `facts`."""
+    """Return the contents of a file, with further `facts`.
+
+    Examples
+    --------
+    >>> isotonic = METHODS["isotonic"].inputs["confidence"]().fit([0.4, 0.8], [False, True])
+    >>> fit = Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", isotonic)
+    >>> calibrator_record(fit)["attributes"]["y_"]
+    [0.0, 1.0]
+    """
     model, dataset = fit.pair
     record = {
         "model": model,
@@ -57,7 +70,15 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
 
 def read_calibrator_record(path: Path) -> dict[str, Any]:
     """Return the contents of a file, which `calibrator_record` made. Raise UserError as
-    `load_calibrator`."""
+    `load_calibrator`.
+
+    Examples
+    --------
+    >>> shipped = Path(__file__).with_name("shipped")
+    >>> name = "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic.json"
+    >>> read_calibrator_record(shipped / name)["estimator"]
+    'seq_avg'
+    """
     where = relative_path(path)
     record = parse_json(read_bytes(path), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):

@@ -295,12 +295,12 @@ class Temperature(Calibrator):
             if fitted.constant_ is not None:
                 return fitted.predict
             place = parabolic_argmin(sample_weight @ losses[rows])
-            return partial(confidence_between, place)
+            return partial(_confidence_between, place)
 
         return fit
 
 
-def confidence_between(place: float, new: AnswerLogits, joint: bool = False) -> np.ndarray:
+def _confidence_between(place: float, new: AnswerLogits, joint: bool = False) -> np.ndarray:
     """Return the confidence of rows at a place on the grid of temperatures, (n,)."""
     scores = 1 - new.on_grid[joint]
     below = min(int(place), scores.shape[1] - 2)

@@ -101,7 +101,7 @@ def compare_on_resplits(
         score = np.concatenate([old.confidence, new.confidence])
         correct = np.concatenate([old.correct, new.correct]).astype(float)
         rng = np.random.default_rng([seed, *model.encode(), *dataset.encode()])
-        errors = resplit_errors(score, correct, len(old.correct), n_bins, splits, rng)
+        errors = _resplit_errors(score, correct, len(old.correct), n_bins, splits, rng)
         records.append(
             {
                 "model": model,
@@ -115,7 +115,7 @@ def compare_on_resplits(
     return pd.DataFrame(records)
 
 
-def resplit_errors(
+def _resplit_errors(
     score: np.ndarray,
     correct: np.ndarray,
     n_calibration: int,
@@ -267,9 +267,21 @@ def scores_by_draw(
     DataFrame
         A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the
         raw score, every draw of each smaller size, then all rows.
+
+    Examples
+    --------
+    Both draws of a calibration set of two rows, of three:
+
+    >>> keys = pd.DataFrame({"example_id": ["a", "b", "c"]})
+    >>> confidence, correct = np.array([0.4, 0.6, 0.8]), np.array([False, True, True])
+    >>> rows = ScoredSplit(keys, confidence, None, correct)
+    >>> drawn = Subsampling(calibration_sizes=[2], draws=2)
+    >>> scores = scores_by_draw(CalibrationData(rows, rows), "d", drawn, ["uniform"])
+    >>> scores["uniform", "isotonic", 2].shape
+    (3, 2)
     """
     old, new = pair
-    methods = prepare_methods(pair)
+    methods = _prepare_methods(pair)
     total = len(old.correct)
     smaller = [n for n in drawn.calibration_sizes if n < total]
     scores = {}
@@ -287,7 +299,7 @@ def scores_by_draw(
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)
 
 
-def prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
+def _prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
     """Return by method its `fit_many` of a pair's calibration rows, and the input of its evaluation
     rows."""
     old, new = pair

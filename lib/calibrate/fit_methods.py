@@ -61,18 +61,18 @@ def calibrate(confidence: pd.DataFrame, sets: DataByPair) -> CalibratedScores:
     fits = []
     for pair, part in confidence.groupby(PAIR, sort=False):
         for estimator, rows in part.groupby("estimator", sort=False):
-            for fit, calibrated in fit_on_scores(pair, estimator, rows):
+            for fit, calibrated in _fit_on_scores(pair, estimator, rows):
                 fits.append(fit)
                 parts.append(calibrated)
         if pair in sets:
-            for fit, calibrated in fit_on_answers(pair, sets[pair]):
+            for fit, calibrated in _fit_on_answers(pair, sets[pair]):
                 fits.append(fit)
                 parts.append(calibrated)
     scores = pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
-    return CalibratedScores(scores, learned_numbers(fits), fits)
+    return CalibratedScores(scores, _learned_numbers(fits), fits)
 
 
-def fit_on_scores(
+def _fit_on_scores(
     pair: Pair, estimator: str, rows: pd.DataFrame
 ) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take an estimator's confidence, or its margin if every row has one, with
@@ -91,7 +91,7 @@ def fit_on_scores(
             yield Fit(pair, estimator, method, kind, fitted), calibrated
 
 
-def fit_on_answers(pair: Pair, data: CalibrationData) -> Iterator[tuple[Fit, pd.DataFrame]]:
+def _fit_on_answers(pair: Pair, data: CalibrationData) -> Iterator[tuple[Fit, pd.DataFrame]]:
     """Fit the methods that take the answer tokens, for both answer estimators."""
     old, new = data
     if old.answers is None or new.answers is None:
@@ -108,7 +108,7 @@ def fit_on_answers(pair: Pair, data: CalibrationData) -> Iterator[tuple[Fit, pd.
         yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(parts)
 
 
-def learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
+def _learned_numbers(fits: Iterable[Fit]) -> pd.DataFrame:
     """Return the table `learned` of `CalibratedScores`."""
     rows: list[tuple] = []
     for fit in fits:

@@ -86,10 +86,10 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     """
     path = find_calibrator(calibrator)
     record = read_calibrator_record(path)
-    estimator = find_estimator(record, path.name)
+    estimator = _find_estimator(record, path.name)
     fitted_on = {key: value for key, value in record.items() if key not in NO_FACTS}
-    completion = decode_completion(response)
-    row, reason = interpret_completion(completion)
+    completion = _decode_completion(response)
+    row, reason = _interpret_completion(completion)
     if row is None:
         return CalibratedScore(0.0, 0.0, False, reason, False, fitted_on)
     raw = estimator.function(getattr(row, estimator.needs))
@@ -114,7 +114,7 @@ def find_calibrator(name: str | Path) -> Path:
     return path
 
 
-def find_estimator(record: dict[str, Any], file: str) -> Estimator:
+def _find_estimator(record: dict[str, Any], file: str) -> Estimator:
     """Return a calibrator's estimator. Raise UserError if it needs more than log-probabilities."""
     estimator = ESTIMATORS.get(record["estimator"])
     of_tokens = estimator is not None and estimator.needs in ("response", "answer")
@@ -128,7 +128,7 @@ def find_estimator(record: dict[str, Any], file: str) -> Estimator:
 # ---- the response
 
 
-def decode_completion(response: Any) -> Any:
+def _decode_completion(response: Any) -> Any:
     """Return a chat completion as JSON has it, from the client's object or its JSON."""
     if hasattr(response, "model_dump"):
         return response.model_dump()
@@ -139,7 +139,7 @@ def decode_completion(response: Any) -> Any:
     return response
 
 
-def find_choice(completion: Any) -> dict[str, Any]:
+def _find_choice(completion: Any) -> dict[str, Any]:
     """Return the only choice of a chat completion. Raise UserError for anything else."""
     match completion:
         case {"choices": [{"message": dict()} as choice]}:
@@ -148,7 +148,7 @@ def find_choice(completion: Any) -> dict[str, Any]:
     raise UserError(f"the response is not one chat completion: {remedy}")
 
 
-def find_withheld(choice: dict[str, Any]) -> str:
+def _find_withheld(choice: dict[str, Any]) -> str:
     """Return what a choice says is there in place of an answer; nothing if it does not say so."""
     message = choice["message"]
     if message.get("refusal"):
@@ -158,7 +158,7 @@ def find_withheld(choice: dict[str, Any]) -> str:
     return WITHHELD.get(str(choice.get("finish_reason")), "")
 
 
-def interpret_completion(completion: Any) -> tuple[InterpretedRow | None, str]:
+def _interpret_completion(completion: Any) -> tuple[InterpretedRow | None, str]:
     """Return a completion as the responses of a run are interpreted, or None with the reason why
     it has no answer.
 
@@ -168,20 +168,20 @@ def interpret_completion(completion: Any) -> tuple[InterpretedRow | None, str]:
         If it is not one chat completion, or its text has no log-probabilities, or its fields do not
         tell the same.
     """
-    choice = find_choice(completion)
-    withheld = find_withheld(choice)
+    choice = _find_choice(completion)
+    withheld = _find_withheld(choice)
     if withheld:
         return None, withheld
-    row = interpret_text(completion)
+    row = _interpret_text(completion)
     if row.parsed:
         return row, ""
     is_cut = choice.get("finish_reason") == "length"
     return None, "cut by length" if is_cut else "no answer"
 
 
-def interpret_text(completion: dict[str, Any]) -> InterpretedRow:
+def _interpret_text(completion: dict[str, Any]) -> InterpretedRow:
     """Return the text of a completion as the responses of a run are interpreted. Raise UserError as
-    `interpret_completion`."""
+    `_interpret_completion`."""
     line = {"custom_id": "", "response": {"body": completion}}
     response = parse_response(json.dumps(line, default=str).encode(), "the response")
     if response.text and not response.pieces:

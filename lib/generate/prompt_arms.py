@@ -31,7 +31,9 @@ def choose_ablation_rows(generations: pd.DataFrame, rows: int, seed: int = 0) ->
     return evaluation.iloc[np.sort(first)]
 
 
-def read_rows(run: str, lm: LanguageModel, dataset: str, settings: AblationStep) -> pd.DataFrame:
+def read_chosen_rows(
+    run: str, lm: LanguageModel, dataset: str, settings: AblationStep
+) -> pd.DataFrame:
     """Return the stored responses whose questions are asked again, with their texts."""
     path = store.find_frame(run, "generations", f"{lm.name}__{dataset}")
     rows = choose_ablation_rows(store.read_frame(path), settings.ablation_limit, settings.seed)
@@ -68,7 +70,7 @@ def ask_pair(
     The ablation frame, with the run's own answers first.
     """
     pair = f"{lm.name}__{dataset}"
-    rows = read_rows(run, lm, dataset, settings)
+    rows = read_chosen_rows(run, lm, dataset, settings)
     questions = rows[list(Example._fields)]
     examples = [Example(*row) for row in questions.itertuples(index=False)]
     arms = {}

@@ -112,7 +112,7 @@ def build_response(line: ResponseLine, where: str) -> Response:
         ended=logged.ended,
         thought=has_thought(line, logged.text),
         finish_reason="stop" if line.finish_reason == "stop" else "length",
-        remarks=list_remarks(line, logged, logprobs),
+        remarks=remarks_of_response(line, logged, logprobs),
         prompt_tokens=line.prompt_size,
         cached_tokens=line.cached_size,
     )
@@ -124,7 +124,9 @@ def has_thought(line: ResponseLine, text: str) -> bool:
     return bool(line.reasoning_content or listed_apart or CLOSING.search(text))
 
 
-def list_remarks(line: ResponseLine, logged: LoggedText, logprobs: Sequence[float]) -> list[str]:
+def remarks_of_response(
+    line: ResponseLine, logged: LoggedText, logprobs: Sequence[float]
+) -> list[str]:
     """Return what is unusual about a response."""
     remarks = []
     if line.finish_reason == "unfinished":

@@ -14,7 +14,7 @@ import pandas as pd
 from lib import params, store, stored_columns
 from lib.responses.formats import read_response_file
 from lib.responses.imported import ImportedResponses
-from lib.responses.served_verdict import SPELLINGS, Verdict
+from lib.responses.served_verdict import SPELLINGS, OptionVerdict
 from lib.responses.server_requests import (
     PROBES,
     VERIFICATIONS,
@@ -32,7 +32,7 @@ UNANSWERED = "were not answered"
 NO_OPTION = "list no option, or think"
 NOT_CONTINUED = "were not continued, by the tokens of their prompts"
 BOUNDED = "do not list one of the options, which those listed bound"
-Verdicts = Mapping[str, Verdict]  # by example_id
+Verdicts = Mapping[str, OptionVerdict]  # by example_id
 
 
 class ServedVerification(NamedTuple):
@@ -80,7 +80,7 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
     verdicts = {}
     for name, response in read_response_file(answers, imported.dataset).items():
         if not response.empty:
-            verdicts[name.removesuffix(f"#{form}")] = Verdict(response)
+            verdicts[name.removesuffix(f"#{form}")] = OptionVerdict(response)
     return verdicts
 
 
@@ -164,7 +164,7 @@ def verification_frame(
     return pd.DataFrame(rows).astype(counts)
 
 
-def verdict_columns(form: str, verdict: Verdict | None, tokens: int) -> dict[str, Any]:
+def verdict_columns(form: str, verdict: OptionVerdict | None, tokens: int) -> dict[str, Any]:
     """Return the columns of one form; NaN without a verdict. `tokens` encoded, 0 if unknown."""
     logits = verdict.option_logprobs() if verdict else [float("nan")] * len(SPELLINGS)
     return {f"{form}_tokens": tokens or None, f"{form}_logits": logits, f"{form}_logz": 0.0}

@@ -17,11 +17,13 @@ from lib.tasks.thinking import is_opening
 OPTION_A = [form + "A" for form in prompts.FORMS]  # its spellings
 OPTION_B = [form + "B" for form in prompts.FORMS]
 SPELLINGS = [*OPTION_A, *OPTION_B]
-ROUNDING = float(np.finfo(np.float32).eps)  # of a sum of probabilities as servers compute them
+FLOAT32_ROUNDING = float(
+    np.finfo(np.float32).eps
+)  # of a sum of probabilities as servers compute them
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OptionVerdict:
     """The answer to a request for one token."""
 
     response: Response
@@ -58,8 +60,8 @@ class Verdict:
         """Return the most that the log-probability of a token that is not listed may be (nats).
 
         It is no more probable than the least one listed, and than what these leave of 1. A rest
-        below ROUNDING is none that can be told.
+        below FLOAT32_ROUNDING is none that can be told.
         """
         logprobs = np.array(list(self.response.listed.values()))
         rest = 1 - np.exp(logprobs).sum()
-        return float(min(logprobs.min(), np.log(max(rest, ROUNDING))))
+        return float(min(logprobs.min(), np.log(max(rest, FLOAT32_ROUNDING))))
