@@ -57,7 +57,7 @@ case "$verb" in
     cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_overview.ipynb "$@"
     ;;
   test)
-    cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy && exec "$python" -m pytest "$@"
+    cd -- "$here" && "$python" -m ruff check . && "$python" -m ruff format --check --quiet . && "$python" -m mypy && exec "$python" -m pytest "$@"
     ;;
   *)
     cd -- "$here" && exec "$python" -m workflow.run "$@"
