@@ -51,7 +51,7 @@ def main(run: Run) -> int:
     with suppress(UserError):  # reported below for each model
         hub.pin_revisions(run)
     levels = []
-    for subject, lines in list_checks(run):
+    for subject, lines in lines_by_subject(run):
         for level, text in explain_errors(lines):
             say(f"{level:5}  {subject}: {text}")
             levels.append(level)
@@ -61,7 +61,7 @@ def main(run: Run) -> int:
     return 2 if wrong else 0
 
 
-def list_checks(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
+def lines_by_subject(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     """Yield each subject, with its lines."""
     yield "machine", about_machine(run)
     yield "disk", about_disk(run)
@@ -198,7 +198,7 @@ def about_model(
     # to be unpacked
     whole = not (is_on_hub(spec) or named)
     lm = preflight.load_outline(name, spec, folder, whole=whole, **named)
-    yield from preflight.check_model(lm, run.values, texts)
+    yield from preflight.report_on_model(lm, run.values, texts)
     yield from about_place(run, lm)
     yield from about_memory(run, lm, thorough)
 

@@ -162,7 +162,7 @@ def run_jobs(run: Run, scratch: Path) -> Board:
     if not run.slurm:
         start_fork_server(run, jobs, scratch)
     run = replace(run, small=prepare_models(run, jobs, models))
-    taken = slurm.take_on(run, jobs) if run.slurm else {}
+    taken = slurm.take_on_or_cancel(run, jobs) if run.slurm else {}
     if not taken:  # no process writes files of this run now
         machine.remove_partial_files(run)
     # changes files: every check of the user's input is above

@@ -198,7 +198,7 @@ def results_of_run(
         questions=count_questions(signals.generations, datasets),
         title=as_sentence(title),
         scores=resample_scores(signals, ResampleSettings(choices.bins, resamples, seed)),
-        shared_masks=has_shared_masks(run, models, datasets),
+        shared_masks=questions_share_masks(run, models, datasets),
     )
 
 
@@ -233,7 +233,7 @@ def count_questions(
     return questions
 
 
-def has_shared_masks(run: str, models: Sequence[str], datasets: Sequence[str]) -> bool:
+def questions_share_masks(run: str, models: Sequence[str], datasets: Sequence[str]) -> bool:
     """Return whether the passes of some pair share dropout masks among questions (`dropout_prefix:
     shared`)."""
     pairs = store.pair_names(models, datasets)

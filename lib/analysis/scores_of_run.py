@@ -13,7 +13,7 @@ from lib.calibrate.calibration_sets import DataByPair, Pair
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS
 from lib.calibrate.fit_methods import Fit
 from lib.calibrate.refitting import Refits, draw_calibration_counts
-from lib.score.evaluation import BASE, base_rate
+from lib.score.evaluation import BASE, smoothed_base_rate
 from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 
@@ -56,7 +56,7 @@ def constant_rows(rows: pd.DataFrame, pair: Pair, settings: ResampleSettings) ->
     rows = rows.drop_duplicates(["split", "example_id"]).sort_values("example_id")
     learned = calibration_rows(rows).correct.to_numpy(float)
     new = evaluation_rows(rows)
-    constant = np.full(len(new), base_rate(learned))
+    constant = np.full(len(new), smoothed_base_rate(learned))
 
     def refit() -> np.ndarray:
         counts = draw_calibration_counts(len(learned), settings.seed, pair, settings.refits)

@@ -17,7 +17,7 @@ from lib.calibrate.calibration_sets import CalibrationData, DataByPair, ScoredSp
 from lib.calibrate.calibrators import METHODS, Isotonic, Refit
 from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
-from lib.score.evaluation import base_rate
+from lib.score.evaluation import smoothed_base_rate
 from lib.score.metrics import brier, ece, measure, reliability_diagram
 from lib.store import PAIR, SCORE_CELL
 
@@ -136,7 +136,7 @@ def _resplit_errors(
         judging = order[n_calibration:]
         outcome = correct[judging]
         fitted = fit(learning, once)(score[judging], False)
-        constant = np.full(len(judging), base_rate(correct[learning]))
+        constant = np.full(len(judging), smoothed_base_rate(correct[learning]))
         errors.append(
             {
                 "ece": ece(fitted, outcome, n_bins),

@@ -301,7 +301,7 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def example_dialogue(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str, str]:
+def answer_own_question(lm: LanguageModel, parameters: dict[str, Any]) -> dict[str, str]:
     """Return the prompt, text and standard prompt for our own example question.
 
     The figures of a run that saves no texts of other people's questions show it. `parameters` are

@@ -24,7 +24,7 @@ from lib.generate.sampling import encode_prefix
 from lib.models.batching import map_by_length
 from lib.models.loading import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.tasks import answers, prompts
-from lib.tasks.thinking import find_open
+from lib.tasks.thinking import find_open_family
 
 OPTION_PAIRS = ("A/B", "True/False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
@@ -102,7 +102,7 @@ def standard_prompt(lm: LanguageModel, question: str, text: str) -> str:
     proposed = text[start:].strip()
     messages = prompts.verification_messages(question, proposed, lm.spec.system_prompt)
     prompt = apply_chat_template(lm, messages, thinking=False)
-    opened = find_open(prompt)
+    opened = find_open_family(prompt)
     return prompt.rstrip() + opened.at_once if opened else prompt
 
 

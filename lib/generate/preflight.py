@@ -27,7 +27,7 @@ from lib.params import Model
 from lib.responses.rows import Request
 from lib.tasks import prompts
 from lib.tasks.datasets import Example
-from lib.tasks.thinking import find_open
+from lib.tasks.thinking import find_open_family
 
 Line = tuple[str, str]  # ok, note or wrong; the result
 Values = Mapping[str, Any]  # parameters of a run
@@ -80,7 +80,7 @@ def load_outline(
     return LanguageModel(name, spec, network, tokenizer, ends, facts={})
 
 
-def check_model(
+def report_on_model(
     lm: LanguageModel, values: Values, questions: Mapping[str, Sequence[str]]
 ) -> Iterator[Line]:
     """Yield a line for each check of what the notebooks need.
@@ -170,7 +170,7 @@ def check_template(lm: LanguageModel, text: str) -> Iterator[Line]:
         yield "wrong", "its chat template does not write question and instruction as they are given"
     if lm.spec.system_prompt and prompts.SYSTEM not in text:
         yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
-    if not lm.spec.thinking and find_open(text):
+    if not lm.spec.thinking and find_open_family(text):
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
     if lm.spec.thinking and not lm.family:
         reason = "its template has no switch and no mark of thinking that docs/extending.md lists"

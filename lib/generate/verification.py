@@ -49,7 +49,7 @@ def verify_pair(
     verified = cache.map(verify, frame.example_id.tolist(), about=digest_responses(frame))
     if not save_texts:  # then figures show one of our own questions
         parameters = store.read_manifest(path)["parameters"]
-        facts["exchange"] = generation.example_dialogue(lm, parameters)
+        facts["exchange"] = generation.answer_own_question(lm, parameters)
     written = store.frame_path(run, "verification", pair)
     store.write_frame(verified, written, **facts, **measured_facts(cache))
     cache.clear()

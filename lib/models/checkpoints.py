@@ -113,13 +113,13 @@ def read_config(source: str, **named: Any) -> Any:
         kind = f"transformers has no AutoModelForCausalLM of its kind, '{config.model_type}'"
         raise UserError(f"{kind}: save its language part by itself, or let a server run it")
     if packed:
-        check_gguf_end(config)
+        check_end_in_vocabulary(config)
     else:
         check_quantization(config)
     return config
 
 
-def check_gguf_end(config: Any) -> None:
+def check_end_in_vocabulary(config: Any) -> None:
     """Raise UserError if a GGUF file's end token is none of its tokens, which could not be read."""
     end = config.eos_token_id
     size = getattr(config, "vocab_size", 0)

@@ -75,10 +75,10 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     the frame `chance`).
     """
     numbers = printed_numbers(here).merge(
-        numbers_with_intervals(paper), "left", NUMBER_KEY, suffixes=("", "_paper")
+        fill_in_intervals(paper), "left", NUMBER_KEY, suffixes=("", "_paper")
     )
     numbers = add_chance(numbers, here)
-    foreign = find_foreign(here, paper)
+    foreign = reasons_not_comparable(here, paper)
     reasons_by_part = numbers[[*PAIR, *SOURCE]].map(foreign.get)
     reasons = reasons_by_part.bfill(axis=1).iloc[:, 0]  # the first of a row
     numbers["verdict"] = judge_numbers(numbers, reasons)
@@ -93,7 +93,7 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 
 
-def numbers_with_intervals(paper: Results) -> pd.DataFrame:
+def fill_in_intervals(paper: Results) -> pd.DataFrame:
     """Return the paper's numbers, each with the interval that any of its tables prints for this
     quantity."""
     numbers = printed_numbers(paper)
@@ -123,7 +123,7 @@ def judge_numbers(numbers: pd.DataFrame, reasons: pd.Series) -> pd.Series:
     return verdicts.mask(reasons.notna(), NOT_COMPARABLE + reasons.fillna(""))
 
 
-def find_foreign(here: Results, paper: Results) -> dict[str, str]:
+def reasons_not_comparable(here: Results, paper: Results) -> dict[str, str]:
     """Return why numbers of a model or dataset of a run cannot be compared with the paper's, by its
     label."""
     facts = paper_facts()

@@ -133,7 +133,7 @@ def show_tokens(
     most = MAX_TOKENS_SHOWN // max(1, len(responses))
     views = []
     for response in responses:
-        views.append(view_tokens(generations, response, spellers[response.model], most))
+        views.append(token_view(generations, response, spellers[response.model], most))
     return HTML(TEMPLATES.get_template("response_views.html.jinja").render(views=views))
 
 
@@ -170,7 +170,7 @@ def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
                     yield rows.loc[label]
 
 
-def view_tokens(
+def token_view(
     generations: pd.DataFrame, response: pd.Series, spell: Callable[[int], str], most: int
 ) -> dict[str, Any]:
     """Return what the template shows of a row of `interpret_responses`; an empty response shows its

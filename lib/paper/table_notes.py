@@ -21,18 +21,18 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     """List the notes on a run's tables, a row each."""
     notes = [
         *describe_sources(run, results),
-        describe_coverage(signals),
+        describe_unanswered(signals),
         describe_unread_lines(evaluation_rows(signals.generations)),
         *describe_row_counts(results),
         *explain_missing_passes(run, results),
-        *list_remarks(run, results),
+        *list_served_remarks(run, results),
         explain_dashes(results),
     ]
     frame = pd.DataFrame({"note": [note for note in notes if note]})
     return ReportRecords(frame, frame)
 
 
-def describe_coverage(signals: Signals) -> str:
+def describe_unanswered(signals: Signals) -> str:
     """Return the shares of responses without an answer, and of those cut by length."""
     coverage = answer_coverage(signals.generations)
     rows = coverage["rows"].sum()
@@ -96,7 +96,7 @@ def explain_missing_passes(run: str, results: Results) -> Iterator[str]:
             yield f"No dropout passes of {label}: {reason}."
 
 
-def list_remarks(run: str, results: Results) -> Iterator[str]:
+def list_served_remarks(run: str, results: Results) -> Iterator[str]:
     """Yield what a server did not tell of P(True)."""
     labels = label_pairs(results)
     for pair, facts in store.read_manifests(run, "verification", list(labels)):

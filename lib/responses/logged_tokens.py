@@ -39,7 +39,7 @@ def read_text(line: ResponseLine, where: str) -> LoggedText:
     body = pieces[:-1] if ended else pieces
     check_decoded(body, text, where)
     written = "".join(body) if line.logprobs else text
-    end = find_end(written, line)
+    end = find_text_end(written, line)
     if end is None:
         raise UserError(
             f"{where}: the tokens of 'logprobs' do not make up its 'text', with any thinking: "
@@ -85,7 +85,7 @@ def check_decoded(pieces: Sequence[str], text: str, where: str) -> None:
         )
 
 
-def find_end(written: str, line: ResponseLine) -> int | None:
+def find_text_end(written: str, line: ResponseLine) -> int | None:
     """Return where a response ends by the text beside it; None if it is not that text.
 
     Blanks at both ends aside, the text is the whole response, or what follows its thinking, or its

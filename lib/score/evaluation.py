@@ -297,13 +297,13 @@ def compare_with_chance(
 # ---- beside a constant
 
 
-def base_rate(correct: Any) -> float:
+def smoothed_base_rate(correct: Any) -> float:
     """Return (right + 1) / (n + 2), the constant learned from n calibration rows; 1/2 without
     rows.
 
     Examples
     --------
-    >>> base_rate([True, True, False])
+    >>> smoothed_base_rate([True, True, False])
     0.6
     """
     return float((np.sum(correct) + 1) / (len(correct) + 2))
@@ -324,7 +324,7 @@ def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
     """
     parts = [calibrated]
     for _, rows in raw.drop_duplicates([*PAIR, "split", "example_id"]).groupby(PAIR, sort=False):
-        constant = base_rate(calibration_rows(rows).correct)
+        constant = smoothed_base_rate(calibration_rows(rows).correct)
         parts.append(evaluation_rows(rows).assign(estimator=BASE, method="", confidence=constant))
     return pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
 

@@ -72,14 +72,14 @@ def is_opening(token: str) -> bool:
 # ---- chat templates
 
 
-def find_open(prompt: str) -> Family | None:
+def find_open_family(prompt: str) -> Family | None:
     """Return the family whose block of thinking a prompt has opened and not closed, if any.
 
     Examples
     --------
-    >>> find_open("Solve this. [THINK]").closes
+    >>> find_open_family("Solve this. [THINK]").closes
     ['[/THINK]']
-    >>> find_open("Solve this. [THINK][/THINK]") is None
+    >>> find_open_family("Solve this. [THINK][/THINK]") is None
     True
     """
     tail = prompt[-TAIL:]

@@ -164,7 +164,7 @@ def described(folder):
 def check_files(folder):
     """What `check` says of a model by its files."""
     lm = preflight.load_outline("mine", described(folder), str(folder), whole=True)
-    return list(preflight.check_model(lm, params.load_profile("demo").model_dump(), {}))
+    return list(preflight.report_on_model(lm, params.load_profile("demo").model_dump(), {}))
 
 
 @pytest.mark.parametrize("name", architectures.PARTS)

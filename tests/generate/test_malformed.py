@@ -137,7 +137,7 @@ def looked_at(spec):
 
     def lines():
         lm = preflight.load_outline("mine", spec, hub.find_config(spec)[0], whole=True)
-        yield from preflight.check_model(lm, params.load_profile("demo").model_dump(), {})
+        yield from preflight.report_on_model(lm, params.load_profile("demo").model_dump(), {})
 
     return [text for level, text in check.explain_errors(lines()) if level == "wrong"]
 

@@ -127,7 +127,7 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     told = generation.restore_texts(lm, frame, "demo-easy", bare)
     assert_alike(told, kept)
     assert p_true.verify_responses(lm, told, save_texts=False).standard_prompt.isna().all()
-    shown = generation.example_dialogue(lm, bare)
+    shown = generation.answer_own_question(lm, bare)
     assert (
         prompts.EXAMPLE in shown["prompt"]
         and prompts.EXAMPLE in shown["standard_prompt"]

@@ -172,7 +172,7 @@ def test_a_number_outside_its_interval_is_said_so(beyond, outside):
 def test_another_model_is_compared_with_nothing(reason, changed):
     first, *others = SETTINGS
     run = replace(RUN, settings=[replace_setting(first, **changed), *others])
-    assert comparison_with_paper.find_foreign(run, PUBLISHED) == {first.label: reason}
+    assert comparison_with_paper.reasons_not_comparable(run, PUBLISHED) == {first.label: reason}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_another_model_is_compared_with_nothing(reason, changed):
 )
 def test_another_dataset_is_compared_with_nothing(reason, svamp):
     run = replace(RUN, questions=QUESTIONS | {"SVAMP": svamp})
-    assert comparison_with_paper.find_foreign(run, PUBLISHED) == {"SVAMP": reason}
+    assert comparison_with_paper.reasons_not_comparable(run, PUBLISHED) == {"SVAMP": reason}
 
 
 # ---- the profile `paper`: the paper's run, as files describe it
@@ -206,7 +206,10 @@ def test_its_models_settings_and_questions_are_the_papers(planned):
         dataset = load_dataset_config(name)
         questions[name] = (dataset.source, dataset.calibration, dataset.evaluation)
     assert (
-        comparison_with_paper.find_foreign(replace(planned, questions=questions), PUBLISHED) == {}
+        comparison_with_paper.reasons_not_comparable(
+            replace(planned, questions=questions), PUBLISHED
+        )
+        == {}
     )
 
 

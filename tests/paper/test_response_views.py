@@ -18,7 +18,7 @@ from lib.paper.response_views import (
     prompt_comparison,
     prompt_example,
     show_tokens,
-    view_tokens,
+    token_view,
 )
 from lib.tasks.prompts import QUERY
 from workflow.output.paper_files import results_document
@@ -40,7 +40,7 @@ def row(shipped, example):
 @pytest.fixture(scope="module")
 def view(shipped, example):
     spell = load_token_speller(example.model)
-    return view_tokens(shipped.generations, example, spell, 10_000)
+    return token_view(shipped.generations, example, spell, 10_000)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_title_says_which_response_it_is_and_its_mean(view, row, probabiliti
 
 def test_of_a_long_response_the_end_is_shown(shipped, example, view):
     spell = load_token_speller(example.model)
-    end = view_tokens(shipped.generations, example, spell, 3)
+    end = token_view(shipped.generations, example, spell, 3)
     assert end["tokens"] == view["tokens"][-3:]
     assert end["left_out"] == len(view["tokens"]) - 3
 

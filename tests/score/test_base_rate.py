@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from synthetic import keyed
 
-from lib.score.evaluation import add_base_rate, base_rate, compare_with_base_rate, evaluate
+from lib.score.evaluation import add_base_rate, compare_with_base_rate, evaluate, smoothed_base_rate
 
 
 def test_the_base_rate_is_never_certain():
     """As if one more row were right and one more wrong."""
-    assert base_rate([True, True, False]) == pytest.approx((2 + 1) / (3 + 2))
-    assert base_rate([]) == 0.5
+    assert smoothed_base_rate([True, True, False]) == pytest.approx((2 + 1) / (3 + 2))
+    assert smoothed_base_rate([]) == 0.5
 
 
 @pytest.fixture

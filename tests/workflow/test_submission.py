@@ -194,7 +194,7 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     ]
     queue += ["11 RUNNING another", f"12 RUNNING {name[:-1]}2_{first.name}"]
     answers.said["squeue"] = (0, "\n".join(queue))
-    assert slurm.take_on(run, list(run.jobs)) == {first.name: "7"}
+    assert slurm.take_on_or_cancel(run, list(run.jobs)) == {first.name: "7"}
     assert ("scancel", "8", "9") in answers.asked
 
 

@@ -200,7 +200,7 @@ def find_in_queue(queue: Queue, job: Job) -> str:
     return ""
 
 
-def take_on(run: Run, jobs: list[Job]) -> dict[str, str]:
+def take_on_or_cancel(run: Run, jobs: list[Job]) -> dict[str, str]:
     """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted
     now. Cancel all others."""
     wanted = {job.name: job for job in jobs}
