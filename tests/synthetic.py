@@ -8,12 +8,12 @@ import pandas as pd
 import torch
 from scipy.special import log_softmax
 
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate import teacher_forcing
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame
-from lib.score.reading import interpret_responses
+from lib.score.interpretation import interpret_responses
 from lib.tasks import answers
 
 

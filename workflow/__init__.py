@@ -6,7 +6,7 @@ The modules in reading order:
 cli                     the command line (help.txt)
 environment             Python and its packages, found or installed
 run                     from start to summary
-run_options             the parameters, shipped signals, cores and GPUs of a run
+run_plan                the parameters, shipped signals, cores and GPUs of a run
 findings                the notebooks and exhibits of each finding (findings.yaml)
 check                   preflight check: machine, disk, access, models, the memory that they need
 hub                     revisions, access and weights of models

@@ -29,7 +29,7 @@ from workflow.engine.jobs import Schedule, start_fork_server
 from workflow.engine.jobs_of_run import Job, Run
 from workflow.engine.progress import Board, describe_system_error, say
 from workflow.engine.slurm import Submission
-from workflow.run_options import plan
+from workflow.run_plan import plan
 
 PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -26,7 +26,7 @@ from lib.paper.claim import AGREES, DISAGREES, OPEN
 from lib.paper.verdicts import CLAIMS
 from lib.score.confidence import confidence_frame
 from lib.score.evaluation import evaluate
-from lib.score.reading import answer_coverage, interpret_responses
+from lib.score.interpretation import answer_coverage, interpret_responses
 from lib.store import PAIR, SCORE_CELL, evaluation_rows
 
 README = ROOT / "README.md"

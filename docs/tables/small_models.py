@@ -35,7 +35,7 @@ from lib.calibrate.calibrators import Isotonic
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
 from lib.score import evaluation, metrics
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
-from lib.score.reading import answer_coverage
+from lib.score.interpretation import answer_coverage
 
 PAGE = ROOT / "docs" / "small-models.md"
 README = ROOT / "README.md"
@@ -152,7 +152,7 @@ def describe_calibrated(rows: Rows, pair: Pair, old: ScoredSplit, new: ScoredSpl
     rows."""
     correct = new.correct
     isotonic = Isotonic().fit(old.confidence, old.correct).predict(new.confidence)
-    constant = np.full(len(correct), evaluation.base_rate(old.correct))
+    constant = np.full(len(correct), evaluation.smoothed_base_rate(old.correct))
     for label, values in {"Ans Avg, isotonic": isotonic, "constant": constant}.items():
         scores = pd.DataFrame({"confidence": values, "correct": correct})
         describe_score(rows, pair, label, scores)

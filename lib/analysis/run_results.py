@@ -12,7 +12,7 @@ from lib import params, store
 from lib.analysis import costs, multi_pass_statistics, stages, token_statistics
 from lib.analysis.prompt_ablation import summarize_arms
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
-from lib.analysis.result_tables import Results, as_sentence
+from lib.analysis.results import Results, as_sentence
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
 from lib.analysis.token_statistics import apply_by_pair

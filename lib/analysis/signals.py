@@ -13,7 +13,7 @@ from lib.calibrate.calibration_sets import DataByPair, calibration_data
 from lib.calibrate.fit_methods import CalibratedScores, calibrate
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
-from lib.score.reading import interpret_responses
+from lib.score.interpretation import interpret_responses
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from lib.files import parse_json
 from lib.params import EvaluationChoices
 from lib.responses.formats import parse_response
 from lib.score.estimators import ESTIMATORS, Estimator
-from lib.score.reading import InterpretedRow, interpret_row
+from lib.score.interpretation import InterpretedRow, interpret_row
 from lib.tasks.answers import locate_answer
 
 CALIBRATORS = Path(__file__).with_name("shipped")  # of an installed package, too

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.paper.booktabs import Table
 from lib.paper.cells import (
     estimators_shown,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import OWN, Measure, Score, ScoredRows, draws_of
-from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, MissingFrameError, Results
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrameError, Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.claim import OPEN, NotJudgedError, decide, decide_by_number
 from lib.score.estimators import ESTIMATORS

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES
+from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Table, embolden, escape
 from lib.score.estimators import ESTIMATORS, Estimator, in_column_order

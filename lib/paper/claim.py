@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 
 AGREES, OPEN, DISAGREES = "agrees", "open", "disagrees"  # of a case: the column `outcome`
 # condition of each word on the agreeing cases

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, Results
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.calibrate.experiments import SOURCE
 from lib.paper.booktabs import ReportRecords
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from lib.analysis.result_tables import NUMBER_KEY, QUANTITIES, Results, as_sentence
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results, as_sentence
 from lib.paths import ARTIFACTS, of_project
 
 REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"

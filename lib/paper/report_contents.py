@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, Score
-from lib.analysis.result_tables import MissingFrameError, Results
+from lib.analysis.results import MissingFrameError, Results
 from lib.analysis.score_differences import Pooled, pool_difference
 from lib.analysis.signals import Signals
 from lib.calibrate.experiments import compare_on_resplits, describe_splits

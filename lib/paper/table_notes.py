@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lib import params, store
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.analysis.signals import Signals
 from lib.paper.booktabs import ReportRecords
 from lib.paper.cells import DASH, label_rows
-from lib.score.reading import answer_coverage, describe_unread_lines
+from lib.score.interpretation import answer_coverage, describe_unread_lines
 from lib.store import PAIR, evaluation_rows
 
 NOT_AT_HAND = (

@@ -12,7 +12,7 @@ from itertools import groupby, permutations
 
 import pandas as pd
 
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.experiments import SOURCE
 from lib.paper import cells

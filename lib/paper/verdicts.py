@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
-from lib.analysis.result_tables import MissingFrameError, Results
+from lib.analysis.results import MissingFrameError, Results
 from lib.analysis.run_results import error_frames
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals

@@ -20,7 +20,7 @@ from lib.analysis.scores_of_run import collect_scores
 from lib.calibrate.calibration_sets import calibration_data
 from lib.calibrate.calibrators import Calibrator, Isotonic, Platt
 from lib.calibrate.fit_methods import calibrate
-from lib.score.reading import interpret_responses
+from lib.score.interpretation import interpret_responses
 
 PAIR = ("m", "d")
 SEQ = Score("seq_avg")

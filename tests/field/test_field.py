@@ -14,7 +14,7 @@ from lib.parameter_schemas import Dataset, Model
 from lib.responses.formats import CUT, LOST, MARKED, UNFINISHED, Response, read_response_file
 from lib.responses.imported import ImportedResponses
 from lib.score.confidence import confidence_frame
-from lib.score.reading import interpret_responses
+from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 
 REMARKS = {

@@ -23,7 +23,7 @@ from lib.params import EvaluationChoices, Model
 from lib.paths import ROOT, SHIPPED
 from lib.responses import formats, imported
 from lib.score.confidence import confidence_frame
-from lib.score.reading import interpret_responses
+from lib.score.interpretation import interpret_responses
 from lib.tasks import answers, datasets
 from workflow import check, cli
 from workflow.run import plan

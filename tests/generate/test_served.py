@@ -20,7 +20,7 @@ from lib.paths import ROOT
 from lib.responses import served
 from lib.responses.formats import Response
 from lib.score.confidence import confidence_frame, option_log_odds
-from lib.score.reading import interpret_responses
+from lib.score.interpretation import interpret_responses
 from lib.tasks import prompts
 from workflow import serve_requests
 

@@ -8,7 +8,7 @@ import pytest
 from claims_by_hand import CASES, entropies, errors_on, interval
 from test_claims_by_rows import BY_ROWS
 
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.paper.claim import QUANTIFIERS, decide
 from lib.paper.verdicts import CLAIMS, count_kinds, count_outcomes, judge, kind_of_verdict
 

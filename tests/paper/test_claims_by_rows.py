@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.analysis.token_statistics import choose_position, trajectory_scores
 from lib.paper.verdicts import CLAIMS, judge, show_claims
 

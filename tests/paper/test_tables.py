@@ -12,7 +12,7 @@ from latex import PAPER, paper
 from synthetic import results_of
 
 from lib import params
-from lib.analysis.result_tables import as_sentence
+from lib.analysis.results import as_sentence
 from lib.analysis.signals import load_signals
 from lib.paper import (
     beyond_tables,

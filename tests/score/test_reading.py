@@ -7,7 +7,7 @@ from responses_by_hand import respond, respond_without_answer
 from synthetic import keyed, passed, responses, single_pass
 
 from lib.score.confidence import confidence_frame
-from lib.score.reading import answer_coverage, describe_unread_lines
+from lib.score.interpretation import answer_coverage, describe_unread_lines
 from lib.store import KEYS
 
 # ---- choices: the probabilities are .5, .8, .9 (of the answer) and .4 (of the end token)

@@ -84,7 +84,7 @@ CODE = [
     # what decides what a model leaves
     ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
     ("lib/score/metrics.py", "def ece(", "def ece(*, more=0, ", "04"),
-    ("lib/score/reading.py", "def interpret_row(", "def interpret_row(more, ", "04"),
+    ("lib/score/interpretation.py", "def interpret_row(", "def interpret_row(more, ", "04"),
     ("lib/generate/prompt_arms.py", "def choose_ablation_rows(",
      "def choose_ablation_rows(more, ", "04b"),
     ("lib/models/loading.py", "def load_language_model(", "def load_language_model(more, ",

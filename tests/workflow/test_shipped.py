@@ -5,12 +5,12 @@ import pytest
 from small_project import write
 
 from lib.files import sha256
-from workflow import run, run_options
+from workflow import run, run_plan
 
 DEMO = "artifacts/shipped/demo"
 
 
-@pytest.mark.parametrize("name", ["ablation/tiny__easy.parquet", run_options.LIST])
+@pytest.mark.parametrize("name", ["ablation/tiny__easy.parquet", run_plan.LIST])
 def test_a_difference_is_named_with_its_cure_before_any_run(inside, capsys, name):
     place = inside.root / DEMO
     for part in ("generations/tiny__easy.parquet", "ablation/tiny__easy.parquet"):
@@ -18,8 +18,8 @@ def test_a_difference_is_named_with_its_cure_before_any_run(inside, capsys, name
     lines = ""
     for path in place.glob("*/*"):
         lines += f"{sha256(path)}  {path.relative_to(place)}\n"
-    (place / run_options.LIST).write_text(lines)
-    run_options.check_shipped_files("demo")
+    (place / run_plan.LIST).write_text(lines)
+    run_plan.check_shipped_files("demo")
     (place / name).write_bytes(b"\xff\n" * 9)
     for words in (["replay"], ["demo"], ["check", "demo"]):
         assert run.main(words) == 2

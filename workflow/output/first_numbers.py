@@ -21,7 +21,7 @@ def describe_frames(job: Job) -> str:
     """Return the accuracy, and the ECE of the job's estimators, from the frames of its pair."""
     from lib import store  # slow to import, and most jobs have no such numbers
     from lib.params import EvaluationChoices
-    from lib.score import confidence, estimators, evaluation, reading
+    from lib.score import confidence, estimators, evaluation, interpretation
 
     names = job.notebook.shown_at_end
     choices = EvaluationChoices.of(job.run.values)
@@ -30,7 +30,7 @@ def describe_frames(job: Job) -> str:
     frames = {}
     for kind in {"generations", kind_written}:
         frames[kind] = store.read_frame(store.frame_path(job.run.name, kind, pair))
-    responses = reading.interpret_responses(frames["generations"], choices)
+    responses = interpretation.interpret_responses(frames["generations"], choices)
     passes = frames.get("dropout")
     if passes is not None:
         passes = confidence.rows_at_selected_rate(passes, choices)

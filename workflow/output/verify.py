@@ -24,7 +24,7 @@ from lib.analysis.comparison_of_runs import (
     match_rows,
     recompute_frames,
 )
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.signals import Signals, load_signals
 from lib.paper.comparison_with_paper import printed_numbers

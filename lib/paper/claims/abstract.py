@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, ResampledNumber, Score
-from lib.analysis.result_tables import MissingFrameError, Results
+from lib.analysis.results import MissingFrameError, Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.cases import Case, compare_on_pair, count_pairs, error_of, pivot, table_rows
 from lib.paper.claim import DISAGREES, claim, decide_by_number, format_cases

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy.stats import ttest_1samp, ttest_ind
 
 from lib.analysis.resampled_scores import Measure, Score
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.cases import (
     Case,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, Score
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.paper.cases import (
     compare,
     compare_medians_with_hardest,

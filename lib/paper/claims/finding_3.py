@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.paper.cases import compare, error_of, table_rows
 from lib.paper.claim import COMPARABLE, TIE, claim, decide_by_number, format_cases
 from lib.store import PAIR

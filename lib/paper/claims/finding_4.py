@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, Score, draws_of
-from lib.analysis.result_tables import MissingFrameError, Results
+from lib.analysis.results import MissingFrameError, Results
 from lib.calibrate.calibrators import METHODS
 from lib.paper.cases import Margin, as_frame, compare, hard_dataset, make_case, table_rows
 from lib.paper.claim import OPEN, claim, decide, decide_by_number, format_cases

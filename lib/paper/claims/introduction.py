@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from lib.analysis.result_tables import Results
+from lib.analysis.results import Results
 from lib.paper.cases import compare, measure_of, rows_of_score
 from lib.paper.claim import claim, decide_by_number
 from lib.store import PAIR
