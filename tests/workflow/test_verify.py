@@ -125,7 +125,7 @@ def test_responses_that_one_side_lacks_are_not_the_same(theirs, fewer, said):
     some = replace(theirs, generations=theirs.generations[7:])
     matched = match_rows(some, theirs) if fewer == "here" else match_rows(theirs, some)
     alike = pd.DataFrame({"within": [True], "difference": [0.0]})
-    assert verification.judge_reproduction(alike, matched) == (False, f"NOT the same: {said}")
+    assert verification.assess_reproduction(alike, matched) == (False, f"NOT the same: {said}")
 
 
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
@@ -139,7 +139,7 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
     ours = shipped.assign(value=[0.5019, 0.5021, 0.54, np.nan])
     table = compare_numbers(ours, shipped).set_index("key").loc[keys]
     assert table.within.tolist() == [True, False, True, False], "a number that is missing fails"
-    held, line = verification.judge_reproduction(
+    held, line = verification.assess_reproduction(
         table[table.within].reset_index(), match_rows(theirs, theirs)
     )
     assert held and line.startswith(

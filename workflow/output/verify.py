@@ -135,7 +135,7 @@ def verify(run: Run) -> int:
     wrong = list_differing_results(here, made)
     for line in [*matched.left_out, *list_differing_numbers(table, file), *wrong]:
         say(line)
-    is_same, line = judge_reproduction(table, matched, wrong)
+    is_same, line = assess_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if is_same else 1
 
@@ -177,7 +177,7 @@ def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
     return [*lines, f"every number: {file}"]
 
 
-def judge_reproduction(
+def assess_reproduction(
     table: pd.DataFrame, matched: MatchedRuns, wrong: Sequence[str] = ()
 ) -> tuple[bool, str]:
     """Return whether the run reproduces the shipped one, with one line of explanation.
