@@ -81,7 +81,7 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     foreign = reasons_not_comparable(here, paper)
     reasons_by_part = numbers[[*PAIR, *SOURCE]].map(foreign.get)
     reasons = reasons_by_part.bfill(axis=1).iloc[:, 0]  # the first of a row
-    numbers["verdict"] = judge_numbers(numbers, reasons)
+    numbers["verdict"] = compare_with_intervals(numbers, reasons)
     numbers.loc[reasons.notna(), PAPER_NUMBERS] = np.nan
     numbers["difference"] = numbers["value"] - numbers["value_paper"]
     variants = numbers[VARIANT].to_numpy()
@@ -111,7 +111,7 @@ def add_chance(numbers: pd.DataFrame, here: Results) -> pd.DataFrame:
     return numbers
 
 
-def judge_numbers(numbers: pd.DataFrame, reasons: pd.Series) -> pd.Series:
+def compare_with_intervals(numbers: pd.DataFrame, reasons: pd.Series) -> pd.Series:
     """Return how each number lies to the paper's interval; `reasons` say why one cannot be
     compared."""
     low = numbers["low_paper"] - HALF_DIGIT
