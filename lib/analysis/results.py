@@ -7,6 +7,7 @@ A run also has frames that the paper shows only as pictures (`running_mean`, `en
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -25,6 +26,8 @@ NUMBER_KEY = [
     "rate",
     "bins",
 ]
+
+TABLES_OF_ERRORS = ("result_estimation", "insitu_ptrue", "result_isotonic", "result_calibration")
 
 
 class MissingFrameError(KeyError):
@@ -54,13 +57,30 @@ class Results:
     # whether all questions share dropout masks (`dropout_prefix: shared`)
     shared_masks: bool = False
 
+    def has_frame(self, name: str) -> bool:
+        return name in self.frames and not self.frames[name].empty
+
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """Return the rows of a frame whose columns equal these values. Raise MissingFrameError if
         it is missing or empty."""
-        if name not in self.frames or self.frames[name].empty:
+        if not self.has_frame(name):
             raise MissingFrameError(name)
         frame = self.frames[name]
         return frame[(frame[list(equal)] == list(equal.values())).all(axis=1)]
+
+    @cached_property
+    def printed_errors(self) -> dict[tuple[str, ...], float]:
+        """The ECE of tables by (table, model, dataset, estimator, method); method "" of raw
+        scores."""
+        errors: dict[tuple[str, ...], float] = {}
+        for table in TABLES_OF_ERRORS:
+            if not self.has_frame(table):
+                continue
+            rows = self.frame(table, metric="ece").reindex(columns=[*SCORE_CELL, "method", "value"])
+            rows = rows.fillna({"method": ""}).astype({"value": float})
+            for *key, value in rows.itertuples(index=False):
+                errors.setdefault((table, *key), value)
+        return errors
 
     @property
     def hardest_dataset(self) -> str:

@@ -127,11 +127,9 @@ def printed_value(results: Results, pair: Pair, measure: Measure) -> float:
         table = "insitu_ptrue"
     else:
         table = "result_estimation"
-    rows = table_rows(results, table)
-    of_pair = (rows.model == pair[0]) & (rows.dataset == pair[1])
-    of_score = (rows.estimator == score.estimator) & (rows.method == score.method)
-    values = rows.value[of_pair & of_score]
-    return np.nan if values.empty else float(values.iloc[0])
+    if not results.has_frame(table):
+        raise MissingFrameError(table)
+    return results.printed_errors.get((table, *pair, score.estimator, score.method), np.nan)
 
 
 def rows_of_score(results: Results, pair: Pair, estimator: str) -> ScoredRows | None:
