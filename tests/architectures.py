@@ -222,7 +222,7 @@ def warp(logits: torch.Tensor, decoding: dict[str, float]) -> torch.Tensor:
     return logits
 
 
-def assert_alike(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 5e-5) -> None:
+def assert_alike(frame: pd.DataFrame, expected: pd.DataFrame, atol: float = 5e-5) -> None:
     """The same rows but for seconds, and for the last digits of numbers."""
     columns = expected.columns[~expected.columns.str.endswith("seconds")]
-    pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False, atol=atol)
+    pd.testing.assert_frame_equal(frame[columns], expected[columns], check_dtype=False, atol=atol)

@@ -42,7 +42,7 @@ def browse(url, *options):
     )
 
 
-def measured(path, width, dark):
+def measure_page(path, width, dark):
     """What probe.html measures of a page that is `width` pixels wide, and that a browser shows in
     light or dark."""
     probe = Path(__file__).with_name("probe.html").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def check_in_browser(path, anchor):
     before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
     assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
     for width, dark in (("390", False), ("1280", False), ("1280", True)):
-        measures = measured(path, width, dark)
+        measures = measure_page(path, width, dark)
         is_white = measures.pop("ground") == "rgb(255, 255, 255)"
         assert measures.pop("operable") > 0
         assert is_white != dark

@@ -63,10 +63,10 @@ def locate(change: Change) -> Change | None:
         if module != change.module and change.function:
             places.append((module, change.function))
     for module, function in places:
-        there = replace(change, module=module, function=function)
-        found = spell(there) or spell_with_other_names(there)
-        if found is not None:
-            return found
+        moved = replace(change, module=module, function=function)
+        spelled = spell(moved) or spell_with_other_names(moved)
+        if spelled is not None:
+            return spelled
     return spell(replace(change, function=""))
 
 

@@ -26,13 +26,13 @@ class Played(NamedTuple):
     """What a notebook leaves: its names, and what its cells showed."""
 
     names: dict[str, Any]
-    shown: list
+    outputs: list
 
 
 def play_cells(path, values):
     """Run the code cells of a notebook in this process, with these values of parameters."""
-    shown: list = []
-    names = {"display": lambda thing, **_: shown.append(thing)}
+    outputs: list = []
+    names = {"display": lambda thing, **_: outputs.append(thing)}
     for cell in json.loads((ROOT / path).read_text("utf-8"))["cells"]:
         if cell["cell_type"] != "code":
             continue
@@ -43,8 +43,8 @@ def play_cells(path, values):
         if "parameters" in cell["metadata"].get("tags", []):
             names |= values
         if last is not None:
-            shown.append(eval(compile(ast.Expression(last.value), path, "eval"), names))
-    return Played(names, shown)
+            outputs.append(eval(compile(ast.Expression(last.value), path, "eval"), names))
+    return Played(names, outputs)
 
 
 def play(number, monkeypatch, tmp_path, **edits):
@@ -69,7 +69,7 @@ def play(number, monkeypatch, tmp_path, **edits):
 
 def render(played):
     """Draw what a notebook showed, as a page would, and return the notebook."""
-    for thing in played.shown:
+    for thing in played.outputs:
         if hasattr(thing, "_repr_mimebundle_"):
             thing._repr_mimebundle_()
         elif hasattr(thing, "_repr_html_"):
@@ -137,9 +137,9 @@ def files_read(path, values):
     """Play a notebook; return the files below the root that were imported or opened."""
     opened = set()
 
-    def note(event, given):
-        if event == "open" and isinstance(given[0], str | bytes):
-            opened.add(Path(os.path.abspath(os.fsdecode(given[0]))))
+    def note(event, arguments):
+        if event == "open" and isinstance(arguments[0], str | bytes):
+            opened.add(Path(os.path.abspath(os.fsdecode(arguments[0]))))
 
     sys.addaudithook(note)
     play_cells(path, values)

@@ -51,12 +51,12 @@ class Served:
         self.answers().write_text("".join(batch_line(name, body) for name in self.names()))
 
     def names(self):
-        return [one.example_id for one in self.asked]
+        return [example.example_id for example in self.asked]
 
     def answers(self, form=""):
         return exchange_files(self.spec, DATASET, form)[1]
 
-    def kept(self):
+    def read_responses(self):
         return read_response_file(self.answers(), DATASET)
 
     def imported(self):

@@ -76,8 +76,8 @@ class Cluster:
 
     def start(self) -> None:
         munge = f"{self.folder}/munge"
-        own = [f"--{name}-file={munge}.{name}" for name in ("pid", "log", "seed", "key")]
-        self.daemon("munged", "--foreground", "--force", f"--socket={munge}.socket", *own)
+        file_options = [f"--{name}-file={munge}.{name}" for name in ("pid", "log", "seed", "key")]
+        self.daemon("munged", "--foreground", "--force", f"--socket={munge}.socket", *file_options)
         clone.until((self.folder / "munge.socket").exists)
         self.daemon("slurmctld", "-D")
         for name in NODES:
@@ -88,13 +88,13 @@ class Cluster:
 
     def daemon(self, *command: str) -> None:
         with open(self.folder / f"{len(self.daemons)}.out", "w") as log:
-            own = {
+            settings = {
                 "env": os.environ | self.environment,
                 "stdout": log,
                 "stderr": log,
                 "start_new_session": True,
             }
-            self.daemons.append(subprocess.Popen(command, **own))
+            self.daemons.append(subprocess.Popen(command, **settings))
 
     def says(self, *command: str) -> str:
         done = subprocess.run(

@@ -100,7 +100,9 @@ def test_raw_errors_of_both_prompts_stand_side_by_side():
 
 
 def test_entropies_are_means_over_the_tokens_of_an_answer():
-    dropout = passed(predictive=[[[0.1, 0.3], [0.2, 0.6]]], conditional=[[[0.0, 0.0], [0.0, 0.0]]])
+    predictive = [[[0.1, 0.3], [0.2, 0.6]]]
+    conditional = [[[0.0, 0.0], [0.0, 0.0]]]
+    dropout = passed(predictive=predictive, conditional=conditional)
     curves = entropy_curves(dropout)
     assert curves.term.tolist() == ["predictive", "predictive", "conditional", "conditional"]
     assert curves.passes.tolist() == [1, 2, 1, 2]

@@ -27,14 +27,14 @@ def arms():
 
 
 def test_an_arm_has_its_shares_of_answers_and_its_error(arms):
-    found = summarize_arms(arms).set_index("demonstration")
-    assert found.profile.to_dict() == {"one": True, "none": False}
-    assert (found["rows"] == 4).all()
-    assert found.parsed.to_dict() == {"one": 0.5, "none": 0.75}
-    assert found.accuracy.to_dict() == {"one": 0.25, "none": 0.75}
+    table = summarize_arms(arms).set_index("demonstration")
+    assert table.profile.to_dict() == {"one": True, "none": False}
+    assert (table["rows"] == 4).all()
+    assert table.parsed.to_dict() == {"one": 0.5, "none": 0.75}
+    assert table.accuracy.to_dict() == {"one": 0.25, "none": 0.75}
     # half is right at .9, nothing at .2; three quarters at 1
-    assert found.ece["one"] == pytest.approx((2 * 0.4 + 2 * 0.2) / 4)
-    assert found.ece["none"] == pytest.approx(0.25)
+    assert table.ece["one"] == pytest.approx((2 * 0.4 + 2 * 0.2) / 4)
+    assert table.ece["none"] == pytest.approx(0.25)
 
 
 def test_an_arm_without_probabilities_has_no_error(arms):

@@ -85,11 +85,11 @@ def test_auroc_of_resamples_is_scikit_learns():
     n = len(rows.correct)
     assert number.value == pytest.approx(roc_auc_score(rows.correct, rows.confidence))
     rng = np.random.default_rng(3)
-    drawn = []
+    areas = []
     for _ in range(1000):
         places = rng.integers(0, n, n)
-        drawn.append(roc_auc_score(rows.correct[places], rows.confidence[places]))
-    ends = np.percentile(drawn, [2.5, 97.5])
+        areas.append(roc_auc_score(rows.correct[places], rows.confidence[places]))
+    ends = np.percentile(areas, [2.5, 97.5])
     assert np.percentile(number.draws, [2.5, 97.5]) == pytest.approx(ends, abs=0.01)
 
 
@@ -179,18 +179,18 @@ def test_calibrators_are_fitted_again_in_each_draw(confidence, scores):
     """The spread over draws of both splits, by scikit-learn and rows drawn by hand."""
     calibration_rows, evaluation_rows = split_rows(confidence)
     rng = np.random.default_rng(0)
-    drawn = []
+    errors = []
     for _ in range(600):
         old = calibration_rows.sample(frac=1, replace=True, random_state=rng)
         new = evaluation_rows.sample(frac=1, replace=True, random_state=rng)
         regression = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         fitted = regression.fit(old.confidence, old.correct)
         predicted = fitted.predict(new.confidence)
-        drawn.append(binned_error(predicted, new.correct.to_numpy(float)))
+        errors.append(binned_error(predicted, new.correct.to_numpy(float)))
     number = scores.measure_all_rows(PAIR, Measure(ISOTONIC))
     assert number.draws.size == 300
-    assert number.draws.mean() == pytest.approx(np.mean(drawn), abs=0.01)
-    assert number.draws.std() == pytest.approx(np.std(drawn), rel=0.2)
+    assert number.draws.mean() == pytest.approx(np.mean(errors), abs=0.01)
+    assert number.draws.std() == pytest.approx(np.std(errors), rel=0.2)
 
 
 def test_without_new_fits_the_spread_is_smaller(confidence, calibration, scores):
@@ -263,8 +263,8 @@ def test_fast_refits_are_the_calibrators_own(calibrator):
     rng = np.random.default_rng(1)
     every_row = np.arange(80)
     for _ in range(30):
-        drawn = rng.integers(0, 80, 80)
-        weights = np.bincount(drawn, minlength=80).astype(float)
+        places = rng.integers(0, 80, 80)
+        weights = np.bincount(places, minlength=80).astype(float)
         expected = slow(every_row, weights)(values, False)
         assert fast(every_row, weights)(values, False) == pytest.approx(expected, abs=1e-7)
 

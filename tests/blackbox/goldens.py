@@ -73,23 +73,23 @@ def join_stripped(lines: Iterable[str]) -> str:
 
 def outputs(path: Path) -> list[dict]:
     """What an executed notebook shows, in the order of its cells."""
-    found = []
+    outputs_of_cells = []
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
-        found += cell.get("outputs", [])
-    return found
+        outputs_of_cells += cell.get("outputs", [])
+    return outputs_of_cells
 
 
 def records(folder: Path, name: str) -> Texts:
     """What the executed notebooks hand to the report: numbers beside the paper's, verdicts with
     their counts."""
-    found = {}
+    texts = {}
     for path in sorted((folder / "artifacts" / name / "notebooks").glob("*.ipynb")):
         for output in outputs(path):
             kind = output.get("metadata", {}).get("paper", "")
             record = output.get("data", {}).get("application/json")
             if kind.startswith("rep_") and record is not None:
-                found[kind] = "\n".join(flat(record))
-    return found
+                texts[kind] = "\n".join(flat(record))
+    return texts
 
 
 def without_clock(text: str) -> str:
@@ -97,7 +97,7 @@ def without_clock(text: str) -> str:
     return NUMBER.sub("N", text) if re.search(r"seconds|\d s\b", text) else text
 
 
-def shown(path: Path) -> str:
+def visible_text(path: Path) -> str:
     """All that a reader of an executed notebook sees, but the pictures: text, and tables without
     their tags."""
     texts = []
@@ -120,7 +120,7 @@ def shown(path: Path) -> str:
 
 def frames(folder: Path, name: str) -> Texts:
     """Every frame that a run keeps, a row to a line, and its manifest."""
-    found = {}
+    texts = {}
     for path in sorted((folder / "artifacts" / name).glob("*/*.parquet")):
         frame = pd.read_parquet(path)
         clocks = [name for name in frame if "seconds" in name]
@@ -129,10 +129,11 @@ def frames(folder: Path, name: str) -> Texts:
         for row in frame.itertuples(index=False):
             lines.append(" | ".join(map(cell, row)))
         place = f"{path.parent.name}/{path.stem}"
-        found[place] = "\n".join(lines)
+        texts[place] = "\n".join(lines)
         facts = flat(json.loads(path.with_suffix(".json").read_text("utf-8")))
-        found[f"{place}, manifest"] = "\n".join(fact for fact in facts if not OWN.match(fact))
-    return found
+        shared_facts = [fact for fact in facts if not OWN.match(fact)]
+        texts[f"{place}, manifest"] = "\n".join(shared_facts)
+    return texts
 
 
 # ---- as lines
@@ -151,7 +152,7 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         for key in sorted(value):
             yield from flat(value[key], f"{path}/{key}")
-    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         for number, entry in enumerate(value):
             yield from flat(entry, f"{path}/{name_of(entry) or number}")
     else:
@@ -180,15 +181,15 @@ def alike(before: str, after: str, near: float) -> bool:
     return bool(np.allclose(old, new, rtol=near, atol=near))
 
 
-def differences(name: str, found: Texts) -> list[str]:
+def differences(name: str, texts: Texts) -> list[str]:
     """What changed of a golden, for a person to read; nothing where all is the same, or as near as
     a text may be."""
-    kept = read(name)
+    stored = read(name)
     lines = []
-    for part in sorted(kept.keys() | found.keys()):
+    for part in sorted(stored.keys() | texts.keys()):
         near = NEAR.get(name, NEAR_RECORD if part.startswith("rep_") else 0)
-        before = kept.get(part, "").splitlines()
-        after = found.get(part, "").splitlines()
+        before = stored.get(part, "").splitlines()
+        after = texts.get(part, "").splitlines()
         for place, (old, new) in enumerate(zip(before, after, strict=False)):
             if alike(old, new, near):  # counts as the same
                 after[place] = old
@@ -205,8 +206,8 @@ def same(changed: list[str], maker: str) -> None:
     assert not changed, "\n".join([head, *changed])
 
 
-def check(name: str, found: Texts) -> None:
-    same(differences(name, found), f"goldens.py {name}")
+def check(name: str, texts: Texts) -> None:
+    same(differences(name, texts), f"goldens.py {name}")
 
 
 def read(name: str) -> Texts:
@@ -228,15 +229,15 @@ def small_demo(folder: Path) -> Texts:
 
 def notebooks(folder: Path) -> Texts:
     """Every notebook, each in a fresh clone, executed by papermill with the parameters it holds."""
-    found = {}
+    texts = {}
     for path in sorted((folder / "notebooks").glob("*.ipynb")):
         shutil.rmtree(folder / "artifacts" / "lab", ignore_errors=True)
         to = folder / "played.ipynb"
         options = ["--cwd", "notebooks", "-k", "python3", "--no-progress-bar"]
         command = [sys.executable, "-m", "papermill", *options, str(path), str(to)]
         subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, check=True)
-        found[path.stem] = shown(to)
-    return found
+        texts[path.stem] = visible_text(to)
+    return texts
 
 
 def make(name: str, scratch: Path) -> Texts:

@@ -12,15 +12,15 @@ pytestmark = pytest.mark.slow
 def test_a_run_without_a_model(tmp_path):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count
     and reason. Every byte of docs/results.md, too, which shows it."""
-    found = goldens.make("replay-small", tmp_path)
+    texts = goldens.make("replay-small", tmp_path)
     project = tmp_path / "replay-small" / "a project"
     clone.run(project, "published")
-    here = results.read(results.RUN, project)
+    ours = results.read(results.RUN, project)
     paper = results.read(results.PAPER, project)
     page = results.PAGE.read_text("utf-8")
-    assert results.page(here, paper) == page, "python docs/tables/results.py renews it"
-    assert {path.name for path in results.PICTURES.iterdir()} == set(results.pictures(here))
-    goldens.check("replay-small", found)
+    assert results.page(ours, paper) == page, "python docs/tables/results.py renews it"
+    assert {path.name for path in results.PICTURES.iterdir()} == set(results.pictures(ours))
+    goldens.check("replay-small", texts)
 
 
 def test_the_replay_of_what_was_unpacked_from_the_archive(replayed):

@@ -52,18 +52,18 @@ def is_killed(project: Project, log: Path, wanted: str) -> bool:
     halted = process.poll() is None
     if halted:
         kill(process)
-    said = process.communicate(timeout=60)[0]
-    assert "Traceback" not in said and (halted or process.returncode == 0), said
+    output = process.communicate(timeout=60)[0]
+    assert "Traceback" not in output and (halted or process.returncode == 0), output
     return halted
 
 
 def results(root: Path) -> dict[str, bytes]:
     """What a user reads of a run: its frames, and what it exports."""
-    found = {}
+    contents = {}
     for kind in KINDS:
         for path in root.glob(kind):
-            found[str(path.relative_to(root))] = path.read_bytes()
-    return found
+            contents[str(path.relative_to(root))] = path.read_bytes()
+    return contents
 
 
 def finished(root: Path) -> dict[str, int]:
@@ -86,8 +86,8 @@ def test_crash_points(wanted, least, tmp_path):
     log = tmp_path / "log"
     (project.root / "lib" / "__init__.py").write_text(HOOK)
     alone = Project(shutil.copytree(project.root, tmp_path / "alone"))
-    code, said = alone.run()
-    assert code == 0, said
+    code, output = alone.run()
+    assert code == 0, output
 
     log.touch()
     before: dict[str, int] = {}

@@ -40,9 +40,9 @@ def test_from_a_file_to_a_row_in_every_table_and_one_table_more(alone, tmp_path)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, project / "notebooks/08_tables.ipynb")
     assert "ok     model mine: " in run(project, "check", "demo", "--add-models", "mine")
-    made, kept = counts(run(project, "--add-models", "mine"))
-    assert made > 0
-    assert kept >= 4, "what the profile's own model left is kept"
+    ran, up_to_date = counts(run(project, "--add-models", "mine"))
+    assert ran > 0
+    assert up_to_date >= 4, "what the profile's own model left is kept"
 
     texts = {name: text.decode() for name, text in tables(project).items()}
     for name, text in texts.items():

@@ -19,7 +19,7 @@ def test_it_says_the_same(begun, tmp_path):
 
 
 def has_begun(case):
-    return bool(BEGUN.search(f"{case.command}\n{case.said}"))
+    return bool(BEGUN.search(f"{case.command}\n{case.output}"))
 
 
 def test_a_transcript_is_what_was_parsed():
@@ -31,6 +31,6 @@ def test_a_refusal_is_one_line():
     """Where no notebook had begun."""
     for case in CASES:
         if case.code == 2:
-            assert case.said.count("run_all.sh: ") == 1, case.command
-            assert "Traceback" not in case.said, case.command
-            assert case.said.count("\n") == 1 or "| tail" in case.command, case.command
+            assert case.output.count("run_all.sh: ") == 1, case.command
+            assert "Traceback" not in case.output, case.command
+            assert case.output.count("\n") == 1 or "| tail" in case.command, case.command

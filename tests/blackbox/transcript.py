@@ -34,20 +34,20 @@ MEASURED = re.compile(r"\d+(\.\d+)?")
 class Case:
     command: str
     files: dict[str, str] = field(default_factory=dict)
-    said: str = ""
+    output: str = ""
     code: int | None = None
 
     def __str__(self) -> str:
-        files = "".join(f"### {name}\n{text}" for name, text in self.files.items())
-        return f"{files}$ {self.command}\n{self.said}= {self.code}\n"
+        files = [f"### {name}\n{text}" for name, text in self.files.items()]
+        return f"{''.join(files)}$ {self.command}\n{self.output}= {self.code}\n"
 
 
 def parse(text: str) -> list[Case]:
     """The cases of a transcript."""
     cases = []
-    for files, command, said, code in CASE.findall(text):
+    for files, command, output, code in CASE.findall(text):
         files = dict(WRITTEN.findall(files))
-        cases.append(Case(command, files, said, int(code) if code else None))
+        cases.append(Case(command, files, output, int(code) if code else None))
     return cases
 
 
@@ -97,17 +97,17 @@ def typed(case: Case) -> Case:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
     before = listing()
-    code, said = answer(case)
+    code, output = answer(case)
     written = before.items() ^ listing().items()
     changed = {name.split("/")[0] for name, _ in written}
     for name in case.files:
         Path(name).unlink()
     if "check demo" in case.command and not code:
-        lines = [line for line in said.splitlines(True) if not line.startswith("note")]
-        said = MEASURED.sub("N", "".join(lines))
+        lines = [line for line in output.splitlines(True) if not line.startswith("note")]
+        output = MEASURED.sub("N", "".join(lines))
     if changed and (code or "check" in case.command):
-        said += f"(wrote in: {', '.join(sorted(changed))})\n"
-    return replace(case, said=said, code=code)
+        output += f"(wrote in: {', '.join(sorted(changed))})\n"
+    return replace(case, output=output, code=code)
 
 
 # ---- beside it
@@ -134,11 +134,11 @@ if __name__ == "__main__":
     if sys.argv[1:]:  # in the copy, to which the cases come
         for library in ("pandas", "torch", "transformers", "workflow.run"):
             import_module(library)
-        for one in parse(sys.stdin.read()):
-            print(typed(one), flush=True)
+        for case_ in parse(sys.stdin.read()):
+            print(typed(case_), flush=True)
     else:
-        kept = parse(FILE.read_text("utf-8"))
+        stored = parse(FILE.read_text("utf-8"))
         with tempfile.TemporaryDirectory() as folder_:
-            now = all_typed(kept, Path(folder_))
-        print(*differences(kept, now) or ["the same"], sep="\n")
+            now = all_typed(stored, Path(folder_))
+        print(*differences(stored, now) or ["the same"], sep="\n")
         FILE.write_text("\n".join(map(str, now)), "utf-8")

@@ -69,10 +69,10 @@ WITHOUT_ANSWER = {
 @pytest.mark.parametrize("calibrator", SHIPPED)
 def test_a_response_without_an_answer_is_not_right(kind, calibrator):
     body, reason = WITHOUT_ANSWER[kind]
-    for given in body, json.dumps(body):
-        found = score(given, calibrator)
-        assert found[:5] == (0, 0, False, reason, False)
-        assert found.fitted_on["model"] == "qwen2.5-coder-1.5b"
+    for response in body, json.dumps(body):
+        scored = score(response, calibrator)
+        assert scored[:5] == (0, 0, False, reason, False)
+        assert scored.fitted_on["model"] == "qwen2.5-coder-1.5b"
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_a_response_without_an_answer_is_not_right(kind, calibrator):
 @pytest.mark.parametrize("finish_reason", ["stop", "length", None])
 def test_a_response_with_an_answer_gets_a_number(text, message, finish_reason):
     """However it ends, as in the data: an answer that a cut response has already given counts."""
-    found = score(respond(text, finish_reason, logprob=-0.2, **message), SHIPPED[0])
-    assert found.raw == pytest.approx(np.exp(-0.2))
-    assert 0 < found.calibrated < 1 and found.parsed and found.reason == ""
+    scored = score(respond(text, finish_reason, logprob=-0.2, **message), SHIPPED[0])
+    assert scored.raw == pytest.approx(np.exp(-0.2))
+    assert 0 < scored.calibrated < 1 and scored.parsed and scored.reason == ""
 
 
 @pytest.mark.parametrize(
-    "response, said",
+    "response, message",
     [
         ({}, "is not one chat completion"),
         (None, "is not one chat completion"),
@@ -108,8 +108,8 @@ def test_a_response_with_an_answer_gets_a_number(text, message, finish_reason):
         ),
     ],
 )
-def test_what_is_no_response_is_one_line(response, said):
-    with pytest.raises(UserError, match=f"^[^\n]*{said}[^\n]*$"):
+def test_what_is_no_response_is_one_line(response, message):
+    with pytest.raises(UserError, match=f"^[^\n]*{message}[^\n]*$"):
         score(response, SHIPPED[0])
 
 
@@ -204,6 +204,6 @@ def test_the_guide_quotes_the_benchmark():
     quoted = re.findall(row, guide, re.M)
     rows = compare()
     rows = rows[rows.estimator == "ans_avg"].set_index(["method", "responses"])
-    shown = [("plain", "all"), ("smoothed", "all"), ("smoothed", "with an answer")]
-    figures = rows.loc[shown, ["log-loss", "Brier", "ECE", "certain"]].to_numpy()
+    row_keys = [("plain", "all"), ("smoothed", "all"), ("smoothed", "with an answer")]
+    figures = rows.loc[row_keys, ["log-loss", "Brier", "ECE", "certain"]].to_numpy()
     assert np.array(quoted, float) == pytest.approx(figures, abs=0.0005)

@@ -26,7 +26,7 @@ from lib.store import PAIR
 
 
 @pytest.fixture(scope="module")
-def own(calibrated):
+def own_metrics(calibrated):
     """The metrics of Ans Avg of each pair, raw and after its own calibrators."""
     results = evaluate(calibrated, names=RESAMPLED)
     of_answer = results[results.estimator == "ans_avg"]
@@ -52,13 +52,13 @@ def curves_of(sets, sizes, draws, sampling=("uniform",), seed=5):
     return learning_curves(sets, subsampling, sampling)
 
 
-def test_curves_end_in_the_fit_on_all_rows(sets, own):
+def test_curves_end_in_the_fit_on_all_rows(sets, own_metrics):
     curves = curves_of(sets, [10, 30, 1000], 3, SAMPLING)
     assert set(curves.n) == {10, 30, 60}
     ends = curves[curves.n == 60].set_index([*PAIR, "method"])
     for key, of_each_way in ends.groupby(level=[0, 1, 2]):
         assert of_each_way.sampling.tolist() == list(SAMPLING)
-        on_all_rows = own[*key, "ece"]
+        on_all_rows = own_metrics[*key, "ece"]
         assert of_each_way.ece.to_numpy() == pytest.approx(on_all_rows, abs=2e-3)
 
 
@@ -77,8 +77,8 @@ def test_draws_depend_on_the_seed(sets):
     first = curves_of(sets, [10], 4, seed=1)
     other = curves_of(sets, [10], 4, seed=2)
     pd.testing.assert_frame_equal(first, curves_of(sets, [10], 4, seed=1))
-    drawn = (first.n == 10) & (first["method"] != "")
-    assert (first.ece[drawn] != other.ece[drawn]).mean() > 0.5
+    is_drawn = (first.n == 10) & (first["method"] != "")
+    assert (first.ece[is_drawn] != other.ece[is_drawn]).mean() > 0.5
 
 
 def test_a_curve_has_the_mean_and_the_middle_eighty_percent_of_the_draws():
@@ -96,10 +96,10 @@ def test_a_curve_has_the_mean_and_the_middle_eighty_percent_of_the_draws():
 # ---- other pairs' rows
 
 
-def test_transfer_to_itself_is_calibration(sets, fits, own):
+def test_transfer_to_itself_is_calibration(sets, fits, own_metrics):
     keys = ["source_model", "source_dataset", *PAIR, "method", "metric"]
     moved = transfer(sets, fits).set_index(keys).sort_index().value
-    for (*pair, method, metric), value in own.items():
+    for (*pair, method, metric), value in own_metrics.items():
         if metric != "acc":
             source = pair if method else ("", "")
             assert moved[*source, *pair, method, metric] == pytest.approx(value)

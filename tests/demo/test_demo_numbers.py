@@ -17,9 +17,9 @@ def slow(number):
 def test_they_are_as_shipped(number, monkeypatch, tmp_path):
     monkeypatch.setattr("playing.QUICK", {"run": "lab-demo"})  # all else as it stands there
     play(number, monkeypatch, tmp_path)
-    made = list(tmp_path.glob("*/*.parquet"))
-    assert made
-    for path in made:
+    paths = list(tmp_path.glob("*/*.parquet"))
+    assert paths
+    for path in paths:
         ours = store.read_frame(path)
         theirs = store.read_frame(store.find_frame("shipped", path.parent.name, path.stem))
         keys = list(theirs.select_dtypes(exclude="float"))

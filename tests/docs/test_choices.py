@@ -50,12 +50,12 @@ def assert_stated(words, value, name):
 def test_the_effects_that_stand_there_are_those_of_the_demo():
     """Every figure with its kind, as the benchmark makes it from the shipped signals."""
     stated = {name: effect for name, *_, effect in ROWS if effect != "that table"}
-    found = choices.effects().query("choice in @stated").set_index(["choice", "value"])
-    for (name, value), changes in found.iterrows():
+    effects = choices.effects().query("choice in @stated").set_index(["choice", "value"])
+    for (name, value), changes in effects.iterrows():
         kinds = []
         for kind, change in changes.items():
             if change > 5e-4:
                 kinds.append(f"{kind} {change:.3f}".replace("0.", "."))
-        said = ", ".join(kinds) or "none"
-        assert re.search(rf"^{said}(:|$)|\b{value}: {said}(;|$)", stated[name]), name
-    assert len(found) == 9
+        text = ", ".join(kinds) or "none"
+        assert re.search(rf"^{text}(:|$)|\b{value}: {text}(;|$)", stated[name]), name
+    assert len(effects) == 9

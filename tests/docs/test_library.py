@@ -47,13 +47,13 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.fixture
 def distribution(wheel, tmp_path) -> importlib.metadata.Distribution:
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    (found,) = importlib.metadata.distributions(path=[str(tmp_path)])
-    return found
+    (installed,) = importlib.metadata.distributions(path=[str(tmp_path)])
+    return installed
 
 
 def test_the_wheel_holds_lib_with_its_data_and_nothing_else(distribution):
-    here = [path.relative_to(ROOT) for path in (ROOT / "lib").rglob("*") if path.is_file()]
-    wanted = {str(path) for path in here if "__pycache__" not in path.parts}
+    paths = [path.relative_to(ROOT) for path in (ROOT / "lib").rglob("*") if path.is_file()]
+    wanted = {str(path) for path in paths if "__pycache__" not in path.parts}
     held = {str(path) for path in distribution.files if ".dist-info/" not in str(path)}
     assert held == wanted
     assert {"lib/stored_columns.yaml", "lib/paper/listing.tex"} < held
@@ -61,14 +61,14 @@ def test_the_wheel_holds_lib_with_its_data_and_nothing_else(distribution):
 
 
 def test_the_wheel_asks_for_ranges_and_its_extra_for_the_versions_of_the_results(distribution):
-    asked = [Requirement(line) for line in distribution.requires]
-    core = [requirement for requirement in asked if not requirement.marker]
+    requirements = [Requirement(line) for line in distribution.requires]
+    core = [requirement for requirement in requirements if not requirement.marker]
     names = {requirement.name for requirement in core}
     assert names == {"numpy", "scipy", "pandas", "scikit-learn", "pyarrow", "pydantic", "pyyaml"}
     for requirement in core:
         assert "==" not in str(requirement.specifier)
         assert requirement.specifier.contains(PINS[requirement.name])
-    others = [requirement for requirement in asked if requirement.marker]
+    others = [requirement for requirement in requirements if requirement.marker]
     run = [other for other in others if other.marker.evaluate({"extra": "run"})]
     assert {other.name: str(other.specifier) for other in run} == {
         name: f"=={version}" for name, version in PINS.items()
@@ -134,9 +134,9 @@ def test_an_installed_library_runs_the_lines_of_the_pages_and_needs_no_project(w
         text = (ROOT / page).read_text("utf-8")
         blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
         (lines,) = (block for block in blocks if "artifacts/" not in block)  # others read a run
-        said = run(python, lines, tmp_path)
+        done = run(python, lines, tmp_path)
         written = re.findall(r"^print.*  # (.*)$", lines, flags=re.M)
-        assert said.stdout.splitlines() == written, said
+        assert done.stdout.splitlines() == written, done
     raw = float(run(python, SCORE, tmp_path).stdout)
     assert raw == pytest.approx(math.exp(-0.2))
     before = files_below(tmp_path)

@@ -39,15 +39,15 @@ def test_headings_are_those_of_the_notebooks():
 
 def test_the_numbers_of_the_followed_row_are_those_that_notebooks_show():
     """From 01 to 07, as tests/blackbox/goldens holds them, to three decimals."""
-    shown = {}
+    numbers_by_notebook = {}
     for name, text in goldens.read("notebooks").items():
         numbers = re.findall(r"\d\.\d+", text)
-        shown[name.split("_")[0]] = {f"{float(number):.3f}" for number in numbers}
+        numbers_by_notebook[name.split("_")[0]] = {f"{float(number):.3f}" for number in numbers}
     rows = re.findall(r"^\| ([^|]*) \| ([\d., ]+) \| (\d\d): [^|]* \|$", TEXT, flags=re.M)
     assert len(rows) == 17
     for what, numbers, notebook in rows:
         stated = {f"{float(number):.3f}" for number in numbers.split(", ")}
-        assert stated <= shown[notebook], what
+        assert stated <= numbers_by_notebook[notebook], what
 
 
 # ---- the layers, and no import upward

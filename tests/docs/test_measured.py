@@ -25,8 +25,8 @@ def read(page: str) -> str:
 def cells(page: str, first: str) -> list[str]:
     """The other cells of the row of a page's table whose first cell begins with this."""
     row = rf"^\| {re.escape(first)}[^|]*\|(.*)\|$"
-    (found,) = re.findall(row, (ROOT / page).read_text(encoding="utf-8"), flags=re.M)
-    return [cell.strip() for cell in found.split("|")]
+    (other_cells,) = re.findall(row, (ROOT / page).read_text(encoding="utf-8"), flags=re.M)
+    return [cell.strip() for cell in other_cells.split("|")]
 
 
 def test_hours_and_jobs_of_the_papers_run():
@@ -36,9 +36,10 @@ def test_hours_and_jobs_of_the_papers_run():
     assert cells("ARTIFACT-APPENDIX.md", "7. the paper's own run")[1] == hours
     _, all_of_it, _ = cells("docs/hardware.md", "A100 of 80 GB, with vLLM")
     of_models = 4 * len(params.load_profile("paper").models) * 3
-    said = f"has {jobs('paper', 'paper')} jobs, {of_models} of them on a GPU"
-    assert f"{said}, and takes {all_of_it.removesuffix(' h')} GPU-hours" in read("docs/hardware.md")
-    assert "computed on 2026-11-26, by what `./run_all.sh check paper`" in read("docs/hardware.md")
+    sentence = f"has {jobs('paper', 'paper')} jobs, {of_models} of them on a GPU"
+    page = read("docs/hardware.md")
+    assert f"{sentence}, and takes {all_of_it.removesuffix(' h')} GPU-hours" in page
+    assert "computed on 2026-11-26, by what `./run_all.sh check paper`" in page
 
 
 def test_memory_of_the_dropout_passes_that_were_made_again():
@@ -62,8 +63,8 @@ def test_hours_of_the_larger_small_model():
     both_splits = 2 * SMALL.limit
     first_passes = both_splits * (seconds["01"] + seconds["03"])
     hours = (first_passes + passes * seconds["04"]) / 3600
-    said = f"At the pace of the table 01, 03 and 04 of the 1.5B take {hours:.1f} hours."
-    assert said in read(page)
+    sentence = f"At the pace of the table 01, 03 and 04 of the 1.5B take {hours:.1f} hours."
+    assert sentence in read(page)
 
 
 @pytest.mark.parametrize("model", ["tiny-llama", "tiny-qwen"])
@@ -71,19 +72,19 @@ def test_the_training_of_a_demo_model_is_that_of_its_log(model):
     log = (ROOT / "demo" / "logs" / f"{model}.log").read_text(encoding="utf-8")
     *_, last = re.findall(r"(\d+) s +step (\d+)/\2 +tokens +([\d.]+)M", log)
     seconds, steps, tokens = map(float, last)
-    said = f"{steps:.0f} steps, {tokens:.1f} million tokens, {seconds / 60:.0f} minutes"
-    assert said in cells("demo/README.md", "training")
+    sentence = f"{steps:.0f} steps, {tokens:.1f} million tokens, {seconds / 60:.0f} minutes"
+    assert sentence in cells("demo/README.md", "training")
     assert f"demo.train {model} --steps {steps:.0f}" in read("demo/README.md")
 
 
 def test_responses_and_numbers_of_the_demo_that_verify_compares(demo, shipped):
     bins = params.load_profile("demo").n_bins_ablation
     compared = replace(demo, frames={**demo.frames, **recompute_frames(shipped, bins)})
-    said = (
+    sentence = (
         f"all {len(shipped.generations)} responses of the demo were alike, "
         f"and its {len(printed_numbers(compared))} numbers agreed"
     )
-    assert said in read("docs/reproduce.md")
+    assert sentence in read("docs/reproduce.md")
 
 
 def test_memory_that_the_demo_needs():

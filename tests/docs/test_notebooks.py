@@ -10,7 +10,8 @@ from lib import params
 from lib.paths import ROOT
 
 OWN = {"run", "model", "dataset"}  # parameters that a profile does not hold: the runner gives them
-DEFINING = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.While | ast.Global | ast.Try
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+DEFINING = (*DEFINITIONS, ast.While, ast.Global, ast.Try)
 
 
 @pytest.fixture(params=sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

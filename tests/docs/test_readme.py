@@ -22,8 +22,9 @@ def test_the_lines_of_a_page_run(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.S)
     (lines,) = (block for block in blocks if "artifacts/" not in block)  # the others read a run
     env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    said = subprocess.check_output([sys.executable, "-c", lines], cwd=tmp_path, text=True, env=env)
-    assert said.splitlines() == re.findall(r"^print.*  # (.*)$", lines, flags=re.M)
+    command = [sys.executable, "-c", lines]
+    output = subprocess.check_output(command, cwd=tmp_path, text=True, env=env)
+    assert output.splitlines() == re.findall(r"^print.*  # (.*)$", lines, flags=re.M)
 
 
 def test_every_command_is_understood(tmp_path, monkeypatch):

@@ -58,8 +58,8 @@ def assert_plain(lm, frame):
         logits = whole[row.prompt_tokens - 1 :][: len(response)]
         logprobs = logits.log_softmax(-1)
         close(row.token_logprobs, logprobs[range(len(response)), response])
-        kept = row.kept_positions
-        close(row.chosen_logit, logits[kept, row.token_ids[kept]])
+        positions = row.kept_positions
+        close(row.chosen_logit, logits[positions, row.token_ids[positions]])
         cached, seconds = p_true.ask_in_situ_on_cache(lm, row)
         assert 0 < cached["seconds"] < 60
         assert 0 < seconds < 60
@@ -99,7 +99,8 @@ def test_so_it_does_of_rows_that_share_a_beginning_and_a_pass(lm):
         responses = [[end], [*thought, end]]
         longest = max(len(request.prompt_ids) for request in requested) + 3
         for i, request in enumerate(requested[2:]):
-            response = [*range(5, 5 + longest + i % 2 - len(request.prompt_ids))]
+            length = longest + i % 2 - len(request.prompt_ids)
+            response = list(range(5, 5 + length))
             if i % 3 > 0:
                 response.append(end)
             responses.append(response)

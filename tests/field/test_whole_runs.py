@@ -105,4 +105,5 @@ def test_by_papermill_a_misspelled_or_impossible_value_stops_it(
 ):
     done, _ = papermill(project, tmp_path, name, value)
     assert done.returncode != 0
-    assert message in done.stderr.strip().splitlines()[-1], done.stderr[-2000:]
+    last = done.stderr.strip().splitlines()[-1]
+    assert message in last, done.stderr[-2000:]

@@ -42,12 +42,12 @@ def endless(request, tmp_path):
 
 
 def test_no_data_is_read_of_a_pipe_or_a_device(endless, tmp_path):
-    own = {"label": "Mine", "calibration": 1, "evaluation": 1, "seed": 1}
+    fields = {"label": "Mine", "calibration": 1, "evaluation": 1, "seed": 1}
     refused = f"{endless} is a pipe or a device: write its content to a file"
-    spec = params.Dataset(source={"all": str(endless)}, **own)
+    spec = params.Dataset(source={"all": str(endless)}, **fields)
     (tmp_path / "q.jsonl").write_text("{}")
     split = params.Dataset(
-        source={"all": str(tmp_path / "q.jsonl")}, split_ids=str(endless), **own | {"seed": None}
+        source={"all": str(tmp_path / "q.jsonl")}, split_ids=str(endless), **fields | {"seed": None}
     )
     reads = [
         (datasets.load_examples, spec),
@@ -70,7 +70,7 @@ def multiplied(depth: int, times: int, form: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("text, said", [
+@pytest.mark.parametrize("text, message", [
     ("".join(f"key{n}: {n}\n" for n in range(50_000)), ": a file of YAML may have 200,000$"),
     ("".join(f"k{n}: {n}\n" for n in range(9_000)), ": it holds more than 10,000 values"),
     (multiplied(8, 10, "{{<<: [{}]}}"), ": it holds more than 10,000 values"),
@@ -78,9 +78,9 @@ def multiplied(depth: int, times: int, form: str) -> str:
     ("a: &a [*a]", ": it holds more than 10,000 values"),
     (f"[{', '.join('[' * 3000)}", "is not YAML"),
 ], ids=["50,000 keys", "9,000 keys", "merges", "lists", "itself", "deep"])  # fmt: skip
-def test_yaml_that_grows_beyond_a_limit_is_one_line(tmp_path, text, said):
+def test_yaml_that_grows_beyond_a_limit_is_one_line(tmp_path, text, message):
     (path := tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         params.read_parameter_file(path, params.Model)
     assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
 

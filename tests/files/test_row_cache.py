@@ -69,8 +69,8 @@ def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
                     saved -= {*pd.read_parquet(path).x}
                 path.write_bytes(step)
             continue
-        asked, rows, stop = step
-        missing = [item for item in asked if item not in saved]
+        items, rows, stop = step
+        missing = [item for item in items if item not in saved]
         expected = []
         for start in range(0, len(missing), rows):
             part = missing[start : start + rows]
@@ -79,13 +79,13 @@ def test_a_killed_run_goes_on_where_it_stopped(clock, steps):
             expected += part
         work, cache = Work(stop), shards(job, rows)
         try:
-            frame = cache.map(work, asked)
+            frame = cache.map(work, items)
         except KeyboardInterrupt:
             assert stop in missing
         else:
             assert stop not in missing
-            assert frame["x" if asked else frame.columns[0]].tolist() == asked
-            assert measured_facts(cache, cache).get("seconds", 0) == 2 * len(asked)
+            assert frame["x" if items else frame.columns[0]].tolist() == items
+            assert measured_facts(cache, cache).get("seconds", 0) == 2 * len(items)
         assert work.done == expected
         saved |= {*work.done}
 
@@ -124,8 +124,9 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
     first = folder()
     for changed in same:
         assert folder(**changed) == first
-    assert len({first, *(folder(**changed) for changed in others)}) == 1 + len(others)
-    for code, there in (("0123", True), ("", True), (None, False)):
+    folders = {folder(**changed) for changed in others}
+    assert len({first, *folders}) == 1 + len(others)
+    for code, remains in (("0123", True), ("", True), (None, False)):
         monkeypatch.setattr(RowCache, "code", code)
         cache = shards()
         cache.map(Work(), [1, 2, 3])
@@ -133,7 +134,7 @@ def test_shards_are_of_the_same_facts_and_code(monkeypatch):
             not code
         )
         cache.clear()
-        assert cache.folder.exists() == there, code
+        assert cache.folder.exists() == remains, code
 
 
 RESPONSES = pd.DataFrame(
@@ -169,14 +170,14 @@ def test_rows_about_a_response_are_made_again_where_it_is_another(column, other)
     """Whatever else the run has: a larger one keeps the others."""
     larger = pd.concat([RESPONSES, RESPONSES.head(1).assign(example_id="c")], ignore_index=True)
     larger[column] = [larger[column][0], other, larger[column][2]]
-    made = []
+    batches = []
     for place, responses in enumerate((RESPONSES, larger, larger.assign(answer="7"))):
         work = Work()
         shards(facts={"inputs": {"x": place}}).map(
             work, responses.example_id.tolist(), digest_responses(responses)
         )
-        made.append(work.done)
-    assert made == [["a", "b"], ["b", "c"], []]
+        batches.append(work.done)
+    assert batches == [["a", "b"], ["b", "c"], []]
 
 
 def test_rows_are_of_their_question_and_of_the_response_that_a_file_gives():

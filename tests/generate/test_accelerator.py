@@ -83,10 +83,10 @@ def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, place, most):
     expected, lm = everything(load(name, dtype=dtype)), load(name, dtype=dtype)
     with accelerator.pretended(monkeypatch) as work:
         place(lm.model)
-        found = everything(lm)
+        frames = everything(lm)
     assert 0 < work.waits < most
-    for one, other in zip(found, expected, strict=True):
-        assert_alike(one, other, atol=1e-4)
+    for frame, expected_frame in zip(frames, expected, strict=True):
+        assert_alike(frame, expected_frame, atol=1e-4)
 
 
 @pytest.fixture
@@ -173,13 +173,13 @@ def test_a_model_is_spread_over_all_gpus_if_its_file_says_so(monkeypatch, gpu, p
     monkeypatch.setattr(loading, "SMALL", 0)
     load_weights = AutoModelForCausalLM.from_pretrained
 
-    def there(*words, device_map, **options):
+    def load_spread(*words, device_map, **options):
         assert device_map == "auto"
         model, info = load_weights(*words, **options)
         model.hf_device_map = {"": 0, "lm_head": place}
         return model, info
 
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load_spread)
     if place == 1:
         assert (
             load("tiny-llama", gpus="all").facts["cudnn_attention"]

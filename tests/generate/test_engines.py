@@ -25,8 +25,8 @@ DATASET = "demo-medium"
 ASKED = examples(DATASET, 6)
 
 
-def respond(lm, engine=None, asked=ASKED):
-    return generation.generate_responses(lm, DATASET, asked, SETTINGS, engine)
+def respond(lm, engine=None, questions=ASKED):
+    return generation.generate_responses(lm, DATASET, questions, SETTINGS, engine)
 
 
 # ---- a file
@@ -63,13 +63,13 @@ def test_what_vllm_wrote_is_rescored(llama):
     tests/vllm_demo.json."""
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
-    asked = [example for example in examples(DATASET) if example.example_id in by_id]
+    questions = [example for example in examples(DATASET) if example.example_id in by_id]
 
     def sample(requests):
         return [by_id[request.example.example_id]["token_ids"] for request in requests]
 
     engine = types.SimpleNamespace(sample=sample)
-    frame = generation.generate_responses(llama, DATASET, asked, settings, engine)
+    frame = generation.generate_responses(llama, DATASET, questions, settings, engine)
     assert len(frame) == len(by_id) > 10
     assert frame.answer.notna().mean() > 0.9
     for row in frame.itertuples():
@@ -163,14 +163,14 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
 
 
 @pytest.mark.parametrize(
-    "python, said",
+    "python, message",
     [
         ("none", "or write `engine: transformers`"),
         (sys.executable, "ended with 1: ModuleNotFoundError: No module named"),
         ("/bin/false", "ended with 1: no word"),
     ],
 )
-def test_no_environment_is_one_line(llama, monkeypatch, tmp_path, python, said):
+def test_no_environment_is_one_line(llama, monkeypatch, tmp_path, python, message):
     monkeypatch.setenv("VLLM_PYTHON", python)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         vllm(llama, tmp_path)

@@ -54,15 +54,13 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     logits[1] *= 3
     logits[2] = (logits[2] * 4).bfloat16().float()
     expected = warp(logits, settings)
-    found = sampling.warp_logits(
-        logits, params.load_model_config("tiny-llama").model_copy(update=OFF | settings)
-    )
+    spec = params.load_model_config("tiny-llama").model_copy(update=OFF | settings)
+    warped = sampling.warp_logits(logits, spec)
     # at the nucleus' edge, by float32's last digits; of 20,000 tokens, many are about as probable
     # as its last
-    assert (torch.isinf(found) != torch.isinf(expected)).sum() <= (
-        20 if settings.get("top_p") == 0.999 else 0
-    )
-    torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
+    at_most = 20 if settings.get("top_p") == 0.999 else 0
+    assert (torch.isinf(warped) != torch.isinf(expected)).sum() <= at_most
+    torch.testing.assert_close(warped.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
 
 
 def test_a_loaded_network_draws_no_masks(llama, tmp_path):
@@ -145,44 +143,48 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
 # ---- the pass over a response
 
 
-@pytest.mark.parametrize(
-    "level", ["medium", *(pytest.param(one, marks=pytest.mark.slow) for one in ("easy", "hard"))]
-)
+SLOW_LEVELS = [pytest.param(level, marks=pytest.mark.slow) for level in ("easy", "hard")]
+
+
+@pytest.mark.parametrize("level", ["medium", *SLOW_LEVELS])
 def test_seeded_draws_are_the_shipped_ones(lm, level):
     """Every token; log-probabilities, kept logits, verdicts and dropout passes within float32's
     rounding."""
-    dataset, name = f"demo-{level}", f"{lm.name}__demo-{level}.parquet"
+    dataset = f"demo-{level}"
+    name = f"{lm.name}__{dataset}.parquet"
     generations, in_situ, verification, dropout = (
         store.read_frame(SHIPPED / kind / name)
         for kind in ("generations", "in_situ", "verification", "dropout")
     )
     settings = Generation.of(store.read_manifest(SHIPPED / "generations" / name)["parameters"])
     by_id = {example.example_id: example for example in examples(dataset)}
-    asked = [by_id[name] for name in generations.example_id[:60]]
-    frame = generation.generate_responses(lm, dataset, asked, settings)
+    questions = [by_id[name] for name in generations.example_id[:60]]
+    frame = generation.generate_responses(lm, dataset, questions, settings)
     assert_alike(frame, generations[:60].merge(in_situ, on=store.KEYS))
     assert frame.in_situ_seconds.between(0, 60, inclusive="neither").all()
     assert_alike(p_true.verify_responses(lm, frame[:9]), verification[:9])
     passes = dropout[dropout.example_id.isin(frame.example_id)][:4].drop(
         columns=["tuning", "selected"]
     )
-    drawn = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
+    dropout_settings = Dropout.of(store.read_manifest(SHIPPED / "dropout" / name)["parameters"])
     work = list(zip(passes.example_id, passes.rate, strict=True))
-    assert_alike(
-        mc_dropout.mc_dropout_entropies(lm, frame, work, drawn), passes.reset_index(drop=True)
-    )
+    entropies = mc_dropout.mc_dropout_entropies(lm, frame, work, dropout_settings)
+    assert_alike(entropies, passes.reset_index(drop=True))
 
 
 @pytest.mark.parametrize("most", [1, 5000])
 def test_a_long_response_is_read_in_parts_to_the_same_numbers(lm, monkeypatch, most):
-    at_once, sizes = respond(lm, 4, "demo-hard"), []
+    at_once = respond(lm, 4, "demo-hard")
+    sizes = []
     monkeypatch.setattr(teacher_forcing, "LOGITS_AT_ONCE", most)
-    asked, given = requests(lm, 4), [ids.tolist() for ids in at_once.token_ids]
+    four_requests = requests(lm, 4)
+    responses = [ids.tolist() for ids in at_once.token_ids]
     with lm.model.register_forward_hook(
         lambda model, inputs, read: sizes.append(read.logits.numel())
     ):
-        found = pd.DataFrame(teacher_forcing.score_responses(lm, asked, given, SETTINGS))
-    assert_alike(found, at_once[[column for column in found if column in at_once]])
+        scores = teacher_forcing.score_responses(lm, four_requests, responses, SETTINGS)
+    scored = pd.DataFrame(scores)
+    assert_alike(scored, at_once[[column for column in scored if column in at_once]])
     assert max(sizes) <= max(most, lm.vocab_size), "one position, or what is allowed"
 
 
@@ -192,7 +194,7 @@ def test_thinking_is_shown_and_holds_no_answer(llama):
     texts = "<think>\n#### 5\n</think>", "\n\n#### ", "42", " eggs"
     thought, mark, answer, after = (loading.encode(lm, text) for text in texts)
     ids = [*thought, *mark, *answer, *after, lm.eos[0]]
-    engine = types.SimpleNamespace(sample=lambda asked: [ids, thought[:-1]])
+    engine = types.SimpleNamespace(sample=lambda requests: [ids, thought[:-1]])
     frame = generation.generate_responses(
         lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine
     )
@@ -218,12 +220,12 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
         update={"temperature": 0.5, "top_k": 2, "top_p": 1.0}
     )
     logits = torch.tensor([2.0, 1.0, 0.0])
-    found = teacher_forcing.gather_sampling_logprobs(
+    logprobs = teacher_forcing.gather_sampling_logprobs(
         logits.expand(2, 3), torch.tensor([1, 2]), spec
     )
-    torch.testing.assert_close(
-        found, torch.stack([(2 * logits[:2]).log_softmax(-1)[1], (2 * logits).log_softmax(-1)[2]])
-    )
+    in_nucleus = (2 * logits[:2]).log_softmax(-1)[1]
+    beyond = (2 * logits).log_softmax(-1)[2]
+    torch.testing.assert_close(logprobs, torch.stack([in_nucleus, beyond]))
 
 
 # ---- half precision: the last layer gives float32 logits
@@ -255,15 +257,14 @@ def test_every_token_is_read_from_float32_logits(name):
 def test_the_product_is_that_of_float32(name, monkeypatch):
     """In parts of the weights; before the model caps its logits, or with the layer's bias."""
     monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 100)
-    network, ids = (
-        random(name, final_logit_softcapping=2.0).model,
-        torch.tensor([list(range(5, 30))]),
-    )
+    network = random(name, final_logit_softcapping=2.0).model
+    ids = torch.tensor([list(range(5, 30))])
     assert not float32_logits.give_float32_logits(network), "float32 is left alone"
     layer = network.bfloat16().get_output_embeddings()
     bias = 0 if layer.bias is None else layer.bias.normal_().double()
     assert float32_logits.give_float32_logits(network)
-    found, hidden = network(ids).logits, network.model(ids).last_hidden_state
+    logits = network(ids).logits
+    hidden = network.model(ids).last_hidden_state
     expected = hidden.double() @ layer.weight.double().T + bias
     expected = 2 * (expected / 2).tanh() if name == "gemma2" else expected
-    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, expected.float(), atol=1e-5, rtol=1e-5)

@@ -39,14 +39,14 @@ def test_what_was_written_comes_out(spec, llama, kind, tied, dtype):
     }
     last = {} if tied else {"lm_head.weight": weights["model.embed_tokens.weight"][::-1].copy()}
     lm = load(spec.model_copy(update={"dtype": dtype}), kind=kind, weights=last)
-    kept = dict(lm.model.named_parameters())
+    parameters = dict(lm.model.named_parameters())
     stored = gguf.GGMLQuantizationType[kind]
-    assert kept.keys() == weights.keys() | last.keys()
+    assert parameters.keys() == weights.keys() | last.keys()
     for name, weight in (weights | last).items():
         if weight.ndim > 1:
             weight = gguf.quants.dequantize(gguf.quants.quantize(weight, stored), stored)
         expected = torch.tensor(weight).to(getattr(torch, dtype))
-        assert torch.equal(kept[name], expected), name
+        assert torch.equal(parameters[name], expected), name
 
 
 def test_it_is_a_model_like_any_other(spec, llama):

@@ -44,18 +44,18 @@ def entries(tokens):
     return [{"token": token, "logprob": logprob} for token, logprob in tokens]
 
 
-def write(folder, asked, given):
+def write(folder, questions, responses):
     """A file of responses, one to each question."""
     lines = []
-    for example, line in zip(asked, given, strict=True):
+    for example, line in zip(questions, responses, strict=True):
         lines.append(json.dumps({"example_id": example.example_id} | line) + "\n")
     (folder / "demo-easy.jsonl").write_text("".join(lines))
     return str(folder / "{dataset}.jsonl")
 
 
-def read(folder, *given, **facts):
+def read(folder, *responses, **facts):
     """What a file of these responses says of the questions a and b."""
-    spec = Model(label="x", responses=write(folder, ASKED, given), **facts)
+    spec = Model(label="x", responses=write(folder, ASKED, responses), **facts)
     return imported.ImportedResponses.read(spec, "demo-easy", ASKED)
 
 
@@ -113,27 +113,28 @@ def test_single_pass_columns_are_those_of_the_model_itself(tmp_path):
     not at hand."""
     shipped = store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-medium.parquet")
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    spec = Model(
-        label="x",
-        responses=str(synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)),
-    )
-    found = imported.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
-    served, keys = found.to_frame("tiny-llama"), [*store.KEYS, "estimator"]
-    a, b = (
-        confidence_frame(interpret_responses(one)).sort_values(keys, ignore_index=True)
-        for one in (shipped, served)
-    )
-    assert (
-        set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} and len(b) == 4 * 500
-    )
+    path = synthetic.write_responses(shipped, tmp_path / "r.jsonl", tokenizer)
+    spec = Model(label="x", responses=str(path))
+    responses = imported.ImportedResponses.read(spec, "demo-medium", examples("demo-medium"))
+    served = responses.to_frame("tiny-llama")
+    keys = [*store.KEYS, "estimator"]
+
+    def scores_of(frame):
+        scores = confidence_frame(interpret_responses(frame))
+        return scores.sort_values(keys, ignore_index=True)
+
+    a = scores_of(shipped)
+    b = scores_of(served)
+    assert set(b.estimator) == {"seq_avg", "seq_joint", "ans_avg", "ans_joint"}
+    assert len(b) == 4 * 500
     assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
     np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
 
 
-def file_engine(lm, folder, asked, *given):
+def file_engine(lm, folder, questions, *responses):
     """The engine that takes these responses, one to each question, for the model's own."""
-    spec = lm.spec.model_copy(update={"responses": write(folder, asked, given)})
-    return FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", asked)
+    spec = lm.spec.model_copy(update={"responses": write(folder, questions, responses)})
+    return FileEngine(dataclasses.replace(lm, spec=spec), "demo-easy", questions)
 
 
 # rotary positions, and learned ones, which end
@@ -141,19 +142,22 @@ def file_engine(lm, folder, asked, *given):
 def test_a_response_longer_than_the_context_is_cut_there(tmp_path, capsys, name):
     """With prompt and query, one token more than fits; the same without that token is scored
     whole."""
-    lm, asked = architectures.load(name), examples("demo-easy", 2)
-    requests = generation.build_requests(lm, "demo-easy", asked, SETTINGS)
-    prompt, query = requests[0].prompt_ids, p_true.query_ids(lm)
+    lm = architectures.load(name)
+    questions = examples("demo-easy", 2)
+    requests = generation.build_requests(lm, "demo-easy", questions, SETTINGS)
+    prompt = requests[0].prompt_ids
+    query = p_true.query_ids(lm)
     room = lm.context - len(prompt) - len(query)
     for more in 0, 1:
         first = {"token_ids": [0] * (room + more)}
-        engine = file_engine(lm, tmp_path, asked, first, {"text": "#### 7"})
-        frame = generation.generate_responses(lm, "demo-easy", asked, SETTINGS, engine)
+        engine = file_engine(lm, tmp_path, questions, first, {"text": "#### 7"})
+        frame = generation.generate_responses(lm, "demo-easy", questions, SETTINGS, engine)
         assert len(frame.token_ids[0]) == (room if more else room + 1)
         assert frame.answer[1] == "7"
         assert frame.finish_reason.tolist() == ["length" if more else "stop", "stop"]
         assert generation.count_cut_by_context(lm, frame) == more
-        remark = f"1 of 2 responses, the first to '{asked[0].example_id}', do not fit the context"
+        cut = questions[0].example_id
+        remark = f"1 of 2 responses, the first to '{cut}', do not fit the context"
         assert (remark in capsys.readouterr().out) == bool(more)
 
 
@@ -173,11 +177,12 @@ def test_end_tokens_and_padding_are_one_end_token(llama, tmp_path, finish_reason
         {"logprobs": entries([("#### 7", -1), (mark, -1)])},
     ]
     lines = [line | {"finish_reason": finish_reason} for line in without_end + with_end]
-    asked = examples("demo-easy", 7)
-    engine = file_engine(llama, tmp_path, asked, *lines)
-    responses = engine.sample(generation.build_requests(llama, "demo-easy", asked, SETTINGS))
+    questions = examples("demo-easy", 7)
+    engine = file_engine(llama, tmp_path, questions, *lines)
+    responses = engine.sample(generation.build_requests(llama, "demo-easy", questions, SETTINGS))
     # one that ended has an end token, whether it is written or not
-    assert responses[:2] == [[*ids, end] if finish_reason == "stop" else ids] * 2
+    expected = [*ids, end] if finish_reason == "stop" else ids
+    assert responses[:2] == [expected] * 2
     assert responses[2:] == [[*ids, end]] * 5
 
 
@@ -191,11 +196,10 @@ def test_check_says_it_before_any_work(capsys):
     )
     assert {job.notebook.number for job in planned.jobs if job.model} == {"01b"}
     assert check.main(planned) == 0
-    said = capsys.readouterr().out
-    assert "answers the 40 questions of demo-logged" in said
-    assert (
-        "its weights are not available (its file names no `source`)" in said and "hours" not in said
-    )
+    output = capsys.readouterr().out
+    assert "answers the 40 questions of demo-logged" in output
+    assert "its weights are not available (its file names no `source`)" in output
+    assert "hours" not in output
 
 
 # ---- the page, and whole runs
@@ -206,16 +210,12 @@ COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 
 
 def test_every_line_of_the_page_is_a_response():
-    found = [
-        formats.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()
-    ]
-    assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
-    assert [answers.locate_answer(one.pieces, False)["answer"] for one in found[3:]] == [
-        "9",
-        "4",
-        "5",
-        "6",
-    ]
+    responses = []
+    for line in (LINES + SERVED).splitlines():
+        responses.append(formats.parse_response(line.encode(), "page", 1))
+    assert [bool(response.token_ids) for response in responses[:3]] == [False, True, True]
+    located = [answers.locate_answer(response.pieces, False) for response in responses[3:]]
+    assert [answer["answer"] for answer in located] == ["9", "4", "5", "6"]
 
 
 @pytest.mark.slow

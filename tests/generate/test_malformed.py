@@ -121,18 +121,16 @@ def changed(place, files):
                 content = json.loads(path.read_text()) | fields
                 (place / path.name).write_text(json.dumps(content))
             case tensors:
-                found = load_file(path) | tensors
-                save_file(
-                    {name: tensor for name, tensor in found.items() if tensor is not None},
-                    place / path.name,
-                )
+                weights = load_file(path) | tensors
+                present = {name: tensor for name, tensor in weights.items() if tensor is not None}
+                save_file(present, place / path.name)
     for name in files.keys() - {path.name for path in TINY.iterdir()}:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(files[name])
     return params.load_model_config("tiny-llama").model_copy(update={"source": str(place)})
 
 
-def looked_at(spec):
+def find_wrong(spec):
     """What `check` finds wrong with a model."""
 
     def lines():
@@ -171,36 +169,36 @@ def test_end_tokens_are_the_settings_the_tokenizers_and_the_one_that_closes_a_tu
     assert preflight.load_outline("mine", spec, spec.source, whole=True).eos == ends
 
 
-def fits(text, said):
-    assert said in text and len(text) <= 300 and text.isprintable(), text
+def fits(text, message):
+    assert message in text and len(text) <= 300 and text.isprintable(), text
 
 
-def assert_refused(spec, said):
+def assert_refused(spec, message):
     """By `check`, and when it is loaded."""
-    (found,) = looked_at(spec)
-    fits(found, said)
+    (line,) = find_wrong(spec)
+    fits(line, message)
     with pytest.raises(UserError, match="^model 'mine'") as caught:
         loading.load_language_model("mine", spec)
-    fits(str(caught.value), said)
+    fits(str(caught.value), message)
 
 
-@pytest.mark.parametrize("files, said", NOT_WHOLE)
-def test_a_checkpoint_that_is_not_whole(tmp_path, files, said):
-    assert_refused(changed(tmp_path, files), said)
+@pytest.mark.parametrize("files, message", NOT_WHOLE)
+def test_a_checkpoint_that_is_not_whole(tmp_path, files, message):
+    assert_refused(changed(tmp_path, files), message)
 
 
 def test_weights_in_two_files_are_a_model_and_one_of_the_two_is_none(tmp_path):
     spec = changed(tmp_path, {})
     (tmp_path / "model.safetensors").unlink()
     save_torch_state_dict(load_file(TINY / "model.safetensors"), tmp_path, max_shard_size="2.5MB")
-    assert not looked_at(spec) and loading.load_language_model("mine", spec).eos == [816]
+    assert not find_wrong(spec) and loading.load_language_model("mine", spec).eos == [816]
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
     assert_refused(spec, "can't be loaded")
 
 
-@pytest.mark.parametrize("template, said", TEMPLATES)
-def test_a_template_that_does_not_ask(tmp_path, template, said):
-    fits(looked_at(changed(tmp_path, {"chat_template.jinja": template}))[0], said)
+@pytest.mark.parametrize("template, message", TEMPLATES)
+def test_a_template_that_does_not_ask(tmp_path, template, message):
+    fits(find_wrong(changed(tmp_path, {"chat_template.jinja": template}))[0], message)
 
 
 LOOP = "{% for n in range(99999) %}"
@@ -213,15 +211,15 @@ ENDLESS = {  # templates that run, or write, beyond any use
 
 
 @pytest.mark.parametrize(
-    "template, said", ENDLESS.items(), ids=["loops", "3 GB", "3 GB at once", "20 MB"]
+    "template, message", ENDLESS.items(), ids=["loops", "3 GB", "3 GB at once", "20 MB"]
 )
-def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, said):
+def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, message):
     """Said by `check`, and where a notebook loads the model; what limits it is lifted again."""
     monkeypatch.setattr(chat_templates, "MOST_SECONDS", 1)
     limits = resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)
     spec = changed(tmp_path, {"chat_template.jinja": template})
-    assert looked_at(spec) == [f"its chat template {said}"]
-    with pytest.raises(UserError, match=f"its chat template {said}$"):
+    assert find_wrong(spec) == [f"its chat template {message}"]
+    with pytest.raises(UserError, match=f"its chat template {message}$"):
         loading.load_language_model("mine", spec)
     assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == limits
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
@@ -232,15 +230,15 @@ def test_a_template_that_lies_apart_is_named(tmp_path):
         "chat_template.jinja": ABSENT,
         "chat_template.json": json.dumps({"chat_template": EVERY}),
     }
-    (found,) = looked_at(changed(tmp_path, files))
-    fits(found, "no chat template: chat_template.json is not read: write the text in it into chat")
+    (line,) = find_wrong(changed(tmp_path, files))
+    fits(line, "no chat template: chat_template.json is not read: write the text in it into chat")
 
 
 @pytest.mark.parametrize("date", ["strftime_now('%d %B %Y')", "date_string or strftime_now('%d')"])
 def test_a_date_that_is_set_is_the_one_that_a_template_writes(tmp_path, date):
     undated = changed(tmp_path, {"chat_template.jinja": "{{ " + date + " }}" + EVERY})
     spec = undated.model_copy(update={"date_string": "26 Jul 2024"})
-    assert not looked_at(spec)
+    assert not find_wrong(spec)
     lm = preflight.load_outline("mine", spec, hub.find_config(spec)[0], whole=True)
     assert loading.apply_chat_template(lm, [{"role": "user", "content": "2 + 2?"}]).startswith(
         "26 Jul 2024"

@@ -83,7 +83,7 @@ def whole(lm, row, rate, settings):
     """Probabilities (T, m, V) float64 at the answer: one whole forward of the model's own eager
     attention a pass."""
     ids, query = parts_of(lm, row)
-    found = []
+    probabilities = []
     window = getattr(lm.model.config, "sliding_window", None)
     for t in range(settings.dropout_passes):
         names = (lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
@@ -97,8 +97,8 @@ def whole(lm, row, rate, settings):
             lm.model.set_attn_implementation("eager")
             torch.nn.functional.dropout = recorded_masks(rate, segments, window)
             logits = plain_logits(lm, ids)[query:]
-        found.append(logits.double().softmax(-1))
-    return torch.stack(found).numpy()
+        probabilities.append(logits.double().softmax(-1))
+    return torch.stack(probabilities).numpy()
 
 
 # ---- dropout and nothing else
@@ -173,8 +173,8 @@ def test_tokens_before_the_question_are_shared(llama):
     ids = loading.encode(llama, frame.prompt[0])
     question = frame.question[0]
     cases = {question: True, question[2:]: True, "": False, "never asked": False}
-    for asked, shares in cases.items():
-        row = frame.assign(question=asked).iloc[0]
+    for text, shares in cases.items():
+        row = frame.assign(question=text).iloc[0]
         prefix = mc_dropout.shared_prefix(llama, row, ids)
         assert prefix == tuple(ids[: len(prefix)])
         assert bool(prefix) == shares

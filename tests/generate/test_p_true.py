@@ -119,20 +119,17 @@ def test_no_space_comes_between_response_and_query(llama):
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     """Questions are found again in the dataset and texts in the ids; nothing of either is
     written."""
-    kept, frame = (
-        respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=keep) for keep in (True, False)
-    )
+    with_texts = respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=True)
+    frame = respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=False)
     assert frame[["text", "prompt", "question"]].isna().all(axis=None)
     bare = SETTINGS.model_dump() | {"save_texts": False}
-    told = generation.restore_texts(lm, frame, "demo-easy", bare)
-    assert_alike(told, kept)
-    assert p_true.verify_responses(lm, told, save_texts=False).standard_prompt.isna().all()
-    shown = generation.answer_own_question(lm, bare)
-    assert (
-        prompts.EXAMPLE in shown["prompt"]
-        and prompts.EXAMPLE in shown["standard_prompt"]
-        and shown["text"]
-    )
+    restored = generation.restore_texts(lm, frame, "demo-easy", bare)
+    assert_alike(restored, with_texts)
+    assert p_true.verify_responses(lm, restored, save_texts=False).standard_prompt.isna().all()
+    exchange = generation.answer_own_question(lm, bare)
+    assert prompts.EXAMPLE in exchange["prompt"]
+    assert prompts.EXAMPLE in exchange["standard_prompt"]
+    assert exchange["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
         generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", bare)
     with pytest.raises(UserError, match="of 'tiny-.* were imported, .* run 01_generate"):

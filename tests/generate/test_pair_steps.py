@@ -1,5 +1,8 @@
 """What the steps of a pair make and store, and that an interrupted step goes on where it ended."""
 
+import dataclasses
+from itertools import chain
+
 import pytest
 
 from lib import params, store
@@ -48,14 +51,14 @@ def test_an_interrupted_step_makes_only_the_rows_that_it_lacks(stored, monkeypat
     """In a second run, which is killed after its first shard."""
     whole = store.frame_path("mine", "generations", PAIR).read_bytes()
     generate = generation.generate_responses
-    made = []
+    batches = []
 
     def record(lm, dataset, examples, *more):
-        made.append([example.example_id for example in examples])
+        batches.append([example.example_id for example in examples])
         return generate(lm, dataset, examples, *more)
 
     def record_until_killed(*words):
-        if made:
+        if batches:
             raise KeyboardInterrupt
         return record(*words)
 
@@ -65,8 +68,8 @@ def test_an_interrupted_step_makes_only_the_rows_that_it_lacks(stored, monkeypat
     monkeypatch.setattr(generation, "generate_responses", record)
     generation.generate_pair("killed", llama, DATASET, GENERATION)
     responses, _ = stored("generations")
-    assert [len(names) for names in made] == [2, 2, 2]
-    assert [name for names in made for name in names] == responses.example_id.tolist()
+    assert [len(names) for names in batches] == [2, 2, 2]
+    assert list(chain.from_iterable(batches)) == responses.example_id.tolist()
     assert store.frame_path("killed", "generations", PAIR).read_bytes() == whole
 
 
@@ -106,7 +109,7 @@ def test_the_same_questions_follow_each_other_prompt(stored, llama):
 def test_a_file_of_responses_is_for_the_run_s_own_prompt(stored, llama):
     """The other prompts are asked, though the model's file names one."""
     spec = llama.spec.model_copy(update={"responses": "nowhere.jsonl"})
-    lm = type(llama)(llama.name, spec, llama.model, llama.tokenizer, llama.eos, llama.facts)
+    lm = dataclasses.replace(llama, spec=spec)
     settings = AblationStep(demonstration="none", max_new_tokens=20, ablation_limit=1)
     prompt_arms.ask_pair("mine", lm, DATASET, settings, prompt_ablation.combine_arms)
     _, manifest = stored("ablation")
@@ -116,6 +119,6 @@ def test_a_file_of_responses_is_for_the_run_s_own_prompt(stored, llama):
 
 def test_a_model_s_own_limit_of_tokens_comes_first(llama):
     thinking = llama.spec.model_copy(update={"max_new_tokens": 7})
-    lm = type(llama)(llama.name, thinking, llama.model, llama.tokenizer, llama.eos, llama.facts)
+    lm = dataclasses.replace(llama, spec=thinking)
     assert generation.tokens_at_most(lm, params.Generation()) == 7
     assert generation.tokens_at_most(llama, params.Generation(max_new_tokens=9)) == 9

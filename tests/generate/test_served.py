@@ -106,13 +106,13 @@ def serve_with_llama_cpp(model, folder):
     attention."""
     import xllamacpp
 
-    told = xllamacpp.CommonParams()
-    told.model.path = str(tiny_gguf.write(folder / "model.gguf", model))
-    told.hostnames, told.port = ["127.0.0.1"], 0
-    told.n_ctx, told.n_parallel, told.cpuparams.n_threads = 4096, 4, 1
-    told.cache_type_k = told.cache_type_v = xllamacpp.xllamacpp.ggml_type(0)
-    told.flash_attn_type = xllamacpp.xllamacpp.llama_flash_attn_type(0)
-    return xllamacpp.Server(told)
+    options = xllamacpp.CommonParams()
+    options.model.path = str(tiny_gguf.write(folder / "model.gguf", model))
+    options.hostnames, options.port = ["127.0.0.1"], 0
+    options.n_ctx, options.n_parallel, options.cpuparams.n_threads = 4096, 4, 1
+    options.cache_type_k = options.cache_type_v = xllamacpp.xllamacpp.ggml_type(0)
+    options.flash_attn_type = xllamacpp.xllamacpp.llama_flash_attn_type(0)
+    return xllamacpp.Server(options)
 
 
 @pytest.mark.slow
@@ -132,42 +132,47 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
     gc.collect()  # which ends it
 
     imported = model.imported()
-    told, found = served.read_verification(imported, name), imported.to_frame(name)
+    served_verdicts = served.read_verification(imported, name)
+    served_frame = imported.to_frame(name)
     lm = loading.load_language_model(
         name, spec.model_copy(update={"dtype": "float32", "system_prompt": False})
     )
 
-    def the_same(asked):
-        some = [imported.responses[request.example.example_id] for request in asked]
-        texts = [
-            Response(one.example_id, text=one.text, finish_reason=one.finish_reason) for one in some
-        ]
-        return [response_token_ids(lm, one) for one in texts]
+    def the_same(requests):
+        responses = [imported.responses[request.example.example_id] for request in requests]
+        token_ids = []
+        for response in responses:
+            without_tokens = Response(
+                response.example_id, text=response.text, finish_reason=response.finish_reason
+            )
+            token_ids.append(response_token_ids(lm, without_tokens))
+        return token_ids
 
     settings = params.Generation(demonstration="none", max_new_tokens=256)
-    own = generation.generate_responses(
+    frame_of_weights = generation.generate_responses(
         lm, DATASET, model.asked, settings, SimpleNamespace(sample=the_same)
     )
-    theirs = p_true.verify_responses(lm, own)
-    assert own.prompt_tokens.tolist() == found.prompt_tokens.tolist()
-    for a, b in zip(own.token_logprobs, found.token_logprobs, strict=True):
+    theirs = p_true.verify_responses(lm, frame_of_weights)
+    assert frame_of_weights.prompt_tokens.tolist() == served_frame.prompt_tokens.tolist()
+    for a, b in zip(frame_of_weights.token_logprobs, served_frame.token_logprobs, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
 
     def scores_of(responses, verification):
         scores = confidence_frame(interpret_responses(responses), verification)
         return scores.sort_values(KEYS, ignore_index=True)
 
-    a, b = scores_of(own, theirs), scores_of(found, told.frame)
+    a = scores_of(frame_of_weights, theirs)
+    b = scores_of(served_frame, served_verdicts.frame)
     assert a[[*KEYS, "correct"]].equals(b[[*KEYS, "correct"]])
     verdicts = ["p_true", "p_true_insitu"]
     assert set(a.estimator) >= set(verdicts)
     tolerance = np.where(a.estimator.isin(verdicts), 1e-3, 1e-4)
     assert (np.abs(a.confidence - b.confidence) < tolerance).all()
     for column in "in_situ_tokens", "standard_tokens":
-        assert told.frame[column].tolist() == theirs[column].tolist()
-    assert told.remarks == []
+        assert served_verdicts.frame[column].tolist() == theirs[column].tolist()
+    assert served_verdicts.remarks == []
     encoded = {}
-    for form, counts in told.tokens.items():
+    for form, counts in served_verdicts.tokens.items():
         encoded[form] = counts["prompt"] - counts["cached"]
     assert encoded["in_situ"] == 8 * theirs.in_situ_tokens[0] < encoded["verify"]
 
@@ -233,10 +238,12 @@ def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
     assert "p_true_insitu" not in counts
 
 
-@pytest.mark.parametrize("sizes, kept", [
+@pytest.mark.parametrize("sizes, continued", [
     ([72] * 20, 20), ([75] * 2 + [72] * 18, 18), ([75] * 3 + [72] * 17, 0), ([0] * 20, 0),
 ])  # fmt: skip
-def test_a_message_that_was_not_continued_is_seen_by_its_tokens(answered, tmp_path, sizes, kept):
+def test_a_message_that_was_not_continued_is_seen_by_its_tokens(
+    answered, tmp_path, sizes, continued
+):
     """40 tokens of the question, 2 of the response, and 30 of the query; a server may cache, or
     count no tokens."""
     in_situ = {}
@@ -246,15 +253,15 @@ def test_a_message_that_was_not_continued_is_seen_by_its_tokens(answered, tmp_pa
         in_situ[name] = completion("A", BOTH, size, prompt_tokens_details=details)
     standard = dict.fromkeys(answered.names(), completion("A", BOTH, sizes[-1]))
     verification = verification_of(answered, verify=standard, in_situ=in_situ)
-    lost = f"in_situ: {20 - kept} of 20 were not continued, by the tokens of their prompts"
-    assert verification.remarks == ([lost] if kept < 20 else [])
+    lost = f"in_situ: {20 - continued} of 20 were not continued, by the tokens of their prompts"
+    assert verification.remarks == ([lost] if continued < 20 else [])
     path = tmp_path / "verification" / "m__d.parquet"
     frame = store.read_frame(store.write_frame(verification.frame, path))
     tokens = frame.in_situ_tokens.fillna(0).tolist()
-    assert tokens[: 20 - kept] == [0] * (20 - kept)
-    assert tokens[20 - kept :] == [30] * kept
+    assert tokens[: 20 - continued] == [0] * (20 - continued)
+    assert tokens[20 - continued :] == [30] * continued
     assert frame.standard_tokens.fillna(0).tolist() == [sizes[-1]] * 20
-    counts = {"rows": kept, "prompt": 72 * kept, "cached": 41 * kept}
+    counts = {"rows": continued, "prompt": 72 * continued, "cached": 41 * continued}
     assert verification.tokens["in_situ"] == counts
 
 
@@ -291,29 +298,32 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
     model = Served(tmp_path, 2, thinking=True)
     for _ in "questions", "verification":
         model.command("requests")
-        asked = model.send(like_vllm)
+        requests = model.send(like_vllm)
     sent = [
-        one.body["prompt"]
-        for one in asked
-        if one.path == "/v1/completions" and not one.body["add_special_tokens"]
+        request.body["prompt"]
+        for request in requests
+        if request.path == "/v1/completions" and not request.body["add_special_tokens"]
     ]
     templates = [
-        one.body.get("chat_template_kwargs") for one in asked if one.path == "/v1/chat/completions"
+        request.body.get("chat_template_kwargs")
+        for request in requests
+        if request.path == "/v1/chat/completions"
     ]
     assert templates.count({"enable_thinking": False}) == 4, (
         "the standard prompt is answered at once"
     )
     written = "Seven. </think> #### 7" + prompts.QUERY
-    questions = [
-        prompts.question_messages(one.question, False, "none")[0]["content"] for one in model.asked
-    ]
-    assert sorted(sent) == sorted(
-        f"{' '.join(question.split())} {written}" for question in questions
-    )
-    found = served.read_verification(model.imported(), "m")
-    assert found.remarks == [] and found.tokens["in_situ"]["cached"] is None
-    assert set(found.frame.in_situ_tokens) == {len(prompts.QUERY.split())}
-    margins = option_log_odds(found.frame)[["in_situ_margin", "standard_margin"]]
+    expected = []
+    for example in model.asked:
+        (message,) = prompts.question_messages(example.question, False, "none")
+        question = " ".join(message["content"].split())
+        expected.append(f"{question} {written}")
+    assert sorted(sent) == sorted(expected)
+    verification = served.read_verification(model.imported(), "m")
+    assert verification.remarks == []
+    assert verification.tokens["in_situ"]["cached"] is None
+    assert set(verification.frame.in_situ_tokens) == {len(prompts.QUERY.split())}
+    margins = option_log_odds(verification.frame)[["in_situ_margin", "standard_margin"]]
     np.testing.assert_allclose(margins, -0.2 + 1.8, atol=1e-6)
 
 
@@ -331,8 +341,8 @@ def test_a_response_gets_the_number_that_the_file_says():
     for estimator, raw in raw_scores.items():
         name = f"qwen2.5-coder-1.5b__gsm8k__{estimator}__isotonic"
         knots = json.loads((CALIBRATORS / f"{name}.json").read_text())["attributes"]
-        for given in body, json.dumps(body), json.dumps(body).encode():
-            scored = score(given, name)
+        for response in body, json.dumps(body), json.dumps(body).encode():
+            scored = score(response, name)
             assert scored.raw == pytest.approx(raw)
             assert scored.calibrated == pytest.approx(np.interp(raw, knots["x_"], knots["y_"]))
             fitted_on = scored.fitted_on
@@ -340,11 +350,11 @@ def test_a_response_gets_the_number_that_the_file_says():
             assert fitted_on["ece_calibrated"] < fitted_on["ece"]
             assert "on GSMHard" in fitted_on["elsewhere"]
     body["choices"][0]["logprobs"] = None
-    for calibrator, said in (
+    for calibrator, message in (
         (name, "has no log-probabilities"),
         ("qwen", "there is no calibrator 'qwen'; "),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             score(body, calibrator)
 
 

@@ -23,9 +23,9 @@ SOON = {"retry-after-ms": "1", "retry-after": "0"}
 @pytest.fixture
 def model(tmp_path):
     """Twenty questions to a model, whose seeds tell them apart."""
-    asked = Served(tmp_path)
-    asked.command("requests")
-    return asked
+    served = Served(tmp_path)
+    served.command("requests")
+    return served
 
 
 def seeds(model):
@@ -58,8 +58,8 @@ def test_every_question_is_asked_until_it_is_answered_and_not_again(model, monke
 
     model.send(at_second)
     assert tried == dict.fromkeys(places, 2)
-    assert model.kept().keys() == seeds(model).keys()
-    assert {response.text for response in model.kept().values()} == {"#### 7"}
+    assert model.read_responses().keys() == seeds(model).keys()
+    assert {response.text for response in model.read_responses().values()} == {"#### 7"}
 
     lines = model.answers().read_text().splitlines(keepends=True)
     again = [json.loads(line)["custom_id"] for line in lines[:3]]
@@ -71,7 +71,7 @@ def test_every_question_is_asked_until_it_is_answered_and_not_again(model, monke
     assert sorted(sent) == sorted(seeds(model)[name] for name in again)
     # as some providers end a file
     model.answers().write_text(model.answers().read_text().rstrip("\n"))
-    assert not model.send(right) and len(model.kept()) == 20
+    assert not model.send(right) and len(model.read_responses()) == 20
 
 
 def refuse(status, message):
@@ -99,14 +99,14 @@ LASTING = {
 }
 
 
-@pytest.mark.parametrize("answer, said", LASTING.values(), ids=LASTING.keys())
-def test_a_lasting_fault_is_one_line_and_no_answer(model, monkeypatch, answer, said):
+@pytest.mark.parametrize("answer, message", LASTING.values(), ids=LASTING.keys())
+def test_a_lasting_fault_is_one_line_and_no_answer(model, monkeypatch, answer, message):
     monkeypatch.setattr(serve_requests, "MOST_BYTES", 10**6)
     monkeypatch.setattr(serve_requests, "KEY", "sk-secret")
     monkeypatch.setattr(serve_requests, "RETRIES", 2)
-    with pytest.raises(UserError, match=said) as told:
+    with pytest.raises(UserError, match=message) as caught:
         model.send(answer)
-    assert "\n" not in str(told.value) and "sk-secret" not in str(told.value)
+    assert "\n" not in str(caught.value) and "sk-secret" not in str(caught.value)
     assert model.answers().read_bytes() == b""
 
 
@@ -122,15 +122,16 @@ def test_answers_that_can_not_be_used_are_said_and_the_others_are_kept(model, ca
     def all_others():
         with suppress(UserError):  # where six in a row fail
             model.send(answer, concurrent=6)
-        return set(model.kept()) == set(others)
+        return set(model.read_responses()) == set(others)
 
     until(all_others)
     with pytest.raises(UserError, match="the prompt is too long"):
         model.send(answer)
     model.answers().unlink()
     model.send(answer, concurrent=9)
-    said = capsys.readouterr().out
-    assert "12 of 20 answered\n8 can't be used" in said and "the prompt is too long" in said
+    output = capsys.readouterr().out
+    assert "12 of 20 answered\n8 can't be used" in output
+    assert "the prompt is too long" in output
 
 
 def test_the_key_goes_to_its_host_alone_and_is_written_nowhere(model, monkeypatch):
@@ -177,13 +178,13 @@ def test_a_file_that_is_refused_keeps_every_byte(model, kind):
     assert path.read_bytes() == before and "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kept", [1, 13, 30, -1])
-def test_half_a_line_that_a_killed_ask_wrote_is_removed_and_asked_again(model, kept):
+@pytest.mark.parametrize("length", [1, 13, 30, -1])
+def test_half_a_line_that_a_killed_ask_wrote_is_removed_and_asked_again(model, length):
     first, second, *others = map(line_of, seeds(model))
-    model.answers().write_bytes(b"".join(others) + first + second[:kept])
-    asked = model.send(right)
-    assert len(asked) == (0 if kept == -1 else 1)
-    assert len(model.kept()) == 20
+    model.answers().write_bytes(b"".join(others) + first + second[:length])
+    requests = model.send(right)
+    assert len(requests) == (0 if length == -1 else 1)
+    assert len(model.read_responses()) == 20
     assert model.answers().read_bytes().startswith(b"".join(others) + first)
 
 
@@ -220,10 +221,8 @@ def count_lines(path):
 def test_five_hundred_questions_and_two_kills(tmp_path):
     """Each kill loses what was in flight, at most as many as are sent at once; nothing that was
     kept is asked again."""
-    folder, options = (
-        copy_of_project(tmp_path / "project"),
-        ["demo", "--models", "served", "--datasets", "demo-easy"],
-    )
+    folder = copy_of_project(tmp_path / "project")
+    options = ["demo", "--models", "served", "--datasets", "demo-easy"]
     run(folder, "requests", *options)
     path = folder / "artifacts" / "served" / "demo-easy.responses.jsonl"
 
@@ -238,9 +237,9 @@ def test_five_hundred_questions_and_two_kills(tmp_path):
             kill(process)
             assert process.wait() < 0
         run(folder, "ask", *options, "--url", server.url)
-    asked = Counter(request.body["seed"] for request in server.asked)
+    requests_by_seed = Counter(request.body["seed"] for request in server.asked)
     responses = read_response_file(path, "demo-easy")
-    assert len(responses) == len(asked) == 500
+    assert len(responses) == len(requests_by_seed) == 500
     for response in responses.values():
         assert response.pieces
-    assert asked.total() <= 500 + 2 * 8
+    assert requests_by_seed.total() <= 500 + 2 * 8

@@ -33,8 +33,8 @@ def bands(ax):
             x, y = path.vertices.T
             ends = []
             for place in np.unique(x):
-                there = y[x == place]
-                ends.append((place, there.min(), there.max()))
+                heights = y[x == place]
+                ends.append((place, heights.min(), heights.max()))
             edges.append(np.array(ends))
     return edges
 
@@ -83,5 +83,5 @@ def ticks(axis):
     return [text.get_text() for text in axis.get_ticklabels()]
 
 
-def assert_places(found, expected):
-    np.testing.assert_allclose(np.asarray(found, float), np.array(expected, float), atol=5e-4)
+def assert_places(actual, expected):
+    np.testing.assert_allclose(np.asarray(actual, float), np.array(expected, float), atol=5e-4)

@@ -64,8 +64,8 @@ def distribution_in(tip):
 
 
 def test_each_token_has_its_probability(view, probabilities):
-    shown = [probability_in(token["tip"]) for token in view["tokens"]]
-    assert shown == pytest.approx(probabilities, abs=6e-5)
+    tip_probabilities = [probability_in(token["tip"]) for token in view["tokens"]]
+    assert tip_probabilities == pytest.approx(probabilities, abs=6e-5)
 
 
 def test_an_answers_token_is_listed_in_its_distribution(view, example, probabilities):
@@ -110,8 +110,8 @@ def test_words_stay_words(shipped):
     loud = " ".join(STRINGS)
     response, *_ = most_and_least_confident(shipped.responses)
     rows = shipped.generations.assign(question=loud, reference=loud)
-    shown = show_tokens(rows, [response], lambda token: loud).data
-    page = BeautifulSoup(shown, "html.parser")
+    markup = show_tokens(rows, [response], lambda token: loud).data
+    page = BeautifulSoup(markup, "html.parser")
     tags = page.find_all(True)
     assert {tag.name for tag in tags} == {"div", "style", "p", "span", "details", "summary"}
     for tag in tags:

@@ -48,21 +48,21 @@ def test_every_record(demo, shipped):
     """Verdicts with their counts, numbers beside the paper's, notes."""
     scored = evaluation.add_base_rate(shipped.confidence, demo.frames["calibrated"])
     chance = evaluation.compare_with_chance(scored, DEMO.bins, DEMO.resamples, DEMO.seed)
-    here = replace(demo, frames=demo.frames | {"chance": chance})
+    with_chance = replace(demo, frames=demo.frames | {"chance": chance})
     published = numbers_of_paper.published()
-    found = {
-        "rep_overview": report_contents.list_overview(here),
-        "rep_pooled": report_contents.list_pooled(here),
-        "rep_splits": report_contents.list_splits(shipped, here),
+    records_by_name = {
+        "rep_overview": report_contents.list_overview(with_chance),
+        "rep_pooled": report_contents.list_pooled(with_chance),
+        "rep_splits": report_contents.list_splits(shipped, with_chance),
         "rep_findings": verdicts.list_claims(
-            verdicts.judge_all(published), verdicts.judge_all(here)
+            verdicts.judge_all(published), verdicts.judge_all(with_chance)
         ),
-        "rep_numbers": comparison_with_paper.compare_with_paper(here, published),
-        "rep_ablation": report_contents.list_ablation(here),
-        "rep_notes": table_notes.list_notes("shipped", shipped, here),
+        "rep_numbers": comparison_with_paper.compare_with_paper(with_chance, published),
+        "rep_ablation": report_contents.list_ablation(with_chance),
+        "rep_notes": table_notes.list_notes("shipped", shipped, with_chance),
     }
     texts = {}
-    for name, records in found.items():
+    for name, records in records_by_name.items():
         texts[name] = "\n".join(goldens.flat(records._repr_json_()))
     goldens.check("replay", REPLAY | texts)
 
@@ -75,11 +75,11 @@ def test_the_prompts_of_a_run_with_texts_and_of_one_without(run, name):
         run, profile.models, profile.datasets, params.EvaluationChoices(), ["verification"]
     )
     assert (signals.generations[["text", "question"]].isna() == (name == "small")).all(axis=None)
-    one = response_views.load_exchange(
+    exchange = response_views.load_exchange(
         run, signals, profile.main_figure_model, profile.main_figure_dataset
     )
-    example = response_views.prompt_example(one["prompt"], one["text"])
-    both = response_views.prompt_comparison(one["standard_prompt"], one["in_situ_prompt"])
+    example = response_views.prompt_example(exchange["prompt"], exchange["text"])
+    both = response_views.prompt_comparison(exchange["standard_prompt"], exchange["in_situ_prompt"])
     assert example._repr_latex_() == goldens.read(run)["fig_prompt_example.tex"]
     assert both._repr_latex_() == goldens.read(run)["fig_prompt_comparison.tex"]
 
@@ -95,9 +95,10 @@ def test_commands_and_macros_are_the_papers():
 # ---- made here
 
 
-def made(ece, models=("m",)):
+def make_table(ece, models=("m",)):
     """A table of models with an ECE for each of the estimators."""
-    parts = [pd.DataFrame({"estimator": list(ece), "value": list(ece.values())})] * len(models)
+    of_model = pd.DataFrame({"estimator": list(ece), "value": list(ece.values())})
+    parts = [of_model] * len(models)
     frame = pd.concat(parts, keys=models, names=["model", None]).reset_index(level="model")
     frame = frame.assign(metric="ece", dataset="d", reason="").astype({"value": "Float64"})
     return tables.result_estimation(results_of(result_estimation=frame))
@@ -113,11 +114,11 @@ def made(ece, models=("m",)):
     ],
 )
 def test_the_lowest_error_is_bold_and_what_is_missing_a_dash(seq_avg, seq_joint, cells):
-    table = made({"seq_avg": seq_avg, "seq_joint": seq_joint})
+    table = make_table({"seq_avg": seq_avg, "seq_joint": seq_joint})
     assert rf"m & d & {cells} \\" in table.latex
 
 
 def test_names_of_others_stay_words_in_both_languages():
-    table = made({"seq_avg": 0.5}, ["x", "a_b & <c>"])
+    table = make_table({"seq_avg": 0.5}, ["x", "a_b & <c>"])
     assert "a_b &amp; &lt;c&gt;" in table._repr_html_()
     assert r"a\_b \& \textless{}c\textgreater{}" in table.latex

@@ -74,6 +74,6 @@ def test_edits_answer_in_seconds(number, edits, monkeypatch, tmp_path):
     # which reads every frame again for each choice
     fewer = {"datasets": ["demo-hard"]} if number == "09" else {}
     played = play(number, monkeypatch, tmp_path, **fewer | edits)
-    assert len(played.shown) > 2
+    assert len(played.outputs) > 2
     if "limit" in edits:  # the followed row is among the few, so that notebooks agree
         assert played.names["one"].example_id == "medium-0355"

@@ -20,9 +20,9 @@ FEW = {
     "main_figure_dataset": "demo-easy", "figure_dataset": "demo-easy",
 }  # fmt: skip
 ENDS = {  # the tokens that end a response, beside those that end it as a rule
-    "at once": lambda tokens, own: [*tokens.values()],
-    "at a seven": lambda tokens, own: [*own, tokens["7"]],
-    "never": lambda tokens, own: [tokens["<|begin_of_text|>"]],
+    "at once": lambda tokens, usual: [*tokens.values()],
+    "at a seven": lambda tokens, usual: [*usual, tokens["7"]],
+    "never": lambda tokens, usual: [tokens["<|begin_of_text|>"]],
 }
 
 

@@ -58,8 +58,8 @@ def test_what_a_user_reads_is_the_same(alone, tmp_path):
     pictures = list_pictures(first)
     assert len(pictures) >= 4
     assert [path.name for path in pictures] == [path.name for path in list_pictures(other)]
-    for one, another in zip(pictures, list_pictures(other), strict=True):
-        assert compare_images(str(one), str(another), tol=0.5) is None
+    for picture, other_picture in zip(pictures, list_pictures(other), strict=True):
+        assert compare_images(str(picture), str(other_picture), tol=0.5) is None
 
 
 def text_of_report(project):

@@ -28,7 +28,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
 
     def processes():
         running = psutil.process_iter(["cmdline"])
-        return [one for one in running if one.info["cmdline"] == command]
+        return [candidate for candidate in running if candidate.info["cmdline"] == command]
 
     until(processes, PATIENCE, process)[0].kill()
     output = process.communicate(timeout=PATIENCE)[0]

@@ -100,12 +100,12 @@ def test_two_constants_by_the_binomial_distribution():
     second_p = binom.pmf(right_of_120, 120, 0.35)
     p = np.outer(first_p, second_p).ravel()
 
-    drawn = draw_chance_errors(np.repeat([0.72, 0.35], [180, 120]), 10, 20_000)
-    assert drawn.size == 20_000
-    assert drawn.mean() == pytest.approx(error @ p, rel=0.02)
+    errors = draw_chance_errors(np.repeat([0.72, 0.35], [180, 120]), 10, 20_000)
+    assert errors.size == 20_000
+    assert errors.mean() == pytest.approx(error @ p, rel=0.02)
     for level in (0.03, 0.041, 0.06):
         at_most = p[error <= level].sum()
-        assert (drawn <= level).mean() == pytest.approx(at_most, abs=0.015)
+        assert (errors <= level).mean() == pytest.approx(at_most, abs=0.015)
 
 
 def test_fewer_draws_are_the_first_of_more():
@@ -128,6 +128,6 @@ def test_what_cannot_be_told_from_calibrated_is_marked():
     rows = scores_of(SEQ, ANS, n=600)
     chance = compare_with_chance(rows, 10, 500, seed=2).set_index("estimator")
     assert chance.calibrated.to_dict() == {"seq_avg": False, "ans_avg": True}
-    drawn = draw_chance_errors(rows.confidence[rows.estimator == "seq_avg"], 10, 500, seed=2)
-    assert chance.chance["seq_avg"] == drawn.mean()
-    assert chance.chance_high["seq_avg"] == np.percentile(drawn, 95)
+    errors = draw_chance_errors(rows.confidence[rows.estimator == "seq_avg"], 10, 500, seed=2)
+    assert chance.chance["seq_avg"] == errors.mean()
+    assert chance.chance_high["seq_avg"] == np.percentile(errors, 95)

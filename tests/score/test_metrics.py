@@ -113,7 +113,8 @@ def test_an_outcome_is_true_or_false(metric, outcome):
 
 
 def test_a_score_on_an_edge_is_in_the_bin_below_however_it_was_computed():
-    on_the_edge = [0.3, 3 / 10, 0.1 + 0.2, 0.1 * 3, 1 - 0.7, np.linspace(0, 1, 11)[3]]
+    of_linspace = np.linspace(0, 1, 11)[3]
+    on_the_edge = [0.3, 3 / 10, 0.1 + 0.2, 0.1 * 3, 1 - 0.7, of_linspace]
     assert bin_index(on_the_edge, 10).tolist() == [2] * 6
     assert bin_index([0.3 - 1e-9, 0.3 + 1e-9], 10).tolist() == [2, 3]
 
@@ -216,10 +217,10 @@ def test_the_best_scores_are_those_of_isotonic_regression(rows):
 def test_weights_are_resampled_rows_in_any_order(name, rows, bins, seed):
     c, y = columns(rows)
     rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, len(c), (3, len(c)))
+    resamples = rng.integers(0, len(c), (3, len(c)))
     if name == "ece_mass":  # whose bins are those of the rows without weights
-        drawn = rng.permutation(len(c))[None]
-    weights = [np.bincount(places, minlength=len(c)) for places in drawn]
-    expected = [measure(name, c[places], y[places], bins) for places in drawn]
+        resamples = rng.permutation(len(c))[None]
+    weights = [np.bincount(places, minlength=len(c)) for places in resamples]
+    expected = [measure(name, c[places], y[places], bins) for places in resamples]
     weighted = measure(name, c, y, bins, sample_weight=np.array(weights))
     assert weighted == pytest.approx(expected, abs=1e-9, nan_ok=True)

@@ -133,12 +133,12 @@ def test_coverage_counts_evaluation_rows_without_an_answer_or_an_end():
         ending = {"finish_reason": finish_reason, "eos": eos, "thinking_end": thinking_end}
         parts.append(row(dataset=dataset, **ending) | {"answer": answer})
     calibration = respond_without_answer(dataset="d", split="calibration", finish_reason="length")
-    found = answer_coverage(pd.DataFrame([*parts, calibration]))
-    assert found.dataset.tolist() == ["d", "e"]
-    assert found["rows"].tolist() == [2, 4]
-    assert found.unparsed.tolist() == [0.5, 0.75]
-    assert found.cut.tolist() == [0.5, 0]
-    assert found.unclosed.tolist() == [0, 0.5]
+    coverage = answer_coverage(pd.DataFrame([*parts, calibration]))
+    assert coverage.dataset.tolist() == ["d", "e"]
+    assert coverage["rows"].tolist() == [2, 4]
+    assert coverage.unparsed.tolist() == [0.5, 0.75]
+    assert coverage.cut.tolist() == [0.5, 0]
+    assert coverage.unclosed.tolist() == [0, 0.5]
 
 
 def test_lines_that_were_not_read_are_counted_and_three_are_shown():

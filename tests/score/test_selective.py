@@ -84,13 +84,13 @@ def threshold_by_a_loop(learning, testing, target):
     last = len(scores) - 1
     candidates = {scores[int(k / 20 * last)] for k in range(20)}
     start = min(sorted(candidates), key=lambda threshold: p_value(learning, threshold))
-    kept = None
+    lowest = None
     for threshold in sorted(candidates, reverse=True):
         if threshold <= start:
             if p_value(testing, threshold) > 1 - 0.9:
                 break
-            kept = threshold
-    return kept
+            lowest = threshold
+    return lowest
 
 
 @pytest.mark.parametrize("target", [0.7, 0.8, 0.9])
@@ -116,15 +116,15 @@ def test_the_promise_holds_in_five_hundred_draws():
         return c, rng.random(n) < expit(6 * (c - 0.55))
 
     c, y = draw(200_000)
-    given = 0
+    promises = 0
     broken = 0
     for _ in range(500):
         threshold = find_threshold(draw(80), draw(160), 0.8)
         if threshold is not None:
-            given += 1
+            promises += 1
             broken += y[c >= threshold].mean() < 0.8
     assert broken <= 0.1 * 500
-    assert given > 0.2 * 500, "a promise that is never given is easily kept"
+    assert promises > 0.2 * 500, "a promise that is never given is easily kept"
 
 
 # ---- frames

@@ -71,10 +71,11 @@ def test_the_tokens_of_an_answer(name):
     """All that hold a part of it, and no other."""
     tokenizer = real(name)
     for value, text, span in read_answers():
-        texts, found = located(tokenizer, tokenizer.encode(BEFORE + text, add_special_tokens=False))
-        start, end = found["answer_start"], found["answer_end"]
-        assert found["text"] == BEFORE + text
-        assert found["answer"] == value
+        ids = tokenizer.encode(BEFORE + text, add_special_tokens=False)
+        texts, located_answer = located(tokenizer, ids)
+        start, end = located_answer["answer_start"], located_answer["answer_end"]
+        assert located_answer["text"] == BEFORE + text
+        assert located_answer["answer"] == value
         assert (start == -1) == (value is None)
         if span:
             answer = text[slice(*span)]
@@ -98,9 +99,10 @@ def test_shipped_answers_are_those_of_the_shipped_tokens(run):
         for row in pd.read_parquet(path).itertuples():
             ids = row.token_ids[: len(row.token_ids) - row.eos]
             texts = answers.token_texts(tokenizer, ids)
-            found = answers.locate_answer(texts, row.thinking_end > 0)
-            assert found["answer"] == (row.answer if isinstance(row.answer, str) else None)
-            assert [found[name] for name in POSITIONS] == [getattr(row, name) for name in POSITIONS]
+            located_answer = answers.locate_answer(texts, row.thinking_end > 0)
+            assert located_answer["answer"] == (row.answer if isinstance(row.answer, str) else None)
+            for name in POSITIONS:
+                assert located_answer[name] == getattr(row, name)
             count += 1
     assert count == {"demo": 3000, "small": 3600}[run]
 
@@ -255,21 +257,21 @@ def test_any_ids(kind):
         st.booleans(),
     )
     def check(ids, thinking):
-        texts, found = located(tokenizer, ids, thinking)
-        assert len(texts) == len(ids) and found["text"] == "".join(texts)
+        texts, located_answer = located(tokenizer, ids, thinking)
+        assert len(texts) == len(ids) and located_answer["text"] == "".join(texts)
         whole = backend.decode(ids, skip_special_tokens=False)
         # WordPiece drops blanks it has written, byte fallback a whole run of bytes when its last is
         # invalid
         if kind != "wordpiece" and not (kind == "sentencepiece" and "\ufffd" in whole):
-            assert found["text"] == whole
-        never = thinking and "</think>" not in found["text"] != ""
-        assert 0 <= found["thinking_end"] <= len(ids) + never
+            assert located_answer["text"] == whole
+        never = thinking and "</think>" not in located_answer["text"] != ""
+        assert 0 <= located_answer["thinking_end"] <= len(ids) + never
         for what in ("answer", "last_number"):
-            start = found[f"{what}_start"]
-            end = found[f"{what}_end"]
+            start = located_answer[f"{what}_start"]
+            end = located_answer[f"{what}_end"]
             if (start, end) != (-1, -1):
-                assert found["thinking_end"] <= start < end <= len(ids)
-        assert (found["answer"] is None) == (found["answer_start"] == -1)
+                assert located_answer["thinking_end"] <= start < end <= len(ids)
+        assert (located_answer["answer"] is None) == (located_answer["answer_start"] == -1)
 
     check()
 

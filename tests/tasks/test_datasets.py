@@ -61,8 +61,8 @@ def test_published_files(name, shared, monkeypatch):
 
 
 def test_hub_out_of_reach():
-    said = "hub dataset 'me/nothing' did not load: Couldn't reach 'me/nothing' on the Hub"
-    assert refusal(dataset("me/nothing")).startswith(said)
+    message = "hub dataset 'me/nothing' did not load: Couldn't reach 'me/nothing' on the Hub"
+    assert refusal(dataset("me/nothing")).startswith(message)
 
 
 def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
@@ -166,11 +166,11 @@ def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
     }
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
     pq.write_table(pa.table({"question": ["D?"], "answer": [0.1]}), tmp_path / "test.parquet")
-    found = datasets.load_examples(dataset(str(tmp_path), calibration=3))
-    assert [example.reference for example in found] == ["0.1", "16777216", "0.0000001", "0.1"]
+    examples = datasets.load_examples(dataset(str(tmp_path), calibration=3))
+    assert [example.reference for example in examples] == ["0.1", "16777216", "0.0000001", "0.1"]
     parts = {}
     for part in ("train", "test"):
         file = str(tmp_path / f"{part}.parquet")
         parts[part] = Dataset.from_parquet(file, cache_dir=tmp_path)
     monkeypatch.setattr("datasets.load_dataset", lambda *words, **more: parts)
-    assert datasets.load_examples(dataset("me/mine", calibration=3)) == found
+    assert datasets.load_examples(dataset("me/mine", calibration=3)) == examples

@@ -52,7 +52,7 @@ def with_template(text, on):
     return preflight.LanguageModel("mine", spec, SimpleNamespace(), tokenizer, [816], {})
 
 
-def looked_at(lm):
+def find_wrong(lm):
     """What `check` finds wrong with a template, whose marks are no tokens of tiny-llama."""
     config = preflight.checkpoints.read_config(str(TINY))
     lm.model = preflight.checkpoints.outline_network(config)
@@ -66,22 +66,22 @@ def test_a_template_is_told_what_it_knows(template, asks, at_once):
     messages = [{"role": "user", "content": "2 + 2?"}]
     assert loading.apply_chat_template(lm, messages).endswith(asks)
     assert p_true.standard_prompt(lm, "2 + 2?", "#### 4").endswith(at_once)
-    assert looked_at(lm) == []
+    assert find_wrong(lm) == []
 
 
 @pytest.mark.parametrize("template", NONE)
 def test_one_that_knows_nothing_of_it_is_refused(template):
-    (refusal,) = looked_at(with_template(template, True))
+    (refusal,) = find_wrong(with_template(template, True))
     assert refusal.startswith("its template has no switch and no mark of thinking")
     assert "`thinking: false`" in refusal
-    assert looked_at(with_template(template, False)) == []
+    assert find_wrong(with_template(template, False)) == []
 
 
 @pytest.mark.parametrize(
     "template", [TAG, TAG + "\nWell, ", "[THINK]", HARMONY, "<seed:think>", "<|channel>thought\n"]
 )
 def test_a_block_that_is_opened_though_nothing_says_so(template):
-    assert looked_at(with_template(template, False)) == [
+    assert find_wrong(with_template(template, False)) == [
         "its template opens a thinking block: write `thinking: true`"
     ]
 

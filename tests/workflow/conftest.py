@@ -55,14 +55,15 @@ def finished(tmp_path_factory) -> Project:
         "language": "python",
     }
     write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
-    own = {
+    variables = {
         "MPLBACKEND": "agg",
         "PYTHONPATH": "/nowhere",
         "JUPYTER_PATH": str(elsewhere / "jupyter"),
     }
-    own |= {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}  # which a job sets otherwise
+    variables |= {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}  # which a job sets otherwise
     (elsewhere / "my questions").mkdir()
-    code, project.text = project.run("--data-dir", "my questions", shell=True, cwd=elsewhere, **own)
+    words = ("--data-dir", "my questions")
+    code, project.text = project.run(*words, shell=True, cwd=elsewhere, **variables)
     assert code == 0, project.text
     return project
 

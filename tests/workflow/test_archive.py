@@ -34,15 +34,13 @@ def test_one_command_makes_one_file_and_from_the_same_commit_the_same_bytes(tmp_
     (root / "ünlike.bin").write_bytes(bytes(range(256)))
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*clone.GIT, *words], cwd=root, check=True)
-    said = clone.run(root, "archive")
-    (made,) = (root / "artifacts").iterdir()
-    digest = hashlib.sha256(made.read_bytes()).hexdigest()
-    assert (
-        said.startswith(f"artifacts/calibrated-confidence-1.1.0.tar.gz: sha256 {digest};")
-        and said.count("\n") == 1
-    )
+    output = clone.run(root, "archive")
+    (archive,) = (root / "artifacts").iterdir()
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert output.startswith(f"artifacts/calibrated-confidence-1.1.0.tar.gz: sha256 {digest};")
+    assert output.count("\n") == 1
     subprocess.run(["git", "config", "tar.umask", "0077"], cwd=root, check=True)
     os.chmod(root / "pyproject.toml", 0o600)
-    assert clone.run(root, "archive") == said
+    assert clone.run(root, "archive") == output
     (root / "pyproject.toml").write_text("")
     assert "commit what 'git status' lists" in clone.refusal(root, "archive")

@@ -43,7 +43,7 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(monkeypatch
 
 
 def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
-    def about(*given):
+    def about(*arguments):
         yield "ok", "begun"
         raise ZeroDivisionError("nothing to\ndivide")
 
@@ -68,7 +68,7 @@ def test_the_code_beside_a_model_does_not_run(tmp_path, name, classes):
     (folder / "theirs.py").write_text(
         f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Theirs: ...\n"
     )
-    told = json.loads((folder / name).read_text()) | {"auto_map": classes}
-    (folder / name).write_text(json.dumps(told))
+    config = json.loads((folder / name).read_text()) | {"auto_map": classes}
+    (folder / name).write_text(json.dumps(config))
     loading.load_language_model("tiny", params.Model(label="Tiny", source=str(folder)))
     assert not (tmp_path / "ran").exists()

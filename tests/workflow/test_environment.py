@@ -51,7 +51,10 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_neither_cuda_nor_a_regist
     assert dict(pin.split("==") for pin in listed) == PINS
     entries = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"^#.*\n", "", TEXT, flags=re.M).lstrip("\n"))
     locked = [Requirement(entry.split("\\\n")[0].strip()) for entry in entries]
-    pairs = {(canonicalize_name(one.name), str(one.specifier).removeprefix("==")) for one in locked}
+    pairs = set()
+    for requirement in locked:
+        version = str(requirement.specifier).removeprefix("==")
+        pairs.add((canonicalize_name(requirement.name), version))
     wanted = {canonicalize_name(name): version for name, version in PINS.items() if name != "torch"}
     assert {pair for pair in pairs if pair[0] in wanted} == set(wanted.items())
     versions = dict(pairs)
@@ -62,12 +65,12 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_neither_cuda_nor_a_regist
     for python, machines in product(
         ("3.11.7", "3.12.1", "3.13.0", "3.14.2"), ("linux x86_64", "darwin arm64")
     ):
-        here = dict(zip(("sys_platform", "platform_machine"), machines.split(), strict=True))
-        here |= {"python_full_version": python, "python_version": python[:4]}
+        markers = dict(zip(("sys_platform", "platform_machine"), machines.split(), strict=True))
+        markers |= {"python_full_version": python, "python_version": python[:4]}
         names = [
-            canonicalize_name(one.name)
-            for one in locked
-            if not one.marker or one.marker.evaluate(here)
+            canonicalize_name(requirement.name)
+            for requirement in locked
+            if not requirement.marker or requirement.marker.evaluate(markers)
         ]
         assert len(names) == len(set(names)) > 150, "each package once per machine"
     for needed in map(Requirement, importlib.metadata.requires("torch")):
@@ -77,7 +80,7 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_neither_cuda_nor_a_regist
 
 
 @pytest.mark.parametrize(
-    "index, system, nvidia, reachable, found",
+    "index, system, nvidia, reachable, expected",
     [
         ("", "Linux", False, True, environment.CPU_INDEX),
         ("", "Linux", False, False, ""),
@@ -86,14 +89,14 @@ def test_the_locks_hold_every_pin_once_with_hashes_and_neither_cuda_nor_a_regist
         ("u", "Linux", True, True, "u"),
     ],
 )
-def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, found):
+def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, expected):
     monkeypatch.setenv("TORCH_INDEX", index)
     monkeypatch.setattr(environment.platform, "system", lambda: system)
     monkeypatch.setattr(environment, "DRIVER", ["/dev/null"] * nvidia)
     monkeypatch.setattr(environment.shutil, "which", lambda name: None)
-    asked = Mock(return_value=nullcontext(), side_effect=None if reachable else OSError)
-    monkeypatch.setattr(environment.urllib.request, "urlopen", asked)
-    assert environment.torch_index() == found
+    urlopen = Mock(return_value=nullcontext(), side_effect=None if reachable else OSError)
+    monkeypatch.setattr(environment.urllib.request, "urlopen", urlopen)
+    assert environment.torch_index() == expected
 
 
 PIP_CONF = """[global]
@@ -116,16 +119,16 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
     for name in list(os.environ):
         if name.lower().startswith(("pip_", "uv_", "http", "ssl_")):
             monkeypatch.delenv(name)
-    own = {
+    variables = {
         "PIP_CONFIG_FILE": f"{tmp_path}/pip.conf",
         "PIP_TRUSTED_HOST": "one two",
         "UV_INDEX": "https://mine/simple",
     }
-    for name, value in own.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    given = environment.uv_environment(environment.read_pip_settings(sys.executable))
-    assert "UV_INDEX" not in given
-    assert given == given | {
+    uv_variables = environment.uv_environment(environment.read_pip_settings(sys.executable))
+    assert "UV_INDEX" not in uv_variables
+    assert uv_variables == uv_variables | {
         "UV_DEFAULT_INDEX": "https://inner/simple",
         "UV_FIND_LINKS": "/wheels,/more",
         "UV_INSECURE_HOST": "one two",
@@ -142,20 +145,19 @@ def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
 def world(tmp_path, monkeypatch):
     """A folder with the project's pins and locks of these alone, and the commands that installed
     something there: by a pretended pip or uv, which fails at a package `fails`."""
-    made = Namespace(root=tmp_path / "a project", commands=[])
-    made.root.mkdir()
-    shutil.copy(ROOT / "pyproject.toml", made.root)
+    state = Namespace(root=tmp_path / "a project", commands=[])
+    state.root.mkdir()
+    shutil.copy(ROOT / "pyproject.toml", state.root)
     for lock in environment.LOCKS:
         pins = environment.read_pins(ROOT, lock == environment.LOCKS[1])
-        write(
-            made.root / lock, "".join(f"{name}=={pins[name]}\n" for name in pins.keys() - {"torch"})
-        )
+        lines = [f"{name}=={pins[name]}\n" for name in pins.keys() - {"torch"}]
+        write(state.root / lock, "".join(lines))
     really = environment.run
 
     def run(command, quiet=False):
         if quiet or "venv" in command:  # uv is there, and so is a suitable Python
             return quiet or really([*command, "--without-pip"])
-        made.commands.append(command)
+        state.commands.append(command)
         (python,) = [Path(word) for word in command if word.endswith("bin/python")]
         locks = [Path(word).read_text() for word in command if word.endswith(".lock")]
         pretend(
@@ -166,7 +168,7 @@ def world(tmp_path, monkeypatch):
 
     monkeypatch.setattr(environment, "run", run)
     monkeypatch.setenv("TORCH_INDEX", "https://one.index")
-    return made
+    return state
 
 
 def pretend(venv, *packages):
@@ -310,16 +312,18 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(world, t
 
 
 def test_the_image_makes_its_environment_by_a_line_that_the_code_understands(monkeypatch):
-    dockerfile, made = (ROOT / "Dockerfile").read_text(), []
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    environments = []
+
+    def create(root, venv, locks, torch):
+        environments.append((str(venv), locks))
+
     (code,) = re.findall(r'python3 -c "(.*?)"', dockerfile, flags=re.S)
-    monkeypatch.setattr(
-        environment, "create", lambda root, venv, locks, torch: made.append((str(venv), locks))
-    )
+    monkeypatch.setattr(environment, "create", create)
     monkeypatch.chdir(ROOT)
     exec(code)
-    assert made == [
-        (re.search(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)[1], environment.LOCKS)
-    ]
+    venv = re.search(r"^ENV VIRTUAL_ENV=(\S+)$", dockerfile, flags=re.M)[1]
+    assert environments == [(venv, environment.LOCKS)]
 
 
 # ---- vLLM, beside it

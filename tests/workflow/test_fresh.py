@@ -86,7 +86,7 @@ def rows(job: Job) -> str:
 
 
 @pytest.fixture
-def made(inside):
+def completed(inside):
     """The small project after a whole run."""
     complete(run_of())
     assert numbers(run_of()) == ""
@@ -121,8 +121,8 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("path, old, new, remade", CHANGES)
-def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
-    made.replace(path, old, new)
+def test_a_change_remakes_what_hangs_on_it(completed, path, old, new, remade):
+    completed.replace(path, old, new)
     assert numbers(run_of()) == remade
     complete(run_of())
     assert numbers(run_of()) == ""
@@ -130,11 +130,14 @@ def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
 
 def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, monkeypatch):
     """Whether they come from the hub, which may name a revision, or from a folder."""
-    questions, weights = "params/datasets/easy.yaml", "params/models/tiny.yaml"
-    one, other = "a" * 64, "b" * 64
-    published = f"source: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {one}}}}}"
+    questions = "params/datasets/easy.yaml"
+    weights = "params/models/tiny.yaml"
+    checksum = "a" * 64
+    other_checksum = "b" * 64
+    file = f"{{path: easy/all.jsonl, sha256: {checksum}}}"
+    published = f"source: someone/easy\nfiles: {{all: {file}}}"
     inside.replace(questions, "source: {all: questions.jsonl}", published)
-    model = f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {one}\n"
+    model = f"label: T\nsource: someone/t\nrevision: abc\ngguf: t.gguf\nsha256: {checksum}\n"
     write(inside.root / weights, model)
     complete(run_of())
     params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
@@ -144,9 +147,9 @@ def test_published_questions_and_a_gguf_file_are_known_by_their_sums(inside, mon
     inside.replace(weights, "source: someone/t\nrevision: abc", "source: weights/tiny")
     assert numbers(run_of()) == ""
     changed = (
-        (questions, one, other),
+        (questions, checksum, other_checksum),
         (questions, "files:", "revision: x\nfiles:"),
-        (weights, one, other),
+        (weights, checksum, other_checksum),
     )
     for path, old, new in changed:
         inside.replace(path, old, new)
@@ -218,8 +221,8 @@ class Life:
 
     def look(self, *paths: str, folder: str | Path = "") -> dict[str, str]:
         """The texts of those of these files that are there, or in a folder of stale."""
-        there = {path: self.root / folder / path for path in paths}
-        return {path: place.read_text() for path, place in there.items() if place.exists()}
+        places = {path: self.root / folder / path for path in paths}
+        return {path: place.read_text() for path, place in places.items() if place.exists()}
 
     def start(self, seed: int, jobs: int = JOBS, at: int = NEVER, remake: str = "") -> list[Job]:
         """A start that makes so many jobs, or is killed at a step: of what was there it makes
@@ -278,36 +281,36 @@ def test_whatever_happens_a_start_makes_what_is_missing_and_nothing_twice(
         happen(*event)
 
 
-def test_a_record_that_may_not_be_read_is_not_taken_for_none(made, monkeypatch):
+def test_a_record_that_may_not_be_read_is_not_taken_for_none(completed, monkeypatch):
     """What it records would be made again, which may take days."""
     denied = PermissionError(13, "Permission denied", "x.json")
     monkeypatch.setattr(Path, "read_text", Mock(side_effect=denied))
     job = run_of().jobs[0]
     with pytest.raises(PermissionError):
-        job_key.read_record(made.root / job.record, job)
+        job_key.read_record(completed.root / job.record, job)
 
 
-def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(made):
+def test_a_record_of_files_that_are_not_the_run_s_counts_as_absent(completed):
     job = run_of().jobs[1]
-    record = json.loads(made.read(job.record))
+    record = json.loads(completed.read(job.record))
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         forged = {"job": job.record, "outputs": record["outputs"] | {foreign: "0"}}
         signed = forged | {"digest": digest(forged)}
-        write(made.root / job.record, json.dumps(signed))
-        assert job_key.read_record(made.root / job.record, job) is None
+        write(completed.root / job.record, json.dumps(signed))
+        assert job_key.read_record(completed.root / job.record, job) is None
 
 
-def test_what_was_edited_where_it_lay_does_not_come_back(made):
+def test_what_was_edited_where_it_lay_does_not_come_back(completed):
     """Nor a notebook that its reader saved: moved aside, that is no longer what the run
     executed."""
-    record = json.loads(made.read(run_of().jobs[0].record))
-    stale = made.root / f"artifacts/demo/stale/{record['key']}"
-    (made.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
+    record = json.loads(completed.read(run_of().jobs[0].record))
+    stale = completed.root / f"artifacts/demo/stale/{record['key']}"
+    (completed.root / "artifacts/demo/notebooks/02_single_pass.ipynb").write_text("{}")
     assert numbers(run_of()) == ""
     complete(run_of(seed=1))
     assert states(run_of()) == {"01": "restored", "02": "changed", "08": "waits", "report": "waits"}
     assert not stale.exists(), "nothing is left where it lay"
-    (saved,) = made.root.glob(
+    (saved,) = completed.root.glob(
         "artifacts/demo/stale/*/artifacts/demo/notebooks/02_single_pass.ipynb"
     )
     assert saved.read_text() == "{}"
@@ -327,7 +330,7 @@ def test_seconds_and_memory_say_nothing_that_matters(inside):
     assert len({first, checksum("others"), checksum(device="another")}) == 3
 
 
-def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_stopped(made):
+def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_stopped(completed):
     """By a plain start as by the same command: what it has made is kept, and so are the rows of
     what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
@@ -349,17 +352,17 @@ def test_a_remake_makes_anew_without_the_saved_rows_and_goes_on_where_it_was_sto
     assert states(run, remake)["01"] == "forced", "and now it is asked for once more"
 
 
-def test_code_changes_keep(made):
+def test_code_changes_keep(completed):
     """Finished outputs of heavy notebooks, and the shards of those that have not finished."""
     keep = run_of(on_code_change="keep")
     before = rows(run_of().jobs[0])
     before_keeping = rows(keep.jobs[0])
-    made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
+    completed.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
     assert rows(run_of().jobs[0]) != before
     assert rows(keep.jobs[0]) == before_keeping
     assert states(keep) == {"01": "kept", "02": "fresh", "08": "fresh", "report": "fresh"}
     assert walk(keep)[0].why == "code lib/alpha.py"
-    made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
+    completed.replace("lib/gamma.py", "len(text)", "len(text) + 1")
     assert numbers(keep) == "02 08 report", "of heavy notebooks only"
 
 

@@ -66,15 +66,15 @@ class Hub:
     def snapshot_download(
         self, source, revision, local_files_only=False, dry_run=False, **patterns
     ):
-        files = [
-            self.folder / name for name in filter_repo_objects(os.listdir(self.folder), **patterns)
-        ]
+        names = filter_repo_objects(os.listdir(self.folder), **patterns)
+        files = [self.folder / name for name in names]
         missing = [path for path in files if not (self.cache / path.name).exists()]
         if dry_run:
-            return [
-                SimpleNamespace(file_size=one.stat().st_size, will_download=one in missing)
-                for one in files
-            ]
+            downloads = []
+            for path in files:
+                size = path.stat().st_size
+                downloads.append(SimpleNamespace(file_size=size, will_download=path in missing))
+            return downloads
         if local_files_only and (missing or not files):
             raise errors.LocalEntryNotFoundError("not cached")
         for path in missing:
@@ -84,14 +84,14 @@ class Hub:
 
 
 @pytest.fixture
-def there(inside, monkeypatch) -> Hub:
+def pretended_hub(inside, monkeypatch) -> Hub:
     """The hub of the small project, whose model is a repository."""
-    found = Hub(inside.root, monkeypatch)
-    monkeypatch.setattr(httpx2, "head", lambda url, timeout: found.asked.append(url))
+    pretended = Hub(inside.root, monkeypatch)
+    monkeypatch.setattr(httpx2, "head", lambda url, timeout: pretended.asked.append(url))
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("HF_ENDPOINT", "")
     describe()
-    return found
+    return pretended
 
 
 def describe(**lines):
@@ -120,22 +120,24 @@ def http(kind, code):
         (GGUF, "models", []),
     ],
 )
-def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, place, fetched):
+def test_what_jobs_need_is_fetched_once_from_where_it_is(
+    inside, pretended_hub, lines, place, fetched
+):
     """Without a network what was fetched before will do. The jobs find a GGUF file by a link."""
     if place == "models":
-        there.folder.rename(inside.root / place)
+        pretended_hub.folder.rename(inside.root / place)
     spec = describe(**lines)
     for error in (None, httpx2.ConnectError("no network")):
-        there.error = error
+        pretended_hub.error = error
         hub.fetch(["tiny"])
-    assert sorted(there.fetched) == [
+    assert sorted(pretended_hub.fetched) == [
         ("someone/tiny", lines.get("revision"), name) for name in fetched
     ]
     assert not place or (spec.place / "small.gguf").samefile(inside.root / place / "small.gguf")
 
 
 @pytest.mark.parametrize(
-    "lines, error, said",
+    "lines, error, message",
     [
         (
             {},
@@ -167,27 +169,28 @@ def test_what_jobs_need_is_fetched_once_from_where_it_is(inside, there, lines, p
         ),
     ],
 )
-def test_what_cannot_be_had_is_one_helpful_line(there, lines, error, said):
-    spec, there.error = describe(**lines), error
+def test_what_cannot_be_had_is_one_helpful_line(pretended_hub, lines, error, message):
+    spec = describe(**lines)
+    pretended_hub.error = error
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
         hub.fetch(["tiny"])
-    assert (
-        said in str(caught.value) and not there.fetched and not (spec.gguf and spec.place.exists())
-    )
+    assert message in str(caught.value)
+    assert not pretended_hub.fetched
+    assert not (spec.gguf and spec.place.exists())
 
 
-def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys):
+def test_weights_are_fetched_where_the_disk_has_room(pretended_hub, monkeypatch, capsys):
     """For what is not in the cache."""
     for name, size in zip(FILES, (0, 3_000_000_000, 5_000_000_000), strict=True):
-        os.truncate(there.folder / name, size)
-    (there.cache / FILES[-1]).touch()
+        os.truncate(pretended_hub.folder / name, size)
+    (pretended_hub.cache / FILES[-1]).touch()
     for free, line in ((1e9, "needs 3 GB: the disk has 1.0 GB free; .*HF_HOME"), (4e9, "")):
         monkeypatch.setattr(
             hub.shutil, "disk_usage", lambda place, free=free: SimpleNamespace(free=free)
         )
         with pytest.raises(UserError, match=line) if line else nullcontext():
             hub.fetch(["tiny"])
-        assert bool(there.fetched) != bool(line)
+        assert bool(pretended_hub.fetched) != bool(line)
     assert (
         capsys.readouterr().out
         == "fetching tiny: 3.0 GB of the repository someone/tiny on the hub\n"
@@ -195,7 +198,7 @@ def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(
-    "told, line",
+    "fields, line",
     [
         ({"chat_template": None}, "its tokenizer has no chat template"),
         ({"eos_token_id": 9999}, "its end token 9999 is none of"),
@@ -203,14 +206,14 @@ def test_weights_are_fetched_where_the_disk_has_room(there, monkeypatch, capsys)
     ],
 )
 def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
-    there, monkeypatch, told, line
+    pretended_hub, monkeypatch, fields, line
 ):
     """Its tokenizer, template and end tokens, before a tensor is read."""
     monkeypatch.setattr(check, "refuse_unusable", REFUSE_UNUSABLE)
     monkeypatch.setattr(
         loading, "load_network", lambda *words, **more: pytest.fail("tensors are read")
     )
-    file = tiny_gguf.write(there.folder / "small.gguf", **told)
+    file = tiny_gguf.write(pretended_hub.folder / "small.gguf", **fields)
     describe(
         gguf=file.name, sha256=hashlib.sha256(file.read_bytes()).hexdigest(), system_prompt=False
     )
@@ -221,11 +224,11 @@ def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
     assert level == "note" and "it is looked at once it is fetched, before the first job" in text
     with pytest.raises(UserError, match=f"^model 'tiny': [^\n]*{line}"):
         prepare_models(run, [], ["tiny"])
-    assert [name for *_, name in there.fetched] == ["small.gguf"]
+    assert [name for *_, name in pretended_hub.fetched] == ["small.gguf"]
 
 
 @pytest.mark.parametrize(
-    "source, found",
+    "source, exists",
     [
         ("weights/tiny", True),
         ("~/weights/tiny", True),
@@ -237,7 +240,7 @@ def test_a_gguf_file_is_looked_at_once_it_is_fetched_before_the_first_job(
     ],
 )
 def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(
-    inside, there, monkeypatch, source, found
+    inside, pretended_hub, monkeypatch, source, exists
 ):
     monkeypatch.setenv("HOME", str(inside.root))
     (inside.root / "weights/loop").symlink_to("loop")
@@ -245,16 +248,17 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(
     assert not hub.go_offline_if_silent(run_of())
     hub.pin_revisions(run_of())
     hub.fetch(["tiny"])
-    assert not there.asked and not params.REVISIONS
-    with (
-        nullcontext()
-        if found
-        else pytest.raises(UserError, match="^model folder '.*' does not exist")
-    ):
+    assert not pretended_hub.asked and not params.REVISIONS
+    if exists:
         assert hub.find_config(spec) == (str(inside.root / "weights/tiny"), {})
+    else:
+        with pytest.raises(UserError, match="^model folder '.*' does not exist"):
+            hub.find_config(spec)
 
 
-def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there, monkeypatch):
+def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(
+    inside, pretended_hub, monkeypatch
+):
     resolved = inside.root / "artifacts/demo/resolved.yaml"
     before = job_key.key_parts(run_of().jobs[0])["model tiny"]
     assert not hub.go_offline_if_silent(run_of())
@@ -266,21 +270,21 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(inside, there,
     hub.pin_revisions(run_of())
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror:1")
     assert not hub.go_offline_if_silent(run_of())
-    asked = ["https://huggingface.co", "someone/tiny", "http://mirror:1"]
-    assert there.asked == asked, "a revision is asked for once"
+    addresses = ["https://huggingface.co", "someone/tiny", "http://mirror:1"]
+    assert pretended_hub.asked == addresses, "a revision is asked for once"
     assert resolved.read_text() == f"someone/tiny: {SHA}\n"
-    there.newest = SHA[::-1]
+    pretended_hub.newest = SHA[::-1]
     params.REVISIONS.clear()
     list_jobs(run_of(), [])
     assert params.load_model_config("tiny").revision == SHA, "--dry-run uses it, too"
-    for offline, newest in (("1", SHA), ("", there.newest)):
+    for offline, newest in (("1", SHA), ("", pretended_hub.newest)):
         monkeypatch.setenv("HF_HUB_OFFLINE", offline)
         hub.pin_revisions(run_of(), anew=True)  # by --force 01
         assert params.load_model_config("tiny").revision == newest
 
 
 @pytest.mark.parametrize("source", ["squad", "someone/squad"])
-def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, there, source):
+def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, pretended_hub, source):
     """Also one whose name is a single word: the manifest states the commit, not that it was the
     newest."""
     describe(source="weights/tiny")
@@ -289,7 +293,7 @@ def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, there, source):
         f"label: Easy\nsource: {source}\ncalibration: 1\nevaluation: 1\n",
     )
     hub.pin_revisions(run_of())
-    assert there.asked == [source] and {source: SHA} == params.REVISIONS
+    assert pretended_hub.asked == [source] and {source: SHA} == params.REVISIONS
     described = datasets.describe_source(params.load_dataset_config("easy"))
     assert described == {"source": source, "revision": SHA}
 
@@ -308,16 +312,14 @@ def test_a_silent_hub_is_one_line_within_seconds(project, words, more):
     write(project.root / "params/models/tiny.yaml", f"label: Tiny\nsource: someone/tiny\n{more}\n")
     for library in ("torch.py", "transformers.py"):  # `check` looks for the real ones
         (project.root / library).unlink()
-    began, cache = time.monotonic(), str(project.root / "cache")
+    began = time.monotonic()
+    cache = str(project.root / "cache")
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
         code, text = project.run(*words, HF_ENDPOINT=endpoint, HF_HOME=cache, HF_HUB_OFFLINE="")
     assert code == 2 and time.monotonic() - began < 60, text
-    (line,) = [
-        line
-        for line in text.splitlines()
-        if f"'someone/tiny' is not on this machine and {UNREACHABLE}" in line
-    ]
-    told = "note   hub: it does not answer; models and datasets must be in the local cache"
-    assert text.startswith(told) if words else text.splitlines()[-1] == line
+    complaint = f"'someone/tiny' is not on this machine and {UNREACHABLE}"
+    (line,) = [line for line in text.splitlines() if complaint in line]
+    note = "note   hub: it does not answer; models and datasets must be in the local cache"
+    assert text.startswith(note) if words else text.splitlines()[-1] == line
     assert not list(project.root.glob("artifacts/demo/*.json"))

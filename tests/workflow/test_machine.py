@@ -56,7 +56,7 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
     """In float32 of the processor; a larger one in bfloat16 of a GPU, or of all if its file says
     so. Only what does not fit a GPU is refused by a run, which is not `thorough`."""
 
-    def said(large=False, free=8e9, thorough=True, **changed):
+    def report(large=False, free=8e9, thorough=True, **changed):
         second = free if "gpus" in changed else free / 2
         monkeypatch.setattr(loading, "SMALL", 0 if large else 25e6)
         monkeypatch.setattr(check.psutil, "virtual_memory", lambda: Namespace(available=free))
@@ -65,25 +65,24 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
         return " ".join(f"{level} {text}" for level, text in lines)
 
     def need(**changed):
-        return float(re.search(r"up to ([\d.]+) GB", said(dtype="auto", **changed))[1])
+        return float(re.search(r"up to ([\d.]+) GB", report(dtype="auto", **changed))[1])
 
-    assert said().startswith("ok 0.00096 billion")
+    assert report().startswith("ok 0.00096 billion")
     assert need(large=True) == need(large=True, gpus="all") < need()
-    assert "the CPU has room for 0.001 GB" in said(free=1e6)
-    assert "a GPU has room for 0.0009 GB" in said(large=True, free=1e6)
-    assert "all GPUs has room for 0.0018 GB" in said(large=True, free=1e6, gpus="all")
+    assert "the CPU has room for 0.001 GB" in report(free=1e6)
+    assert "a GPU has room for 0.0009 GB" in report(large=True, free=1e6)
+    assert "all GPUs has room for 0.0018 GB" in report(large=True, free=1e6, gpus="all")
     weights, alone = 4 * outline().model.num_parameters(), "too little for the weights alone"
-    assert said(free=weights).endswith(alone) and said(free=weights, thorough=False) == ""
-    assert said(large=True, free=weights / 0.7, thorough=False) == ""
-    refused = said(large=True, free=weights / 0.85, thorough=False)
+    assert report(free=weights).endswith(alone) and report(free=weights, thorough=False) == ""
+    assert report(large=True, free=weights / 0.7, thorough=False) == ""
+    refused = report(large=True, free=weights / 0.85, thorough=False)
     assert refused.endswith(f"{alone}: write `gpus: all` in its file to spread it over all GPUs")
-    assert said(large=True, free=weights / 0.85, gpus="all", thorough=False) == ""
+    assert report(large=True, free=weights / 0.85, gpus="all", thorough=False) == ""
     middle = 1.1 * weights + 8e6
-    assert said(free=middle).startswith("wrong")
-    run.values["max_batch_tokens"] = int(
-        re.search(r"max_batch_tokens (\d+) would fit", said(free=middle))[1]
-    )
-    assert said(free=middle).startswith("ok"), "what it proposes does fit"
+    assert report(free=middle).startswith("wrong")
+    proposal = re.search(r"max_batch_tokens (\d+) would fit", report(free=middle))
+    run.values["max_batch_tokens"] = int(proposal[1])
+    assert report(free=middle).startswith("ok"), "what it proposes does fit"
 
 
 def test_gpus_that_cannot_be_handed_out_are_refused(run, monkeypatch):
@@ -110,23 +109,27 @@ def test_each_word_of_the_variable_is_handed_to_a_job_unread(tmp_path, monkeypat
     tool = tmp_path / "bin/nvidia-smi"
     write(tool, "#!/bin/sh\necho GPU-aaaa-1, 81559\necho GPU-bbbb-2, 81559\n")
     tool.chmod(0o755)
-    given = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-    monkeypatch.setattr(machine.os, "environ", {"PATH": f"{tool.parent}:/usr/bin:/bin", **given})
+    variables = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+    variables["PATH"] = f"{tool.parent}:/usr/bin:/bin"
+    monkeypatch.setattr(machine.os, "environ", variables)
     assert machine.list_gpus() == names
 
 
 def test_a_kernel_gets_the_allocator_of_its_place_unless_the_user_sets_one(run, monkeypatch):
-    own = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+    allocator = {
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "MALLOC_MMAP_THRESHOLD_": "33554432",
+    }
 
-    def given():
+    def items_of_jobs():
         both = run.jobs[0], run.jobs[-1]  # on a GPU and on the processor
-        return [notebook.fixed_environment(job).items() & own.items() for job in both]
+        return [notebook.fixed_environment(job).items() & allocator.items() for job in both]
 
-    for name in (*own, "MALLOC_TRIM_THRESHOLD_", "PYTORCH_CUDA_ALLOC_CONF"):
+    for name in (*allocator, "MALLOC_TRIM_THRESHOLD_", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
-    assert given() == [{pair} for pair in own.items()]
+    assert items_of_jobs() == [{pair} for pair in allocator.items()]
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
-    assert given() == [set(), set()]
+    assert items_of_jobs() == [set(), set()]
 
 
 def test_a_home_at_the_root_is_no_place(monkeypatch):

@@ -26,14 +26,14 @@ def finding(**changed):
         "quote": "as it says",
         "quantifier": "all",
     }
-    told = {
+    verdict = {
         "place": "tab_result_estimation",
         "paper": "holds",
         "paper_said": "1 pair agrees",
         "paper_rows": rows,
     }
-    told["paper_open"] = ""
-    return claim | told | changed
+    verdict["paper_open"] = ""
+    return claim | verdict | changed
 
 
 def row(key="m/d/seq_avg/ece", **changed):

@@ -44,7 +44,7 @@ VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "titl
 
 
 @pytest.fixture(params=["remake", "keep"])
-def asked(inside, request, monkeypatch):
+def ask_for_rows(inside, request, monkeypatch):
     """The key of the job, and the rows that its notebook makes and does not find in its shards, as
     01 asks for them."""
     monkeypatch.setattr(store, "ARTIFACTS", inside.root / "artifacts")
@@ -59,17 +59,17 @@ def asked(inside, request, monkeypatch):
             "data": datasets.describe_source(data),
             "loaded": {"device": "cpu"},
         }
-        made = []
+        items_made = []
 
         def work(items):
-            made.extend(items)
+            items_made.extend(items)
             return pd.DataFrame({"x": items})
 
         assert RowCache("mine", "generations", PAIR, facts).map(work, ["a", "b"]).x.tolist() == [
             "a",
             "b",
         ]
-        return parts, made
+        return parts, items_made
 
     return ask
 
@@ -85,52 +85,54 @@ def final(inside, tmp_path):
 
 
 @pytest.mark.parametrize("name", READ)
-def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(asked, final, name):
+def test_rows_of_a_model_are_made_again_where_a_file_that_it_reads_is_another(
+    ask_for_rows, final, name
+):
     """Also by a profile that keeps its rows under other code; and the rows of before are there when
     the file is."""
-    parts, made = asked()
-    assert made == ["a", "b"] and asked() == (parts, [])
+    parts, rows = ask_for_rows()
+    assert rows == ["a", "b"] and ask_for_rows() == (parts, [])
     for change in (lambda: (final / name).write_text("other"), (final / name).unlink):
         change()
-        others, made = asked()
-        assert made == ["a", "b"] and digest(others) != digest(parts)
+        others, rows = ask_for_rows()
+        assert rows == ["a", "b"] and digest(others) != digest(parts)
         write(final / name, "first")
-        assert asked() == (parts, [])
+        assert ask_for_rows() == (parts, [])
 
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_a_file_that_no_model_reads_remakes_nothing_and_is_not_hashed(
-    asked, final, monkeypatch, name
+    ask_for_rows, final, monkeypatch, name
 ):
     hashed, checksum = [], local_files.checksum
     monkeypatch.setattr(local_files, "checksum", lambda path: hashed.append(path) or checksum(path))
-    before, _ = asked()
+    before, _ = ask_for_rows()
     (final / name).write_text("other")
-    assert asked() == (before, [])
+    assert ask_for_rows() == (before, [])
     (final / name).unlink()
-    assert asked() == (before, [])
+    assert ask_for_rows() == (before, [])
     assert str(final / READ[0]) in hashed and not {str(final / name) for name in UNREAD} & set(
         hashed
     )
 
 
-def test_two_models_of_one_last_name_are_two(asked, final, inside):
+def test_two_models_of_one_last_name_are_two(ask_for_rows, final, inside):
     """~/runs/A/final and ~/runs/B/final, where one file differs; no name of a folder above stands
     in the key."""
     other = shutil.copytree(final, final.parents[1] / "B/final")
     (other / "model.safetensors").write_text("of B")
-    before, _ = asked()
+    before, _ = ask_for_rows()
     inside.replace("params/models/tiny.yaml", str(final), str(other))
-    after, made = asked()
-    assert made == ["a", "b"]
+    after, rows = ask_for_rows()
+    assert rows == ["a", "b"]
     for key in (before, after):
         assert "file .../final/model.safetensors" in key
         assert "runs" not in str(key)
     inside.replace("params/models/tiny.yaml", str(other), str(final))
-    assert asked() == (before, [])
+    assert ask_for_rows() == (before, [])
 
 
-def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
+def test_two_data_files_of_one_name_are_two(ask_for_rows, inside, tmp_path):
     """An edit of either, or the one for the other, is noticed by the job, its rows and its
     manifest."""
     first, second = tmp_path / "one/q.jsonl", tmp_path / "two/q.jsonl"
@@ -138,7 +140,7 @@ def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
     write(second, '{"id": "b"}')
     source = f"{{calibration: {first}, evaluation: {second}}}"
     inside.replace("params/datasets/easy.yaml", "{all: questions.jsonl}", source)
-    before, _ = asked()
+    before, _ = ask_for_rows()
     assert {"file .../q.jsonl", "file .../q.jsonl (2)"} <= before.keys() and str(
         tmp_path
     ) not in str(before)
@@ -147,13 +149,13 @@ def test_two_data_files_of_one_name_are_two(asked, inside, tmp_path):
     for path in (first, second):
         text = path.read_text()
         path.write_text('{"id": "c"}')
-        after, made = asked()
-        assert made == ["a", "b"] and digest(after) != digest(before)
+        after, rows = ask_for_rows()
+        assert rows == ["a", "b"] and digest(after) != digest(before)
         path.write_text(text)
     inside.replace(
         "params/datasets/easy.yaml", source, f"{{calibration: {second}, evaluation: {first}}}"
     )
-    assert asked()[1] == ["a", "b"]
+    assert ask_for_rows()[1] == ["a", "b"]
 
 
 def test_a_run_after_another_file_of_one_name_makes_what_reads_it(inside, tmp_path):

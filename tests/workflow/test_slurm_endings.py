@@ -47,9 +47,9 @@ def begin(project, slurm):
 
 def ended(process, code=0):
     """What is still said by a run that ends with a code."""
-    said, _ = process.communicate(timeout=400)
-    assert process.returncode == code and "Traceback" not in said, said
-    return said.strip()
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == code and "Traceback" not in output, output
+    return output.strip()
 
 
 def test_a_run_that_is_stopped_or_canceled_says_so_and_the_same_command_goes_on(project, go, slurm):
@@ -104,9 +104,10 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(
     the machine is."""
     idle, processes = Project(build(tmp_path / "another")), []
     idle.add_cells("01_generate", "import time\ntime.sleep(600)")
-    for one, minutes in ((project, 2), (idle, 1)):
-        one.replace("workflow/engine/slurm.py", "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
-        processes.append(start(one, slurm, minutes))
+    module = "workflow/engine/slurm.py"
+    for each_project, minutes in ((project, 2), (idle, 1)):
+        each_project.replace(module, "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
+        processes.append(start(each_project, slurm, minutes))
     assert any("back into the queue" in line for line in iter(processes[0].stdout.readline, ""))
     go.touch()
     assert (

@@ -20,16 +20,15 @@ def test_a_notebook_asks_for_its_own_before_what_all_ask_for_and_for_a_gpu_if_it
         write(tmp_path / "mine.yaml", text)
         return slurm.read_options(tmp_path / "mine.yaml")
 
-    found = read("all: {time: 10, exclusive: true}\n01_generate: {time: 20, gres: gpu:a100:1}")
-    assert slurm.sbatch_words(found["01_generate"]) == [
+    options = read("all: {time: 10, exclusive: true}\n01_generate: {time: 20, gres: gpu:a100:1}")
+    assert slurm.sbatch_words(options["01_generate"]) == [
         "--time=20",
         "--exclusive",
         "--gres=gpu:a100:1",
     ]
-    assert slurm.sbatch_words(found["02_single_pass"]) == ["--time=10", "--exclusive"]
-    assert slurm.requests_gpu(found["01_generate"]) and not slurm.requests_gpu(
-        found["02_single_pass"]
-    )
+    assert slurm.sbatch_words(options["02_single_pass"]) == ["--time=10", "--exclusive"]
+    assert slurm.requests_gpu(options["01_generate"])
+    assert not slurm.requests_gpu(options["02_single_pass"])
     for text in ("01_generat: {gpus: 1}", "01_generate: 3"):
         with pytest.raises(
             UserError, match="^mine.yaml.*(did you mean '01_generate'|must name options of sbatch)"
@@ -54,24 +53,25 @@ def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
 @pytest.fixture
 def answers(monkeypatch):
     """What the programs of a SLURM say, by their names."""
-    found = Namespace(
-        said={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, ""), "scontrol": (0, "")},
-        asked=[],
+    programs = Namespace(
+        replies={"squeue": (0, ""), "scancel": (0, ""), "sbatch": (0, ""), "scontrol": (0, "")},
+        calls=[],
     )
-    monkeypatch.setattr(
-        slurm,
-        "run_program",
-        lambda *words, **env: found.asked.append(words) or found.said[words[0]],
-    )
+
+    def run_program(*words, **env):
+        programs.calls.append(words)
+        return programs.replies[words[0]]
+
+    monkeypatch.setattr(slurm, "run_program", run_program)
     monkeypatch.setattr(slurm, "CANCEL_SECONDS", 0)
-    return found
+    return programs
 
 
 def test_what_the_cluster_refuses_is_one_line(answers):
     run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in NOTEBOOKS})
     slurm.check(run)
-    assert len(answers.asked) == 1, "all ask for the same"
-    answers.said["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
+    assert len(answers.calls) == 1, "all ask for the same"
+    answers.replies["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
     with pytest.raises(UserError, match="^SLURM refuses the jobs of 01_generate: Invalid account$"):
         slurm.check(run)
 
@@ -102,27 +102,28 @@ def submit(inside, answers, monkeypatch):
     job = run.jobs[0]
 
     def number_of(sbatch, squeue=()):
-        said = {"sbatch": iter(sbatch), "squeue": iter(squeue)}
+        replies = {"sbatch": iter(sbatch), "squeue": iter(squeue)}
 
         def run_program(*words, **env):
-            answers.asked.append(words[0])
-            return next(said.get(words[0], iter(())), (0, ""))
+            answers.calls.append(words[0])
+            return next(replies.get(words[0], iter(())), (0, ""))
 
         monkeypatch.setattr(slurm, "run_program", run_program)
-        answers.asked.clear()
+        answers.calls.clear()
         submission = slurm.Submission(run, Namespace(jobs=[job], ended=set(), failed={}), {})
         submission.submit(job)
-        return submission.numbers[job], answers.asked.count("sbatch")
+        return submission.numbers[job], answers.calls.count("sbatch")
 
     number_of.queued = f"{BANNER}4712 PENDING {slurm.name_prefix(run)}{job.name}\n"
     return number_of
 
 
 @pytest.mark.parametrize(
-    "said", ["4711", "4711;snellius", f"{BANNER}4711", f"{BANNER}4711;frontera\nbye", "4710\n4711"]
+    "output",
+    ["4711", "4711;snellius", f"{BANNER}4711", f"{BANNER}4711;frontera\nbye", "4710\n4711"],
 )
-def test_a_job_s_number_is_known_by_its_form(submit, said):
-    assert submit([(0, said)]) == ("4711", 1)
+def test_a_job_s_number_is_known_by_its_form(submit, output):
+    assert submit([(0, output)]) == ("4711", 1)
 
 
 def test_a_job_without_a_number_is_looked_up_or_refused(submit):
@@ -193,9 +194,9 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
         f"9 PENDING {name}{third.name}",
     ]
     queue += ["11 RUNNING another", f"12 RUNNING {name[:-1]}2_{first.name}"]
-    answers.said["squeue"] = (0, "\n".join(queue))
+    answers.replies["squeue"] = (0, "\n".join(queue))
     assert slurm.take_on_or_cancel(run, list(run.jobs)) == {first.name: "7"}
-    assert ("scancel", "8", "9") in answers.asked
+    assert ("scancel", "8", "9") in answers.calls
 
 
 def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(
@@ -208,4 +209,4 @@ def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(
     for event in ("start", "progress", "start"):
         slurm.append_event(job, event)
         jobs.go_back_into_queue(job)
-    assert answers.asked == [("scontrol", "requeue", "7")]
+    assert answers.calls == [("scontrol", "requeue", "7")]

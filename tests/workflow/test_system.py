@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
 GOES_ON = "once that is mended, the same command goes on from here"
 
 
-def complaint(told: tuple[int, str]) -> str:
+def complaint(result: tuple[int, str]) -> str:
     """The last line of what a command said, which is the only complaint."""
-    code, text = told
+    code, text = result
     (line,) = [line for line in text.splitlines() if line.startswith("run_all.sh: ")]
     assert code == 1 and "Traceback" not in text and text.endswith(f"{line}\n"), text
     return line
@@ -36,19 +36,17 @@ def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name):
     assert copy.run()[0] == 0 and copy.read(f"artifacts/demo/generations/{PAIR}.parquet") == before
 
 
-@pytest.mark.parametrize("where, code, said", [
+@pytest.mark.parametrize("where, code, message", [
     ("> /dev/full", 1, f"run_all.sh: No space left on device; {GOES_ON}\n"),
     ("| true", 0, ""),  # a listener who has left, as `| head -1` does
 ])  # fmt: skip
-def test_a_stdout_that_takes_no_more(copy, where, code, said):
-    command, env = (
-        f"'{sys.executable}' -m workflow.run {where}",
-        os.environ | {"PYTHONPATH": str(copy.root)},
-    )
+def test_a_stdout_that_takes_no_more(copy, where, code, message):
+    command = f"'{sys.executable}' -m workflow.run {where}"
+    env = os.environ | {"PYTHONPATH": str(copy.root)}
     done = subprocess.run(
         command, shell=True, cwd=copy.root, env=env, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
 
 def test_a_disk_that_may_only_be_read(copy):

@@ -31,41 +31,32 @@ def theirs():
 def verify(theirs, monkeypatch, capsys, tmp_path):
     """Verifies the shipped signals with other columns in their generations: the exit code, the last
     line, those before it, and all numbers. `forged`: saved results of 05."""
-    own = {
+    selection = {
         "models": [MODEL],
         "transfer_models": [MODEL],
         "datasets": [DATASET],
         "transfer_datasets": [DATASET],
     }
-    run, results_of = (
-        Run("lab", params.load_profile("demo").model_dump(mode="json") | own),
-        verification.results_of,
-    )
+    run = Run("lab", params.load_profile("demo").model_dump(mode="json") | selection)
+    results_of = verification.results_of
     (tmp_path / run.figures).mkdir(parents=True)
     monkeypatch.setattr(verification, "ROOT", tmp_path)
 
     def verify(forged=None, **columns):
         ours = replace(theirs, generations=theirs.generations.assign(**columns))
-        here, saved = (
-            results_of(run, ours),
-            recompute_frames(ours, run.values["n_bins_ablation"]) | (forged or {}),
-        )
-        monkeypatch.setattr(
-            verification, "load_signals", lambda name, *words: ours if name == "lab" else theirs
-        )
-        monkeypatch.setattr(
-            verification,
-            "results_of",
-            lambda *words: replace(here, frames={**here.frames, **saved}),
-        )
+        results = results_of(run, ours)
+        saved = recompute_frames(ours, run.values["n_bins_ablation"]) | (forged or {})
+        with_saved = replace(results, frames={**results.frames, **saved})
+
+        def load_signals(name, *words):
+            return ours if name == "lab" else theirs
+
+        monkeypatch.setattr(verification, "load_signals", load_signals)
+        monkeypatch.setattr(verification, "results_of", lambda *words: with_saved)
         code = verification.verify(run)
         *lines, last = capsys.readouterr().out.splitlines()
-        return (
-            code,
-            last.removeprefix("verify lab: "),
-            lines,
-            pd.read_csv(tmp_path / run.figures / "verify.csv"),
-        )
+        numbers = pd.read_csv(tmp_path / run.figures / "verify.csv")
+        return code, last.removeprefix("verify lab: "), lines, numbers
 
     return verify
 
@@ -117,15 +108,15 @@ def test_a_response_written_otherwise_is_left_out_and_counted(verify, theirs):
         verify(token_ids=[np.append(row, 7) for row in ids])
 
 
-@pytest.mark.parametrize("fewer, said", [
+@pytest.mark.parametrize("fewer, message", [
     ("here", "0 responses are only here, 7 only shipped"),
     ("there", "7 responses are only here, 0 only shipped"),
 ])  # fmt: skip
-def test_responses_that_one_side_lacks_are_not_the_same(theirs, fewer, said):
-    some = replace(theirs, generations=theirs.generations[7:])
-    matched = match_rows(some, theirs) if fewer == "here" else match_rows(theirs, some)
+def test_responses_that_one_side_lacks_are_not_the_same(theirs, fewer, message):
+    rest = replace(theirs, generations=theirs.generations[7:])
+    matched = match_rows(rest, theirs) if fewer == "here" else match_rows(theirs, rest)
     alike = pd.DataFrame({"within": [True], "difference": [0.0]})
-    assert verification.assess_reproduction(alike, matched) == (False, f"NOT the same: {said}")
+    assert verification.assess_reproduction(alike, matched) == (False, f"NOT the same: {message}")
 
 
 def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs):
@@ -149,10 +140,9 @@ def test_what_jumps_after_isotonic_regression_is_listed_and_fails_nothing(theirs
 
 def test_a_forged_result_of_05_is_noticed(verify, theirs):
     results = recompute_frames(theirs, [10])["result_isotonic"]
-    one = (results["method"] == "isotonic") & (results.metric == "ece")
-    code, last, lines, _ = verify(
-        {"result_isotonic": results.assign(value=results.value.where(~one, 0.001))}
-    )
+    is_forged = (results["method"] == "isotonic") & (results.metric == "ece")
+    forged = results.assign(value=results.value.where(~is_forged, 0.001))
+    code, last, lines, _ = verify({"result_isotonic": forged})
     assert (code, last) == (1, "NOT the same: 1 of the run's tables are not what its signals give")
     assert lines[-1].startswith("tab_result_isotonic: ")
 
@@ -167,9 +157,9 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
         **SMALL | {"datasets": [DATASET], "limit": 20, "dropout_passes": 10},
     )
     process = start(folder, "verify", **OTHER_KERNELS)
-    said = process.communicate()[0].splitlines()
+    lines = process.communicate()[0].splitlines()
     assert process.returncode == 1
-    assert said[-1] == "verify demo: NOT the same: 0 responses are only here, 460 only shipped"
-    assert not any("what the run's" in line for line in said)
+    assert lines[-1] == "verify demo: NOT the same: 0 responses are only here, 460 only shipped"
+    assert not any("what the run's" in line for line in lines)
     rows = pd.read_csv(folder / "figures/demo/verify.csv")
     assert len(rows) > 100 and rows.within.all()
