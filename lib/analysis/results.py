@@ -77,7 +77,7 @@ class Results:
             if not self.has_frame(table):
                 continue
             rows = self.frame(table, metric="ece").reindex(columns=[*SCORE_CELL, "method", "value"])
-            rows = rows.fillna({"method": ""}).astype({"value": float})
+            rows = rows.astype({"method": object, "value": float}).fillna({"method": ""})
             for *key, value in rows.itertuples(index=False):
                 errors.setdefault((table, *key), value)
         return errors

@@ -91,8 +91,8 @@ def set_markup_aside(line: str) -> str:
 
 _PLAIN = rf"{_DECIMAL}(?:[eE][-+]?[0-9]{{1,3}})?(?:\s?/\s?[0-9]+)?"
 _UNSIGNED = rf"(?P<number>{_PLAIN}|{_FRACTION})"
-# -$3 and - 3, but - **3** may be an item of a list
-_NUMBER = rf"(?P<sign>[-+](?:\x1f++|[^\S\x1f]*+))?{_UNSIGNED}"
+# -$3, - 3 and -\boxed{ 3}, but - **3** may be an item of a list
+_NUMBER = rf"(?P<sign>[-+]\x1f*+[^\S\x1f]*+)?{_UNSIGNED}"
 _ALONE = re.compile(rf"\s*{_NUMBER}\s*\.?\s*")
 
 
@@ -304,7 +304,7 @@ def runs_on(text: str, thinking: bool = False) -> bool:
 
 
 # a sign apart stands after no operand, as in `= - 3`; else as in `is -3`
-_APART = r"(?<![\w)])(?<![\w)]\s)[-+]\s*+|(?<=\s)[-+]\x1f*+"
+_APART = r"(?<![\w)])(?<![\w)]\s)[-+]\x1f*+[^\S\x1f]*+|(?<=\s)[-+]\x1f*+"
 _ANY_NUMBER = re.compile(rf"(?P<sign>{_APART})?(?<![^\W_]){_UNSIGNED}")
 
 

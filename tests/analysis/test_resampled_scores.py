@@ -73,6 +73,7 @@ def test_a_difference_is_paired_and_its_interval_scipys():
         rng=np.random.default_rng(1),
     )
     (row,) = compare_contrasts(scores, [(ANS, SEQ)]).itertuples()
+    assert (row.estimator, row.than, row.than_method) == ("ans_avg", "seq_avg", "")
     assert row.difference == pytest.approx(difference(*sample), abs=1e-12)
     ends = theirs.confidence_interval
     assert (row.low, row.high) == pytest.approx(ends, abs=0.3 * theirs.standard_error)

@@ -76,4 +76,4 @@ def test_edits_answer_in_seconds(number, edits, monkeypatch, tmp_path):
     played = play(number, monkeypatch, tmp_path, **fewer | edits)
     assert len(played.outputs) > 2
     if "limit" in edits:  # the followed row is among the few, so that notebooks agree
-        assert played.names["one"].example_id == "medium-0355"
+        assert played.names["followed"].example_id == "medium-0355"

@@ -60,7 +60,7 @@ def test_every_table_and_figure_is_there(walk, ends, missing):
     else:
         assert lengths.nunique() > 5
     assert frame.answer.isna().any()
-    assert ends == "at a seven" or not names["02"]["one"].correct
+    assert ends == "at a seven" or not names["02"]["followed"].correct
     estimation = names["08"]["here"].frames["result_estimation"]
     errors = estimation[(estimation.metric == "ece") & (estimation.estimator != "")]
     assert len(errors) > 5

@@ -24,8 +24,8 @@ def test_nothing_private_is_written(project, tmp_path):
     project.replace(
         "params/datasets/easy.yaml", "questions.jsonl", str(project.root / "questions.jsonl")
     )
-    seen = "cwd=os.getcwd(), environment=dict(os.environ)"
-    project.replace("notebooks/01_generate.ipynb", seen, "x=0")
+    for private in ("os.getcwd()", "dict(os.environ)"):
+        project.replace("notebooks/01_generate.ipynb", private, "0")
     where = "{os.getcwd()[:-10]}/lib and {sys.prefix}/bin, {os.environ['HOME']}"
     cell = f'import os, sys\n_ = os.write(2, f"said at {where}\\n".encode())'
     project.add_cells("02_single_pass", cell)

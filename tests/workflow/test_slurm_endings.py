@@ -106,7 +106,7 @@ def test_a_job_at_its_time_limit_goes_back_into_the_queue_if_it_has_got_on(
     idle.add_cells("01_generate", "import time\ntime.sleep(600)")
     module = "workflow/engine/slurm.py"
     for each_project, minutes in ((project, 2), (idle, 1)):
-        each_project.replace(module, "signal.SIGUSR1, 120", "signal.SIGUSR1, 30")
+        each_project.replace(module, "LIMIT_SECONDS = 120", "LIMIT_SECONDS = 30")
         processes.append(start(each_project, slurm, minutes))
     assert any("back into the queue" in line for line in iter(processes[0].stdout.readline, ""))
     go.touch()
