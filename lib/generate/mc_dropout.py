@@ -7,6 +7,7 @@ draws its masks from its own stream (`seeded_dropout`), so results are independe
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,7 +18,6 @@ from transformers import Cache
 from lib import store, stored_columns
 from lib.errors import MissingSignalError
 from lib.generate.entropies import dropout_columns
-from lib.generate.generation import read_responses
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, assert_dropout_active, seeded_dropout
 from lib.models.batching import map_by_length
@@ -235,57 +235,75 @@ def describe_passes(
     return facts | {"sites": sites}
 
 
-def pass_grid(run: str, lm: LanguageModel, dataset: str, settings: DropoutStep) -> pd.DataFrame:
+@dataclass(frozen=True)
+class PairOfPasses:
+    """What the passes over a pair's responses need, read and checked once (`prepare_passes`)."""
+
+    run: str
+    lm: LanguageModel
+    dataset: str
+    settings: DropoutStep
+    responses: pd.DataFrame  # the rows that the step takes, with their texts
+    facts: dict[str, Any]  # as of `describe_passes`
+
+    @property
+    def name(self) -> str:
+        return f"{self.lm.name}__{self.dataset}"
+
+    @property
+    def tuning(self) -> list[str]:
+        return tuning_rows(self.responses, self.settings.n_tuning_examples, self.settings.seed)
+
+    def open_cache(self) -> RowCache:
+        return RowCache(self.run, "dropout", self.name, self.facts, self.settings.rows_per_shard)
+
+    def run_passes(self, cache: RowCache, work: Sequence[Work]) -> pd.DataFrame:
+        make = partial(mc_dropout_entropies, self.lm, self.responses, settings=self.settings)
+        return cache.map(make, work, about=digest_responses(self.responses))
+
+
+def prepare_passes(
+    run: str, lm: LanguageModel, dataset: str, responses: pd.DataFrame, settings: DropoutStep
+) -> PairOfPasses:
+    """Return what the passes over responses, as `read_responses` returns them, need. Raise
+    MissingSignalError as `describe_passes`.
+    """
+    facts = describe_passes(run, lm, dataset, settings)
+    return PairOfPasses(run, lm, dataset, settings, responses, facts)
+
+
+def pass_grid(pair: PairOfPasses) -> pd.DataFrame:
     """Return the passes over a pair's tuning rows at every rate, from which one is selected.
 
     They are rows of what `pass_pair` stores, which finds them finished.
     """
-    responses = read_responses(run, lm, dataset, settings)
-    facts = describe_passes(run, lm, dataset, settings)
-    cache = RowCache(run, "dropout", f"{lm.name}__{dataset}", facts, settings.rows_per_shard)
-    tuning = tuning_rows(responses, settings.n_tuning_examples, settings.seed)
-    grid = grid_work(tuning, settings.dropout_rates)
-    make = partial(mc_dropout_entropies, lm, responses, settings=settings)
-    return cache.map(make, grid, about=digest_responses(responses)).assign(tuning=True)
+    grid = grid_work(pair.tuning, pair.settings.dropout_rates)
+    return pair.run_passes(pair.open_cache(), grid).assign(tuning=True)
 
 
-def pass_pair(
-    run: str,
-    lm: LanguageModel,
-    dataset: str,
-    settings: DropoutStep,
-    rate: float,
-    choices: EvaluationChoices,
-) -> pd.DataFrame:
+def pass_pair(pair: PairOfPasses, rate: float, choices: EvaluationChoices) -> pd.DataFrame:
     """Run and store a pair's passes: the tuning rows at every rate, the others at the selected one.
 
     Rows that an earlier process or `pass_grid` has finished are not made again (lib.row_cache).
 
     Parameters
     ----------
-    run : name of the run, whose folder holds the frame `dropout`
+    pair : from `prepare_passes`; its run's folder holds the frame `dropout`
     rate : the selected one
     choices : those under which it was selected, for the manifest
-
-    Raises
-    ------
-    MissingSignalError
-        As `describe_passes`.
     """
-    pair = f"{lm.name}__{dataset}"
-    responses = read_responses(run, lm, dataset, settings)
-    facts = describe_passes(run, lm, dataset, settings)
-    cache = RowCache(run, "dropout", pair, facts, settings.rows_per_shard)
-    tuning = tuning_rows(responses, settings.n_tuning_examples, settings.seed)
+    settings = pair.settings
+    tuning = pair.tuning
     grid = grid_work(tuning, settings.dropout_rates)
     rest = rest_work(
-        responses, rate, settings.dropout_limit, tuning, settings.seed, settings.example
+        pair.responses, rate, settings.dropout_limit, tuning, settings.seed, settings.example
     )
-    make = partial(mc_dropout_entropies, lm, responses, settings=settings)
-    frame = cache.map(make, grid + rest, about=digest_responses(responses))
+    cache = pair.open_cache()
+    frame = pair.run_passes(cache, grid + rest)
     frame["tuning"] = frame.example_id.isin(tuning)
     frame["selected"] = frame.rate == rate
-    facts |= {"rate": rate, "chosen_under": choices.model_dump()} | measured_facts(cache)
-    store.write_frame(frame, store.frame_path(run, "dropout", pair), **facts)
+    facts = pair.facts | {"rate": rate, "chosen_under": choices.model_dump()}
+    path = store.frame_path(pair.run, "dropout", pair.name)
+    store.write_frame(frame, path, **facts, **measured_facts(cache))
     cache.clear()
     return frame

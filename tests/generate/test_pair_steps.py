@@ -84,10 +84,12 @@ def test_verified_are_the_responses_of_the_run(stored, llama):
 
 
 def test_passes_are_of_tuning_rows_at_all_rates_and_of_others_at_one(stored, llama):
-    grid = mc_dropout.pass_grid("mine", llama, DATASET, DROPOUT)
+    responses = generation.read_responses("mine", llama, DATASET, DROPOUT)
+    pair = mc_dropout.prepare_passes("mine", llama, DATASET, responses, DROPOUT)
+    grid = mc_dropout.pass_grid(pair)
     assert sorted(grid.rate) == [0.1, 0.2]
     assert grid.tuning.all()
-    mc_dropout.pass_pair("mine", llama, DATASET, DROPOUT, 0.2, EvaluationChoices())
+    mc_dropout.pass_pair(pair, 0.2, EvaluationChoices())
     frame, manifest = stored("dropout")
     assert frame.tuning.tolist() == [True, True, False, False, False]
     assert frame.rate.tolist() == [0.1, 0.2, 0.2, 0.2, 0.2]
