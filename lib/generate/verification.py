@@ -32,7 +32,8 @@ def verify_pair(
     pair = f"{lm.name}__{dataset}"
     path = store.find_frame(run, "generations", pair)
     frame = read_trajectories(run, lm, dataset, settings)
-    save_texts = bool(store.read_frame(path).text.notna().all())
+    parameters = store.read_manifest(path)["parameters"]
+    save_texts = parameters.get("save_texts", True)
     facts = {
         "model": lm.spec.model_dump(),
         "loaded": lm.facts,
@@ -48,7 +49,6 @@ def verify_pair(
 
     verified = cache.map(verify, frame.example_id.tolist(), about=digest_responses(frame))
     if not save_texts:  # then figures show one of our own questions
-        parameters = store.read_manifest(path)["parameters"]
         facts["exchange"] = generation.answer_own_question(lm, parameters)
     written = store.frame_path(run, "verification", pair)
     store.write_frame(verified, written, **facts, **measured_facts(cache))
