@@ -3,7 +3,7 @@ paper's.
 
 It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads
 nothing, contains no date, and its template escapes all text of users. Its content security policy
-states the checksum of its one script.
+states the checksum of its one script: the interactive part (lib.paper.explorer), and report.js.
 """
 
 import html
@@ -22,6 +22,7 @@ from lib.files import write_text
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
+from lib.paper.explorer import SCRIPT, explorer_markup, script_source
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.run_names import RunName
@@ -30,6 +31,7 @@ from workflow.output.paper_files import SECTIONS, TABLES
 
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
+PAGE_SCRIPT = SCRIPT + Path(__file__).with_name("report.js").read_text(encoding="utf-8")
 
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
@@ -37,7 +39,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     records: dict[str, Any] = {}
     for section in SECTIONS:
         records[section.name] = outputs.get(section.target, {}).get(section.form, [])
-    records["tokens"] = Markup("".join(records["tokens"]))  # noqa: S704  escaped in lib.paper
+    if records["explorer"]:
+        records["explorer"] = explorer_markup(records["explorer"])
     numbers = []
     for row in records["numbers"]:
         numbers.append(row | {"id": number_anchor(row["table"], row["key"])})
@@ -68,6 +71,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         foreign=sorted(foreign - {""}),
         expected=EXPECTED_CAPTURE_RATE,
         mark=CHANCE_MARK,
+        script=Markup(PAGE_SCRIPT),  # noqa: S704  ours
+        script_source=Markup(script_source(PAGE_SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
 
