@@ -2,9 +2,9 @@
 
 Each file has the text of every token that the shipped responses of a real model hold, or that was
 among the most probable in its place, by id. With it a page shows responses without the model's
-tokenizer. The tokenizer is that of the models, or of any Qwen 2.5 or 3: they number the tokens of a
-text alike. It is refused unless it spells the answers that the model's own tokenizer found, and turns
-the text of a response into the same tokens again.
+tokenizer. The tokenizer is that of the models, or of any Qwen 2.5 or 3: they number the tokens of
+a text alike. It is refused unless it spells the answers that the model's own tokenizer found, and
+turns the text of a response into the same tokens again.
 """
 
 import json

@@ -1,9 +1,8 @@
 // The interactive part of a page: reliability of a score, and responses token by token.
 // explorer.py writes the data. Words reach the page by textContent alone.
 "use strict";
-
 const DRAWS = 500; // of outcomes by chance
-const SEED = 1;
+const SEED = 5;
 const ROUNDING = 8 * Number.EPSILON; // as in metrics.bin_index
 const UNITS = 10000; // of a confidence of 1
 const SHADES = [0.999, 0.99, 0.9, 0.5]; // ever darker below each
@@ -27,19 +26,23 @@ function binOf(confidence, bins) {
   return Math.min(Math.max(index, 0), bins - 1);
 }
 
+function confidenceOf(score, row) {
+  const unit = score.confidence[row];
+  return unit === null ? null : unit / UNITS;
+}
+
 function rowsOf(pair, score) {
-  const describe = (unit, row) => ({unit, confidence: unit / UNITS, right: Number(pair.right[row])});
-  return score.confidence.map(describe).filter(row => row.unit !== null);
+  const describe = (right, row) => ({confidence: confidenceOf(score, row), right: Number(right)});
+  return [...pair.right].map(describe).filter(row => row.confidence !== null);
 }
 
 function sumBins(rows, bins) {
   const sums = Array.from({length: bins}, () => ({count: 0, confidence: 0, right: 0}));
   for (const row of rows) {
     row.bin = binOf(row.confidence, bins);
-    const bin = sums[row.bin];
-    bin.count += 1;
-    bin.confidence += row.confidence;
-    bin.right += row.right;
+    sums[row.bin].count += 1;
+    sums[row.bin].confidence += row.confidence;
+    sums[row.bin].right += row.right;
   }
   return sums;
 }
@@ -107,8 +110,8 @@ function drawBin(svg, bin, floor, range, largest) {
 }
 
 function drawBars(svg, bin, x, width, scale) {
-  const wrong = bin.count - bin.right;
-  const bars = {right: [bin.right, BARS.middle - bin.right * scale], wrong: [wrong, BARS.middle]};
+  const top = BARS.middle - bin.right * scale;
+  const bars = {right: [bin.right, top], wrong: [bin.count - bin.right, BARS.middle]};
   for (const [kind, [count, y]] of Object.entries(bars)) {
     draw(svg, "rect", {class: kind, x, width, y, height: count * scale}, `${count} ${kind}`);
   }
@@ -154,7 +157,6 @@ function showChoices() {
   const kinds = [...new Set(chosenPair().responses.map(response => response.kind))];
   fill("kind", kinds, kinds);
   control("responses").hidden = kinds.length === 0;
-  show();
 }
 
 let place = 0; // of the response that is read, among those of its kind
@@ -166,10 +168,11 @@ function show() {
   const rights = sums.map(bin => bin.right);
   const chance = drawChance(rows, sums);
   const response = responsesOfKind()[place];
-  const unit = response ? score.confidence[response.row] : null;
-  const confidence = unit === null ? null : unit / UNITS;
-  const alike = chosenPair().scores.filter(one => response && one.method === score.method);
-  const listed = alike.map(one => `${one.estimator} ${format(one.confidence[response.row] / UNITS)}`);
+  const listed = [];
+  for (const one of chosenPair().scores) {
+    const confidence = response ? confidenceOf(one, response.row) : null;
+    if (one.method === score.method) listed.push(`${one.estimator} ${format(confidence)}`);
+  }
   tell({
     count: sums.length,
     n: rows.length,
@@ -180,7 +183,7 @@ function show() {
     brier: format(score.brier),
     listed: `${score.method}: ${listed.join(", ")}`,
   });
-  drawDiagram(sums, chance.floors, confidence);
+  drawDiagram(sums, chance.floors, response ? confidenceOf(score, response.row) : null);
 }
 
 // ---- responses
@@ -198,6 +201,7 @@ function boxToken([text, probability, isAnswer, others = []]) {
 }
 
 function showResponse() {
+  show();
   const responses = responsesOfKind();
   if (!responses.length) return;
   const {title, question, left_out, tokens} = responses[place];
@@ -209,12 +213,10 @@ function showResponse() {
     token: "Point at a token, or use the arrow keys.",
   });
   control("tokens").replaceChildren(...tokens.map(boxToken));
-  show();
 }
 
 function step(by) {
-  const count = responsesOfKind().length;
-  place = (place + by + count) % count;
+  place = (place + by + responsesOfKind().length) % responsesOfKind().length;
   showResponse();
 }
 
@@ -222,9 +224,9 @@ function moveToken(event) {
   const towards = {ArrowLeft: "previousSibling", ArrowRight: "nextSibling"}[event.key];
   if (!towards) return;
   event.preventDefault();
-  const tokens = control("tokens");
-  const next = event.target === tokens ? tokens.firstChild : event.target[towards];
-  if (next) next.focus();
+  const first = control("tokens").firstChild;
+  const next = event.target.matches("span") ? event.target[towards] : first;
+  next?.focus();
 }
 
 function restart() {
@@ -233,18 +235,16 @@ function restart() {
   showResponse();
 }
 
-function start() {
+if (data && data.pairs.length) {
   const labels = data.pairs.map(pair => pair.label);
-  fill("pair", labels, labels.map((label, i) => String(i)), String(data.first));
+  fill("pair", labels, Object.keys(labels), String(data.first));
   control("bins").max = data.most_bins;
   control("bins").value = data.bins;
   control("pair").onchange = control("kind").onchange = restart;
-  control("estimator").onchange = showChoices;
+  control("estimator").onchange = () => { showChoices(); show(); };
   control("method").onchange = control("bins").oninput = show;
   control("previous").onclick = () => step(-1);
   control("next").onclick = () => step(1);
   control("tokens").onkeydown = moveToken;
   restart();
 }
-
-if (data && data.pairs.length) start();

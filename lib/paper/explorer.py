@@ -63,8 +63,8 @@ def explorer_data(
     Parameters
     ----------
     scores : DataFrame
-        A row per evaluation response and score: model, dataset, example_id, estimator, method ("" is
-        raw), confidence in [0, 1], correct. Rows of other splits are left out.
+        A row per evaluation response and score: model, dataset, example_id, split, estimator,
+        method ("" is raw), confidence in [0, 1], correct. Rows of other splits are left out.
     labels : {(model, dataset): label}
         The pairs, in the order of the page.
     n_bins : int
@@ -147,8 +147,8 @@ def describe_score(
         "estimator": label_estimator(estimator),
         "method": label_method(method, estimator),
         "confidence": units,
-        "auroc": None if np.isnan(ranking) else round(ranking, 4),
-        "brier": round(float(brier(confidence, correct)), 4),
+        "auroc": None if np.isnan(ranking) else round(ranking, 6),
+        "brier": round(float(brier(confidence, correct)), 6),
     }
 
 

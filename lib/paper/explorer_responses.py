@@ -1,5 +1,5 @@
-"""Responses to read on a page: of each pair the most confident wrong ones, the least confident right
-ones, and some at random, with their tokens."""
+"""Responses to read on a page: of each pair the most confident wrong ones, the least confident
+right ones, and some at random, with their tokens."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
