@@ -25,8 +25,9 @@ HEADLINE = {  # scores that are compared first, by estimator and method
     ("ans_avg", ""): "Ans Avg",
     ("ans_avg", "isotonic"): "Ans Avg, isotonic",
     (BASE, ""): "a constant",
+    ("p_true", ""): "P(True)",
 }
-OVERVIEW = HEADLINE | {("p_true", ""): "P(True)", ("p_true_insitu", ""): "P(True) in situ"}
+OVERVIEW = HEADLINE | {("p_true_insitu", ""): "P(True) in situ"}
 CHANCE_MARK = "\N{DEGREE SIGN}"  # of an ECE that cannot be told from that of calibrated scores
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {

@@ -33,7 +33,7 @@ def responses_to_read(
     pairs = list(labels) if len(labels) <= MOST_PAIRS else [first]
     most = MAX_TOKENS // (len(pairs) * len(KINDS) * OF_EACH_KIND)
     spellers: dict[str, Callable[[int], str]] = {}
-    views = {}
+    views: dict[Pair, list[dict[str, Any]]] = {}
     rows_by_pair = dict(iter(evaluation_rows(responses).groupby(PAIR)))
     for pair in pairs:
         model = pair[0]

@@ -212,14 +212,15 @@ def write_report(exported: Path, path: Path) -> None:
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     """Return the claims by group, the paper's boxed findings first.
 
-    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run,
-    whether it fails in the paper.
+    Of each, `leads` says whether it is read first: the headline of its group, a claim whose verdicts
+    in the paper and in the run differ, and one that fails.
     """
     groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
     for claim in claims:
         verdicts = {claim[side] for side in sides} - {NOT_JUDGED}
-        differs = len(verdicts) > 1 or sides == ["paper"] and verdicts == {FAILS}
-        groups.setdefault(claim["group"], []).append(claim | {"differs": differs})
+        of_group = groups.setdefault(claim["group"], [])
+        leads = not of_group or len(verdicts) > 1 or FAILS in verdicts
+        of_group.append(claim | {"leads": leads})
     return {name: rows for name, rows in groups.items() if rows}
 
 
