@@ -18,6 +18,7 @@ from lib.paper.booktabs import Table, embolden, escape
 from lib.score.estimators import ESTIMATORS, Estimator, in_column_order
 from lib.score.evaluation import BASE
 
+pd.options.display.max_columns = None  # a notebook shows every column of a table
 Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number
 HEADLINE = {  # scores that are compared first, by estimator and method

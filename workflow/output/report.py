@@ -212,8 +212,8 @@ def write_report(exported: Path, path: Path) -> None:
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     """Return the claims by group, the paper's boxed findings first.
 
-    Of each, `leads` says whether it is read first: the headline of its group, a claim whose verdicts
-    in the paper and in the run differ, and one that fails.
+    Of each, `leads` says whether it is read first: the headline of its group, a claim that fails,
+    and one whose verdicts in the paper and in the run differ.
     """
     groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
     for claim in claims:
