@@ -49,9 +49,11 @@ def responses_to_read(
 
 
 def choose_responses(rows: pd.DataFrame) -> dict[str, list[Any]]:
-    """Return the index labels of responses of a pair by kind. Confidence is Ans Avg; ties go to the
-    first."""
-    answered = rows[rows.answer.notna()]
+    """Return the index labels of responses of a pair by kind.
+
+    Confidence is the Ans Avg of an answer that was read; ties go to the first.
+    """
+    answered = rows[rows.answer.notna() & rows.parsed.astype(bool)]
     confidence = answered.answer.map(ans_avg).astype(float)
     correct = answered.correct.astype(bool)
     surest = confidence[~correct].sort_values(ascending=False, kind="stable")

@@ -102,7 +102,7 @@ def test_responses_are_the_most_confident_wrong_and_the_least_confident_right_on
     kinds = [view["kind"] for view in views]
     assert kinds == [kind for kind in explorer_responses.KINDS for _ in range(8)]
     rows = shipped.responses.query("model == 'tiny-qwen' and dataset == 'demo-hard'")
-    rows = rows[(rows.split == "evaluation") & rows.answer.notna()].set_index("example_id")
+    rows = rows[(rows.split == "evaluation") & rows.parsed].set_index("example_id")
     confidence = rows.answer.map(lambda logprobs: np.exp(logprobs).mean())
     wrong = sorted(confidence[~rows.correct.astype(bool)])[-8:]
     right = sorted(confidence[rows.correct.astype(bool)])[:8]

@@ -31,6 +31,7 @@ from workflow.output.paper_files import SECTIONS, TABLES
 
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
+PAIR_OF_WORDS = re.compile(r"(?<=,) (?=[-+.\d]+\])|(?<=%) (?=lower|higher)")  # that stay together
 PAGE_SCRIPT = SCRIPT + Path(__file__).with_name("report.js").read_text(encoding="utf-8")
 
 
@@ -231,17 +232,18 @@ def number_anchor(table: str, about: str) -> str:
 
 def link_numbers(table: str, name: str, rows: list[dict]) -> Markup:
     """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what
-    chance could give."""
+    chance could give. A long cell is broken before its interval, not within."""
     marks = {}
     for row in rows:
         marks[row["id"]] = CHANCE_MARK if row.get("calibrated") else ""
 
     def link(number: re.Match) -> str:
         target = number_anchor(name, html.unescape(number[1]))
+        text = PAIR_OF_WORDS.sub("&nbsp;", number[2])
         if target not in marks:
-            return number[2]
+            return text
         mark = marks[target]
-        text = VALUE.sub(lambda value: value[0] + mark, number[2], count=1)
+        text = VALUE.sub(lambda value: value[0] + mark, text, count=1)
         return f'<a href="#{target}">{text}</a>'
 
     return Markup(NUMBER.sub(link, table))  # noqa: S704  escaped in lib.paper.booktabs
