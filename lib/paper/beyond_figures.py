@@ -24,7 +24,7 @@ COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
 # of the paper's estimators, one of each kind
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")
 CHANCE_LABEL = "chance 95% (calibrated scores)"
-PANEL_WIDTH = 0.75  # inches, of a dataset in the first figure
+PANEL_WIDTH = 0.95  # inches, of a dataset in the first figure
 LEAST_RANGE = 0.1  # of its axis: smaller errors are not told apart
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
 
@@ -41,9 +41,13 @@ def overview(
     `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95th percentile of
     the ECE of perfectly calibrated scores. A hollow marker lies within it.
     """
-    width = max(style.WIDTH, 1.1 + PANEL_WIDTH * len(datasets))
+    width = max(1.2 * style.WIDTH, 1.1 + PANEL_WIDTH * len(datasets))
     canvas = style.new_canvas(0.6 + 1.25 * len(models), width, title=title)
-    parts = canvas.subfigures(len(models), 1, squeeze=False, frameon=False).ravel()
+    heights = [1.0] * len(models)
+    heights[-1] += 0.15  # of its axis label
+    parts = canvas.subfigures(
+        len(models), 1, squeeze=False, height_ratios=heights, frameon=False
+    ).ravel()
     largest = max(LEAST_RANGE, 1.05 * errors[["value", "high"]].max(axis=None))
     for part, (model, label) in zip(parts, models.items(), strict=True):
         part.suptitle(label, x=0.02, ha="left")
