@@ -21,7 +21,7 @@ import pandas as pd
 from lib import errors, files, paths, row_order
 from lib.errors import UserError, nearest
 from lib.parameter_schemas import Dataset, is_on_hub
-from lib.tasks import answers
+from lib.tasks.answers import MARK, find_answer
 from lib.tasks.question_files import (
     find_question_files,
     hash_file,
@@ -29,6 +29,7 @@ from lib.tasks.question_files import (
     read_records,
     shorten_floats,
 )
+from lib.tasks.written_numbers import canonical_number
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 # an unpaired surrogate, valid in JSON, but not in tokenizers and files
@@ -182,10 +183,10 @@ def _parse_reference(answer: Any, where: str) -> str:
     """Return the canonical number of a published answer: a number, its text, or the number after
     `####`."""
     text = "" if isinstance(answer, (list, dict)) else str(answer)
-    if answers.MARK in text:
-        span = answers.find_answer(text)
+    if MARK in text:
+        span = find_answer(text)
         text = text[slice(*span)] if span else ""
-    number = answers.canonical_number(text)
+    number = canonical_number(text)
     if number is None:
         remedy = "write it like 18, -1,234.5, 1e6 or 3/4"
         raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}; {remedy}")

@@ -11,7 +11,8 @@ from datasets import Dataset
 
 from lib import parameter_schemas, params
 from lib.errors import UserError
-from lib.tasks import answers, datasets, question_files
+from lib.tasks import datasets, question_files
+from lib.tasks.written_numbers import format_number, parse_number
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
@@ -53,7 +54,7 @@ def test_published_files(name, shared, monkeypatch):
     assert splits == ["calibration"] * calibration + ["evaluation"] * evaluation
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
-        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
+        assert format_number(parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published))
 
 
