@@ -18,8 +18,8 @@ from lib.calibrate.calibrators import METHODS, Isotonic, Refit
 from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
 from lib.score.evaluation import smoothed_base_rate
-from lib.score.metrics import brier, ece, measure, reliability_diagram
-from lib.store import PAIR, SCORE_CELL
+from lib.score.metrics import brier, ece, measure
+from lib.store import PAIR
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
 SOURCE = ["source_model", "source_dataset"]
@@ -146,26 +146,6 @@ def _resplit_errors(
             }
         )
     return pd.DataFrame(errors)
-
-
-def reliability_by_method(
-    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, estimator: str = "ans_avg"
-) -> dict[str, pd.DataFrame]:
-    """Return the reliability diagram of an estimator on one pair, by method.
-
-    Examples
-    --------
-    >>> row = {"model": "m", "dataset": "d", "estimator": "ans_avg", "method": ""}
-    >>> scores = pd.DataFrame([row | {"confidence": 0.9, "correct": False}])
-    >>> reliability_by_method(scores, "m", "d")[""].gap.round(2).tolist()
-    [0.9]
-    """
-    cell = pd.Series([model, dataset, estimator], index=SCORE_CELL)
-    rows = calibrated[(calibrated[SCORE_CELL] == cell).all(axis=1)]
-    diagrams = {}
-    for method, part in rows.groupby("method", sort=False):
-        diagrams[method] = reliability_diagram(part.confidence, part.correct, n_bins)
-    return diagrams
 
 
 # ---- fewer rows

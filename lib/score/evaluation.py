@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.score.metrics import bin_index, decompose_brier, ece, measure
+from lib.score.metrics import decompose_brier, ece, measure
+from lib.score.reliability import bin_index
 from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 RESULT_KEYS = [*SCORE_CELL, "method", "metric"]
