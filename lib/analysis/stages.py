@@ -16,9 +16,10 @@ from lib.calibrate.calibration_sets import token_signals
 from lib.calibrate.fit_methods import Fit, calibrate
 from lib.params import Resampling, SelectivePrediction, Subsampling
 from lib.score import selective
+from lib.score.baselines import add_base_rate, compare_with_base_rate
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
-from lib.score.evaluation import RESAMPLED, add_base_rate, compare_with_base_rate, evaluate
+from lib.score.evaluation import RESAMPLED, evaluate
 
 
 def store_frames(

@@ -17,7 +17,7 @@ from lib.calibrate.calibration_sets import CalibrationData, DataByPair, ScoredSp
 from lib.calibrate.calibrators import METHODS, Isotonic, Refit
 from lib.calibrate.fit_methods import Fit
 from lib.params import Subsampling
-from lib.score.evaluation import smoothed_base_rate
+from lib.score.baselines import smoothed_base_rate
 from lib.score.metrics import brier, ece, measure
 from lib.store import PAIR
 
