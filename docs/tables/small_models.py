@@ -29,7 +29,7 @@ from lib.analysis.resampled_scores import (
 )
 from lib.analysis.run_results import resample_scores
 from lib.analysis.signals import Signals, load_signals
-from lib.calibrate import experiments
+from lib.calibrate import split_comparison
 from lib.calibrate.calibration_sets import Pair, ScoredSplit
 from lib.calibrate.calibrators import Isotonic
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
@@ -102,9 +102,9 @@ def results() -> Rows:
         rows[HALF][pair] = three(abs(accuracy - 0.5))
     for pair, (old, new) in signals().sets.items():
         describe_calibrated(rows, pair, old, new)
-    for row in experiments.describe_splits(signals().sets).itertuples():
+    for row in split_comparison.describe_splits(signals().sets).itertuples():
         rows[EQUAL][row.model, row.dataset] = three(row.p)
-    for row in experiments.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
+    for row in split_comparison.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
         rows[CONSTANT_LOWER][row.model, row.dataset] = f"{row.constant_lower_ece:.0%}"
         rows[ISOTONIC_LOWER][row.model, row.dataset] = f"{row.isotonic_lower_brier:.0%}"
     return rows

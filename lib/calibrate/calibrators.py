@@ -431,7 +431,7 @@ def maximize_likelihood(
     return None
 
 
-# ---- registry of methods, used by tables, figures and experiments
+# ---- registry of methods, used by tables and figures
 
 
 @dataclass(frozen=True)

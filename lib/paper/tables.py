@@ -14,7 +14,7 @@ import pandas as pd
 
 from lib.analysis.results import Results
 from lib.calibrate.calibrators import METHODS
-from lib.calibrate.experiments import SOURCE
+from lib.calibrate.transfer import SOURCE
 from lib.paper import cells
 from lib.paper.booktabs import Table, embolden, escape
 from lib.paper.cells import lines, pair_lines, place_numbers, set_table
