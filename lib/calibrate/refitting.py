@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.calibrate.calibrators import Calibrator, Predict
+from lib.calibrate.calibrator_base import Calibrator, Predict
 from lib.random_streams import stream_seed
 from lib.score.bootstrap import draw_resample_counts
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from lib.calibrate.calibration_sets import CalibrationData, DataByPair
-from lib.calibrate.calibrators import METHODS, Refit
+from lib.calibrate.calibrator_base import Refit
+from lib.calibrate.calibrators import METHODS
 from lib.params import Subsampling
 from lib.score.metrics import ece
 
@@ -78,6 +79,7 @@ def learning_curves(
 
     Examples
     --------
+    >>> from lib.calibrate.calibration_sets import ScoredSplit
     >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
     >>> correct = np.array([False, True, True])
     >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
@@ -119,6 +121,7 @@ def scores_by_draw(
     --------
     Both draws of a calibration set of two rows, of three:
 
+    >>> from lib.calibrate.calibration_sets import ScoredSplit
     >>> keys = pd.DataFrame({"example_id": ["a", "b", "c"]})
     >>> confidence, correct = np.array([0.4, 0.6, 0.8]), np.array([False, True, True])
     >>> rows = ScoredSplit(keys, confidence, None, correct)

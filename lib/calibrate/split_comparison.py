@@ -23,6 +23,7 @@ def describe_splits(sets: DataByPair) -> pd.DataFrame:
 
     Examples
     --------
+    >>> from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit
     >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
     >>> correct = np.array([False, True, True])
     >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
@@ -75,6 +76,7 @@ def compare_on_resplits(
 
     Examples
     --------
+    >>> from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit
     >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
     >>> correct = np.array([False, True, True])
     >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)

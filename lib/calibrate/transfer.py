@@ -35,6 +35,8 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
 
     Examples
     --------
+    >>> from lib.calibrate.calibration_sets import CalibrationData
+    >>> import numpy as np
     >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
     >>> correct = np.array([False, True, True])
     >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
@@ -65,6 +67,7 @@ def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
 
     Examples
     --------
+    >>> import numpy as np
     >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a"]})
     >>> new = ScoredSplit(keys, np.array([0.2]), None, np.array([False]))
     >>> scores_by_source(new, []).loc["a"].tolist()
