@@ -161,12 +161,23 @@ def check_option(verb: str, option: str) -> None:
         raise UserError(f"{verb} takes no {option}")
 
 
+def choose_dataset(word: str) -> str:
+    """Return the word if it is the name of a dataset, and the path of a file of questions."""
+    names = parameter_files("datasets")
+    if word in names or not (os.sep in word or os.path.splitext(word)[1]):
+        return choose("dataset", word, names)
+    try:
+        return user_path(word)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f"--datasets: {error}") from None
+
+
 def check_values(args: argparse.Namespace) -> None:
     """Raise UserError for a value of an option that names nothing."""
     for model in args.models + args.add_models:
         choose("model", model, parameter_files("models"))
-    for dataset in args.datasets + args.add_datasets:
-        choose("dataset", dataset, parameter_files("datasets"))
+    args.datasets = [choose_dataset(word) for word in args.datasets]
+    args.add_datasets = [choose_dataset(word) for word in args.add_datasets]
     if args.name:
         check_run_name(args.name)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]

@@ -22,7 +22,7 @@ from lib import params
 from lib.errors import UserError, one_line
 from lib.files import write_atomically
 from lib.paths import ROOT
-from workflow import check, cli, hub, machine
+from workflow import check, cli, dataset_file, hub, machine
 from workflow.engine import apart, freshness, slurm
 from workflow.engine.freshness import Freshness
 from workflow.engine.jobs import Schedule, start_fork_server
@@ -173,6 +173,7 @@ def run_jobs(run: Run, scratch: Path) -> Board:
         return board
     print_start(run, assessments)
     hub.save_revisions(run)
+    dataset_file.write_files()
     if run.slurm:
         run.save()
         Submission(run, board, taken).run_jobs()

@@ -19,6 +19,8 @@ from workflow.engine.fingerprint import declared_parameters, write_json
 from workflow.engine.notebook_table import Notebook
 
 SHIPPED = "artifacts/shipped"
+# of steps that a profile may leave out: what it sets to 0
+STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
 
@@ -84,11 +86,22 @@ class Run:
             rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
+        left_out = self.steps_left_out
+        rows = [row for row in rows if row.number not in left_out]
         if self.replayed:
             return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports or row.module]
         return rows
+
+    @property
+    def steps_left_out(self) -> list[str]:
+        """The numbers of the notebooks of steps that the profile's 0 leaves out."""
+        numbers = []
+        for number, name in STEPS.items():
+            if self.values.get(name) == 0:
+                numbers.append(number)
+        return numbers
 
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
