@@ -40,6 +40,9 @@ def whole_number(word: str) -> int:
 
 
 FINDINGS = ["1", "2", "3", "4"]
+JUDGE = "judge"
+# of tables of scores, all also with .gz; lib.tasks.question_files reads them
+TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".parquet")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
 WITH_MODELS = (*SELECTION, "--data-dir", *JOBS, "--cpu", "--slurm")
@@ -51,6 +54,7 @@ TAKES = {  # options of each verb; a profile may stand before --models
     "requests": (*SELECTION, "--data-dir", "--model-name"),
     "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
     PUBLISHED: JOBS,
+    JUDGE: JOBS,
     LAB: (),
     "test": (),
     "archive": (),
@@ -126,10 +130,40 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
     if "--models" in TAKES[verb] and words and not words[0].startswith("-"):
         profile = choose_profile(verb, words.pop(0))
     run = str(RunName(verb if verb in (REPLAY, PUBLISHED) else MAKE, profile))
-    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run)
+    table = ""
+    if verb == JUDGE:
+        table = choose_table(words)
+        run = table_name(table)
+    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run, table=table)
     args = parser_of_options().parse_args(words, decided)
     check_values(args)
     return args
+
+
+def without_gz(path: str) -> str:
+    return path[: -len(".gz")] if path.lower().endswith(".gz") else path
+
+
+def table_name(path: str) -> str:
+    """Return the name of the run that judges a table: the file's, without its ending."""
+    return Path(without_gz(path)).stem
+
+
+def choose_table(words: list[str]) -> str:
+    """Remove the table from the words of `judge`, and return its path. Raise UserError for one that
+    is not there, or of an unknown kind."""
+    if not words or words[0].startswith("-"):
+        raise UserError("judge takes a table of scores, as ./run_all.sh judge scores.csv")
+    word = words.pop(0)
+    try:
+        path = user_path(word)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(error) from None
+    if not os.path.isfile(path) or not without_gz(path).lower().endswith(TABLE_ENDINGS):
+        raise UserError(
+            f"{word}: a table of scores is a .csv, .tsv, .jsonl or .parquet file, also with .gz"
+        )
+    return path
 
 
 def choose_profile(verb: str, word: str) -> str:

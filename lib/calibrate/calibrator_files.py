@@ -1,7 +1,8 @@
 """Calibrators as files: self-contained JSON, with exact float64 round trips."""
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib import store
+from lib.calibrate.calibration_sets import Pair
 from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fit_methods import Fit
 from lib.errors import UserError, check_choice, first_line
@@ -16,12 +18,18 @@ from lib.files import digest, parse_json, read_bytes, write_text
 from lib.paths import relative_path
 from lib.store import SCORE_CELL
 
+LONGEST_WORD = 60  # letters of a file's name that are a column's
 
-def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
+
+def save_calibrators(
+    fits: Iterable[Fit], run: str, facts: Mapping[Pair, Mapping[str, Any]] | None = None
+) -> pd.DataFrame:
     """Write each calibrator to
-    artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
+    artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json; without the
+    model for a table of scores.
 
-    Return a frame with model, dataset, estimator, calibrator, rows and file.
+    `facts` are further ones of each pair, such as how its rows were asked. Return a frame with
+    model, dataset, estimator, calibrator, rows and file.
 
     Examples
     --------
@@ -29,13 +37,36 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     ['model', 'dataset', 'estimator', 'calibrator', 'rows', 'file']
     """
     written = []
+    names: set[str] = set()
+    of_pair = facts if facts is not None else {}
     for fit in fits:
         parts = (*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower())
-        path = store.frame_path(run, "calibrators", "__".join(parts)).with_suffix(".json")
-        text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True)
+        name = name_file(parts, names)
+        names.add(name)
+        path = store.frame_path(run, "calibrators", name).with_suffix(".json")
+        record = calibrator_record(fit, **of_pair.get(fit.pair, {}))
+        text = json.dumps(record, indent=1, sort_keys=True)
         write_text(path, text + "\n")
         written.append((*parts, fit.calibrator.n_rows_, path.name))
     return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
+
+
+def name_file(parts: Iterable[str], taken: Collection[str]) -> str:
+    """Return the name of a calibrator's file, which may hold the words of a user's table; numbered
+    if it is taken.
+
+    Examples
+    --------
+    >>> name_file(["", "scores", "P(True), %", "platt"], [])
+    'scores__P-True-__platt'
+    """
+    words = [re.sub(r"[^\w.-]+", "-", part)[:LONGEST_WORD] for part in parts if part]
+    name = "__".join(words)
+    number = 2
+    while name in taken:
+        name = f"{'__'.join(words)}-{number}"
+        number += 1
+    return name
 
 
 def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
