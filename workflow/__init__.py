@@ -9,6 +9,7 @@ run                     from start to summary
 run_plan                the parameters, shipped signals, cores and GPUs of a run
 findings                the notebooks and exhibits of each finding (findings.yaml)
 check                   preflight check: machine, disk, access, models, the memory that they need
+lab                     the notebook that JupyterLab opens
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
 serve_requests          `requests` and `ask`: what a model that only a server has is asked

@@ -20,7 +20,7 @@ if not __package__:  # started by its path
 
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
-from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName
+from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, check_own_name, make_word
 
 
 def user_path(word: str) -> str:
@@ -45,17 +45,18 @@ JUDGE = "judge"
 TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".parquet")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
-WITH_MODELS = (*SELECTION, "--data-dir", *JOBS, "--cpu", "--slurm")
+NAMED = (*SELECTION, "--name")  # what decides which run it is
+WITH_MODELS = (*NAMED, "--data-dir", *JOBS, "--cpu", "--slurm")
 TAKES = {  # options of each verb; a profile may stand before --models
     MAKE: WITH_MODELS,
     "verify": WITH_MODELS,
-    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
+    "check": (*NAMED, "--data-dir", "--cores", "--cpu"),
     REPLAY: (*SELECTION, *JOBS),
-    "requests": (*SELECTION, "--data-dir", "--model-name"),
-    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
+    "requests": (*NAMED, "--data-dir", "--model-name"),
+    "ask": (*NAMED, "--data-dir", "--url", "--concurrent"),
     PUBLISHED: JOBS,
-    JUDGE: JOBS,
-    LAB: (),
+    JUDGE: ("--name", *JOBS),
+    LAB: NAMED,
     "test": (),
     "archive": (),
     "help": (),
@@ -72,6 +73,12 @@ def parameter_files(folder: str = "") -> list[str]:
 def notebook_numbers() -> list[str]:
     """Return the numbers of the notebooks, as `--force` takes them: 01, ..., 04b."""
     return [path.name.split("_")[0] for path in (ROOT / "notebooks").glob("[0-9][0-9]*_*.ipynb")]
+
+
+def check_run_name(name: str) -> str:
+    """Return the name of a user's own run, or of the results of a user's file. Raise UserError if
+    it is taken."""
+    return check_own_name(name, [*parameter_files(), *VERBS])
 
 
 def choose(kind: str, word: str, options: list[str]) -> str:
@@ -97,7 +104,7 @@ def parser_of_options() -> Parser:
         parser.add_argument(option, type=user_path)
     for option in ("--cpu", "--dry-run"):
         parser.add_argument(option, action="store_true")
-    for option in ("--model-name", "--url"):
+    for option in ("--name", "--model-name", "--url"):
         parser.add_argument(option, default="")
     parser.add_argument("--cores", type=whole_number)
     parser.add_argument("--concurrent", type=whole_number, default=8)
@@ -129,12 +136,8 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
     profile = DEFAULT
     if "--models" in TAKES[verb] and words and not words[0].startswith("-"):
         profile = choose_profile(verb, words.pop(0))
-    run = str(RunName(verb if verb in (REPLAY, PUBLISHED) else MAKE, profile))
-    table = ""
-    if verb == JUDGE:
-        table = choose_table(words)
-        run = table_name(table)
-    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run, table=table)
+    table = choose_table(words) if verb == JUDGE else ""
+    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, table=table)
     args = parser_of_options().parse_args(words, decided)
     check_values(args)
     return args
@@ -142,11 +145,6 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
 
 def without_gz(path: str) -> str:
     return path[: -len(".gz")] if path.lower().endswith(".gz") else path
-
-
-def table_name(path: str) -> str:
-    """Return the name of the run that judges a table: the file's, without its ending."""
-    return Path(without_gz(path)).stem
 
 
 def choose_table(words: list[str]) -> str:
@@ -195,6 +193,10 @@ def check_values(args: argparse.Namespace) -> None:
         choose("model", model, parameter_files("models"))
     for dataset in args.datasets + args.add_datasets:
         choose("dataset", dataset, parameter_files("datasets"))
+    if args.verb == JUDGE and not args.name:
+        args.name = make_word(Path(without_gz(args.table)).stem)
+    if args.name or args.verb == JUDGE:
+        check_run_name(args.name)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
         raise UserError(

@@ -21,17 +21,17 @@ def plan(args: Namespace) -> Run:
     folder is that of another run; no file changes."""
     source = Path(args.table)
     read_score_table(args.table)
-    check_folder(args.run)
+    check_folder(args.name)
     ending = find_ending(source.name)
     if source.name.lower().endswith(".gz"):
         ending = f"{ending}.gz"
     values = TableJudgment().model_dump(mode="json") | {
-        "table": f"artifacts/{args.run}/{args.run}{ending}",
+        "table": f"artifacts/{args.name}/{args.name}{ending}",
         "table_sha256": sha256(source),
         "models": [],
         "datasets": [],
     }
-    return Run(args.run, values, args.cores or count_cores())
+    return Run(args.name, values, args.cores or count_cores(), words=f"judge {source.name}")
 
 
 def check_folder(name: str) -> None:
@@ -39,7 +39,7 @@ def check_folder(name: str) -> None:
     for path in (ROOT / "artifacts" / name / "notebooks").glob("*.ipynb"):
         if path.stem != NOTEBOOK:
             raise UserError(
-                f"artifacts/{name}/ holds the results of a run of models: rename the table"
+                f"artifacts/{name}/ holds the results of a run of models: choose another by --name"
             )
 
 

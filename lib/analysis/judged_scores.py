@@ -219,9 +219,7 @@ class Half(NamedTuple):
     counts: np.ndarray
 
 
-def calibrate_half(
-    half: Half, new: np.ndarray
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def calibrate_half(half: Half, new: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield the scores of new rows (k,): raw, after each method, and the constant, each with those
     of the calibrators fitted again, (refits, k)."""
     refits = len(half.counts)

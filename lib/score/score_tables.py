@@ -121,7 +121,9 @@ def collect_columns(where: str, records: list[Any]) -> dict[str, list[Any]]:
             raise UserError(f"{where}, row {number}: it is no record {{column: value, ...}}")
         names |= dict.fromkeys(map(str, record))
     if "correct" not in names:
-        raise UserError(f"{where} has no column 'correct' (true or false); {nearest('correct', names)}")
+        raise UserError(
+            f"{where} has no column 'correct' (true or false); {nearest('correct', names)}"
+        )
     columns = {}
     for name in names:
         columns[name] = [record.get(name) for record in records]
@@ -164,10 +166,14 @@ def read_confidence(where: str, name: str, values: Iterable[Any]) -> np.ndarray:
         if is_missing(value):
             raise UserError(f"{place} is missing")
         if not is_number(value):
-            raise UserError(f"{place} is '{value}', and no number: leave the column out, or mend it")
+            raise UserError(
+                f"{place} is '{value}', and no number: leave the column out, or mend it"
+            )
         score = float(value)
         if not 0 <= score <= 1:
-            remedy = "a confidence lies in [0, 1]: divide percentages by 100, leave out other numbers"
+            remedy = (
+                "a confidence lies in [0, 1]: divide percentages by 100, leave out other numbers"
+            )
             raise UserError(f"{place} is {value}; {remedy}")
         scores.append(score)
     return np.array(scores)

@@ -32,7 +32,9 @@ class Run:
     notebook, empty for a run on this machine; on a cluster each job counts the cores and GPUs of
     its node. `small`: models that run on the processor everywhere (lib.parameter_schemas.SMALL), on
     one thread: it is the fastest, and its results do not depend on the machine's cores. They are
-    known once jobs start. `forced`: how often `--force` asked for a job, by name.
+    known once jobs start. `forced`: how often `--force` asked for a job, by name. `profile`: its
+    parameter file, if another name than the run's. `words`: of the command that makes a user's own
+    run.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Run:
     small: tuple[str, ...] = field(default=(), hash=False)
     slurm: dict = field(default_factory=dict, hash=False)
     forced: dict = field(default_factory=dict, hash=False)
+    profile: str = ""
+    words: str = field(default="", hash=False)
 
     @property
     def folder(self) -> str:
@@ -58,6 +62,11 @@ class Run:
     def table(self) -> str:
         """The table of scores that the run judges; empty for a run of models."""
         return self.values.get("table", "")
+
+    @property
+    def command(self) -> str:
+        """The words after `./run_all.sh` that make it."""
+        return self.words or RunName.parse(self.name).command
 
     @property
     def figures(self) -> str:
