@@ -25,7 +25,7 @@ def plan(args: Namespace) -> Run:
     ending = find_ending(source.name)
     if source.name.lower().endswith(".gz"):
         ending = f"{ending}.gz"
-    values = TableJudgment().model_dump(mode="json") | {
+    values = TableJudgment.of({}).model_dump(mode="json") | {
         "table": f"artifacts/{args.name}/{args.name}{ending}",
         "table_sha256": sha256(source),
         "models": [],

@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
 from scipy.stats import binom, binomtest
 from sklearn.base import clone
 
 from lib import store
 from lib.analysis.group_resamples import DrawnNumber, draw_group_counts, measure_drawn
 from lib.analysis.resampled_scores import measure_refitted
-from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fit_methods import Fit
+from lib.calibrate.from_confidence import FROM_CONFIDENCE, list_calibrators
 from lib.calibrate.refitting import REFITS, Refits
 from lib.params import TableJudgment
 from lib.random_streams import stream_seed
@@ -36,26 +35,10 @@ from lib.score.selective import N_PROPOSED, selective_thresholds
 METRICS = ("ece", "brier", "mcb", "dsc", "auroc")
 COMPARED = ("ece", "brier", "auroc")  # between columns, and before and after calibration
 CONSTANT = "constant"  # beside the names of METHODS
-LEAST_DISTANCE = 1e-6  # of a confidence from 0 and 1, whose log-odds are infinite
 TESTING_SHARE = 1 / 3  # of a table's rows: two thirds of its first half test thresholds
 MOST_ANSWERED = 100_000  # answers beyond which more labels are no plan
 MIN_ROWS = 30  # for a figure that says something
 MIN_OF_CLASS = 10
-
-
-def log_odds(confidence: Any) -> np.ndarray:
-    """Return the log-odds of a confidence (n,), what Platt scaling takes of it.
-
-    Examples
-    --------
-    >>> log_odds([0.5, 1.0]).round(1)
-    array([ 0. , 13.8])
-    """
-    scores = np.asarray(confidence, dtype=float)
-    return logit(np.clip(scores, LEAST_DISTANCE, 1 - LEAST_DISTANCE))
-
-
-INPUTS = {"confidence": np.asarray, "margin": log_odds}  # of a calibrator, from a confidence
 
 
 def mark_first_half(groups: pd.Series, seed: int) -> np.ndarray:
@@ -109,11 +92,11 @@ class RawNumbers(NamedTuple):
 def judge_raw(table: ScoreTable, settings: TableJudgment) -> RawNumbers:
     """Measure every column of a table on all rows."""
     correct = table.rows.correct.to_numpy(float)
-    drawn: dict[str, dict[str, DrawnNumber]] = {}
+    by_column: dict[str, dict[str, DrawnNumber]] = {}
     rows = []
     for name, column in table.scores.items():
         confidence = column.to_numpy()
-        drawn[str(name)] = measure_drawn(
+        by_column[str(name)] = measure_drawn(
             confidence,
             correct,
             table.rows.group.tolist(),
@@ -122,14 +105,14 @@ def judge_raw(table: ScoreTable, settings: TableJudgment) -> RawNumbers:
             settings.resamples,
             settings.seed,
         )
-        for metric, number in drawn[str(name)].items():
+        for metric, number in by_column[str(name)].items():
             low, high = number.interval
             row = {"column": name, "metric": metric, "value": number.value}
             row |= {"low": low, "high": high, "n": len(correct)}
             if metric == "ece":
                 row |= compare_ece_with_chance(confidence, number.value, settings)
             rows.append(row)
-    return RawNumbers(pd.DataFrame(rows), compare_columns(drawn))
+    return RawNumbers(pd.DataFrame(rows), compare_columns(by_column))
 
 
 def compare_ece_with_chance(
@@ -142,15 +125,15 @@ def compare_ece_with_chance(
     return {"chance": errors.mean(), "chance_high": high, "calibrated": is_calibrated}
 
 
-def compare_columns(drawn: dict[str, dict[str, DrawnNumber]]) -> pd.DataFrame:
+def compare_columns(by_column: dict[str, dict[str, DrawnNumber]]) -> pd.DataFrame:
     """Return the `differences` of `RawNumbers`, a row per two columns and metric."""
     rows = []
-    for first, second in combinations(drawn, 2):
+    for first, second in combinations(by_column, 2):
         for metric in COMPARED:
-            one = drawn[first][metric]
-            other = drawn[second][metric]
-            low, high = percentile_interval(one.draws - other.draws)
-            rows.append((first, second, metric, one.value - other.value, low, high))
+            of_first = by_column[first][metric]
+            of_second = by_column[second][metric]
+            low, high = percentile_interval(of_first.draws - of_second.draws)
+            rows.append((first, second, metric, of_first.value - of_second.value, low, high))
     columns = ["column", "than", "metric", "difference", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -203,6 +186,8 @@ def judge_calibrated(table: ScoreTable, settings: TableJudgment) -> CalibratedNu
                 row |= {"low": low, "high": high, "n": len(correct)}
                 ends = percentile_interval(draws - raw)
                 row |= {"difference_low": ends[0], "difference_high": ends[1]}
+                if metric == "ece":
+                    row |= compare_ece_with_chance(confidence, value, settings)
                 results.append(row)
     frame = pd.DataFrame(results)
     raw_values = frame[frame["method"] == ""].set_index(["column", "metric"]).value
@@ -224,22 +209,15 @@ def calibrate_half(half: Half, new: np.ndarray) -> Iterator[tuple[str, np.ndarra
     of the calibrators fitted again, (refits, k)."""
     refits = len(half.counts)
     yield "", new, np.broadcast_to(new, (refits, len(new)))
-    for name, calibrator, take in list_methods():
-        old = take(half.confidence)
+    for method, kind, calibrator in list_calibrators():
+        old = FROM_CONFIDENCE[kind](half.confidence)
+        others = FROM_CONFIDENCE[kind](new)
         fitted = clone(calibrator).fit(old, half.correct)
         again = Refits(calibrator, old, half.correct, half.counts)
-        yield name, fitted.predict(take(new)), again.predict(take(new))
+        yield method.name, fitted.predict(others), again.predict(others)
     constant = smoothed_base_rate(half.correct)
     rates = (half.counts @ half.correct + 1) / (half.counts.sum(axis=1) + 2)
     yield CONSTANT, np.full(len(new), constant), np.repeat(rates[:, None], len(new), axis=1)
-
-
-def list_methods() -> Iterator[tuple[str, Calibrator, Any]]:
-    """Yield the methods that take a confidence: name, calibrator, and its input from confidence."""
-    for method in METHODS.values():
-        for kind, calibrator in method.inputs.items():
-            if kind in INPUTS:
-                yield method.name, calibrator(), INPUTS[kind]
 
 
 def fit_on_all_rows(table: ScoreTable) -> list[Fit]:
@@ -247,11 +225,9 @@ def fit_on_all_rows(table: ScoreTable) -> list[Fit]:
     fits = []
     correct = table.rows.correct.to_numpy(float)
     for name, column in table.scores.items():
-        for method in METHODS.values():
-            for kind, calibrator in method.inputs.items():
-                if kind in INPUTS:
-                    fitted = calibrator().fit(INPUTS[kind](column.to_numpy()), correct)
-                    fits.append(Fit(("", table.name), str(name), method, kind, fitted))
+        for method, kind, calibrator in list_calibrators():
+            fitted = calibrator.fit(FROM_CONFIDENCE[kind](column.to_numpy()), correct)
+            fits.append(Fit(("", table.name), str(name), method, kind, fitted))
     return fits
 
 
@@ -278,11 +254,11 @@ def judge_thresholds(table: ScoreTable, settings: TableJudgment) -> pd.DataFrame
         )
         frame["split"] = np.where(first, "calibration", "evaluation")
         frames.append(frame.loc[used])
-    found = selective_thresholds(
+    thresholds = selective_thresholds(
         pd.concat(frames), settings.target_precisions, settings.precision_confidence, settings.seed
     )
     rows = []
-    for row in found.to_dict("records"):
+    for row in thresholds.to_dict("records"):
         column = table.scores.loc[used, row["estimator"]]
         more = pd.NA
         if row["reason"]:
@@ -364,7 +340,7 @@ def count_needed_answers(wrong_share: float, target: float, certainty: float) ->
 
 def describe_source(table: ScoreTable) -> dict[str, Any]:
     """Return what a calibrator's file says of the rows that it was fitted on."""
-    return {"asked": {"table": table.name, "sha256": table.sha256}}
+    return {"table": table.name, "sha256": table.sha256}
 
 
 def store_judgment(

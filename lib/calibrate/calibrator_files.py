@@ -22,14 +22,14 @@ LONGEST_WORD = 60  # letters of a file's name that are a column's
 
 
 def save_calibrators(
-    fits: Iterable[Fit], run: str, facts: Mapping[Pair, Mapping[str, Any]] | None = None
+    fits: Iterable[Fit], run: str, asking: Mapping[Pair, Mapping[str, Any]] | None = None
 ) -> pd.DataFrame:
     """Write each calibrator to
     artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json; without the
     model for a table of scores.
 
-    `facts` are further ones of each pair, such as how its rows were asked. Return a frame with
-    model, dataset, estimator, calibrator, rows and file.
+    `asking` says of each pair how its rows were asked. Return a frame with model, dataset,
+    estimator, calibrator, rows and file.
 
     Examples
     --------
@@ -38,13 +38,13 @@ def save_calibrators(
     """
     written = []
     names: set[str] = set()
-    of_pair = facts if facts is not None else {}
+    of_pair = asking if asking is not None else {}
     for fit in fits:
         parts = (*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower())
         name = name_file(parts, names)
         names.add(name)
         path = store.frame_path(run, "calibrators", name).with_suffix(".json")
-        record = calibrator_record(fit, **of_pair.get(fit.pair, {}))
+        record = calibrator_record(fit, of_pair.get(fit.pair))
         text = json.dumps(record, indent=1, sort_keys=True)
         write_text(path, text + "\n")
         written.append((*parts, fit.calibrator.n_rows_, path.name))
@@ -69,8 +69,11 @@ def name_file(parts: Iterable[str], taken: Collection[str]) -> str:
     return name
 
 
-def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
-    """Return the contents of a file, with further `facts`.
+def calibrator_record(
+    fit: Fit, asking: Mapping[str, Any] | None = None, **facts: Any
+) -> dict[str, Any]:
+    """Return the contents of a file: what was fitted on how many rows (`n`), and how these were
+    `asking`, as `lib.analysis.asking.describe_asking` says, with further `facts`.
 
     Examples
     --------
@@ -86,6 +89,8 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
         "estimator": fit.estimator,
         "method": fit.method.name,
         "input": fit.kind,
+        "n": fit.calibrator.n_rows_,
+        "asking": dict(asking) if asking is not None else {},
         "attributes": vars(fit.calibrator),
         **facts,
     }
@@ -114,6 +119,8 @@ def read_calibrator_record(path: Path) -> dict[str, Any]:
     record = parse_json(read_bytes(path), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
+    if "asking" not in record:
+        raise UserError(f"{where} is of an earlier version: run 09 again")
     return record
 
 

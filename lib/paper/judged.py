@@ -15,7 +15,6 @@ from lib.analysis.judged_scores import (
     RawNumbers,
     warn_of_few_rows,
 )
-from lib.calibrate.calibrators import METHODS
 from lib.errors import show_hidden
 from lib.paper import figure_style as style
 from lib.paper.booktabs import ReportRecords, Table, embolden, escape
@@ -26,11 +25,8 @@ from lib.score.metrics import reliability_diagram
 from lib.score.score_tables import ScoreTable
 
 HEADS = {"ece": "ECE", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "auroc": "AUROC"}
-METHOD_HEADS = {
-    "": "raw",
-    **{name: method.label for name, method in METHODS.items()},
-    CONSTANT: "constant",
-}
+METHOD_HEADS = {"": "raw", "isotonic": "isotonic", "platt": "Platt", CONSTANT: "constant"}
+METHOD_WORDS = {"isotonic": "isotonic regression", "platt": "Platt scaling", CONSTANT: "a constant"}
 LONGEST = 28  # letters of a column's name in tables and figures
 INCHES = 2.3  # of a row of diagrams
 LOOK = style.Look(style.BLUE, "-")
@@ -47,6 +43,12 @@ def interval_cell(value: float, low: float, high: float, sign: str = "") -> str:
         return "--"
     ends = [format_3dp(end, sign) for end in (low, high)]
     return rf"\scoreci{{{format_3dp(value, sign)}}}{{{ends[0]}}}{{{ends[1]}}}"
+
+
+def chance_cell(error: pd.Series) -> str:
+    """Return what chance gives: its mean to its 95% point, with a mark if the ECE is within."""
+    mark = CHANCE_MARK if error.calibrated else ""
+    return f"{format_3dp(error.chance)} to {format_3dp(error.chance_high)}{mark}"
 
 
 def excludes_zero(low: float, high: float) -> bool:
@@ -68,9 +70,7 @@ def columns_table(results: pd.DataFrame, title: str = "") -> Table:
     rows = {}
     for name, part in results.groupby("column", sort=False):
         by_metric = part.set_index("metric")
-        ece = by_metric.loc["ece"]
-        mark = CHANCE_MARK if ece.calibrated else ""
-        cells = {"chance": f"{format_3dp(ece.chance)} to {format_3dp(ece.chance_high)}{mark}"}
+        cells = {"chance": chance_cell(by_metric.loc["ece"])}
         for metric in METRICS:
             number = by_metric.loc[metric]
             cells[HEADS[metric]] = interval_cell(number.value, number.low, number.high)
@@ -98,6 +98,7 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
     records = []
     for (column, method), part in results.groupby(["column", "method"], sort=False):
         cells = {"column": escape(shorten(column)), "method": METHOD_HEADS[method]}
+        cells["chance"] = chance_cell(part.set_index("metric").loc["ece"])
         for row in part.itertuples():
             cells[HEADS[row.metric]] = interval_cell(row.value, row.low, row.high)
             if row.metric == "brier" and method:
@@ -105,7 +106,7 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
                 is_decided = excludes_zero(row.difference_low, row.difference_high)
                 cells["Brier minus raw"] = embolden(cell) if is_decided else cell
         records.append(cells)
-    heads = [*(HEADS[metric] for metric in COMPARED), "Brier minus raw"]
+    heads = ["ECE", "chance", "Brier", "AUROC", "Brier minus raw"]
     frame = pd.DataFrame(records, columns=["column", "method", *heads]).fillna("")
     return set_cells(frame.set_index(["column", "method"]), title)
 
@@ -164,6 +165,9 @@ def reliability_figure(table: ScoreTable, n_bins: int = 10, title: str = "") -> 
             panels[diagram_title(name)] = reliability_diagram(
                 table.scores[name], table.rows.correct, n_bins
             )
+        if lines[0] != line and len(line) < across:  # a last line: its panels are no wider
+            widths = [len(line), across - len(line)]
+            part = part.subfigures(1, 2, width_ratios=widths, frameon=False)[0]
         draw_reliability(part, panels, LOOK)
     return canvas
 
@@ -237,7 +241,7 @@ def describe_methods(calibrated: pd.DataFrame) -> Iterator[str]:
     for method, part in rows.groupby("method", sort=False):
         lower = part[part.difference_high < 0]["column"]
         whose = join_words(lower) if len(lower) else "no column"
-        yield f"On the second half, {METHOD_HEADS[method].lower()} lowers the Brier score of {whose}."
+        yield f"On the second half, {METHOD_WORDS[method]} lowers the Brier score of {whose}."
 
 
 def describe_thresholds(thresholds: pd.DataFrame) -> Iterator[str]:
@@ -246,7 +250,11 @@ def describe_thresholds(thresholds: pd.DataFrame) -> Iterator[str]:
         made = rows.dropna(subset="threshold")
         precision = f"{100 * target:g}%"
         if len(made):
-            yield f"A precision of {precision} is guaranteed with {join_words(made['column'])}."
+            ways = []
+            for row in made.to_dict("records"):
+                share = f"{100 * row['answered']:.0f}% answered"
+                ways.append(f"{row['column']} from {row['threshold']:.4g} up ({share})")
+            yield f"A precision of {precision} is guaranteed by {join_words(ways)}."
             continue
         possible = rows.dropna(subset="more_labels")
         if possible.empty:

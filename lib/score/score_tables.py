@@ -1,4 +1,4 @@
-"""Tables of scores with labels, as `./run_all.sh judge` takes them: CSV, TSV, JSON lines or parquet.
+"""Tables of scores with labels, as `./run_all.sh judge` takes them: CSV, TSV, JSONL or parquet.
 
 A row is an answer. The column `correct` says whether it is right; every column of numbers is a
 confidence in [0, 1]; `id` names a row, and `group` what belongs together, such as answers to one
