@@ -141,6 +141,13 @@ class SelectivePrediction(Resampling):
     precision_confidence: Proportion = 0.90
 
 
+class TableJudgment(SelectivePrediction):
+    """What 10 reads: how a table of scores is judged."""
+
+    target_precisions: AtLeastOne[Proportion] = [0.70, 0.80, 0.90]
+    bins: Bins = 10
+
+
 # ---- what the steps that run a model read
 
 

@@ -20,7 +20,7 @@ if not __package__:  # started by its path
 
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
-from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, check_own_name
+from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, check_own_name, make_word
 
 
 def user_path(word: str) -> str:
@@ -40,6 +40,9 @@ def whole_number(word: str) -> int:
 
 
 FINDINGS = ["1", "2", "3", "4"]
+JUDGE = "judge"
+# of tables of scores, all also with .gz; lib.tasks.question_files reads them
+TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".parquet")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
 NAMED = (*SELECTION, "--name")  # what decides which run it is
@@ -52,6 +55,7 @@ TAKES = {  # options of each verb; a profile may stand before --models
     "requests": (*NAMED, "--data-dir", "--model-name"),
     "ask": (*NAMED, "--data-dir", "--url", "--concurrent"),
     PUBLISHED: JOBS,
+    JUDGE: ("--name", *JOBS),
     LAB: NAMED,
     "test": (),
     "archive": (),
@@ -132,10 +136,32 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
     profile = DEFAULT
     if "--models" in TAKES[verb] and words and not words[0].startswith("-"):
         profile = choose_profile(verb, words.pop(0))
-    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding)
+    table = choose_table(words) if verb == JUDGE else ""
+    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, table=table)
     args = parser_of_options().parse_args(words, decided)
     check_values(args)
     return args
+
+
+def without_gz(path: str) -> str:
+    return path[: -len(".gz")] if path.lower().endswith(".gz") else path
+
+
+def choose_table(words: list[str]) -> str:
+    """Remove the table from the words of `judge`, and return its path. Raise UserError for one that
+    is not there, or of an unknown kind."""
+    if not words or words[0].startswith("-"):
+        raise UserError("judge takes a table of scores, as ./run_all.sh judge scores.csv")
+    word = words.pop(0)
+    try:
+        path = user_path(word)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(error) from None
+    if not os.path.isfile(path) or not without_gz(path).lower().endswith(TABLE_ENDINGS):
+        raise UserError(
+            f"{word}: a table of scores is a .csv, .tsv, .jsonl or .parquet file, also with .gz"
+        )
+    return path
 
 
 def choose_profile(verb: str, word: str) -> str:
@@ -178,7 +204,9 @@ def check_values(args: argparse.Namespace) -> None:
         choose("model", model, parameter_files("models"))
     args.datasets = [choose_dataset(word) for word in args.datasets]
     args.add_datasets = [choose_dataset(word) for word in args.add_datasets]
-    if args.name:
+    if args.verb == JUDGE and not args.name:
+        args.name = make_word(Path(without_gz(args.table)).stem)
+    if args.name or args.verb == JUDGE:
         check_run_name(args.name)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
     if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):

@@ -71,6 +71,8 @@ def print_error(text: object) -> None:
 
 def execute_command(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
+    if args.verb == cli.JUDGE:
+        return judge_table(args)
     run = plan(args)
     if args.verb == "check":
         return check.main(run)
@@ -91,6 +93,19 @@ def execute_command(args: Namespace) -> int:
     return 0
 
 
+def judge_table(args: Namespace) -> int:
+    """Judge a table of scores, and print what its report says first."""
+    from workflow import judge  # slow to import, too
+
+    run = judge.plan(args)
+    code = make(args, run)
+    if code or args.dry_run:
+        return code
+    for line in judge.answer_lines(run):
+        say(line)
+    return 0
+
+
 def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
     started = time.monotonic()
@@ -103,6 +118,8 @@ def make(args: Namespace, run: Run) -> int:
         summarize(run, 0, started)
         return 0
     with machine.run_lock(run) as scratch:
+        if run.table:  # its copy is what the notebook reads
+            write_atomically(ROOT / run.table, partial(shutil.copyfile, args.table))
         hub.pin_revisions(run, anew="01" in args.force)
         board = run_jobs(freshness.force(run, args.force), scratch)
         if board.failed:

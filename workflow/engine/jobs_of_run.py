@@ -61,6 +61,11 @@ class Run:
         return RunName.parse(self.name).shipped
 
     @property
+    def table(self) -> str:
+        """The table of scores that the run judges; empty for a run of models."""
+        return self.values.get("table", "")
+
+    @property
     def command(self) -> str:
         """The words after `./run_all.sh` that make it."""
         return self.words or RunName.parse(self.name).command
@@ -81,7 +86,9 @@ class Run:
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run, and the report. A replay runs no model; `published` only
         builds tables of the paper's numbers."""
-        rows = list(notebook_table.NOTEBOOKS)
+        if self.table:
+            return [row for row in notebook_table.NOTEBOOKS if row.of_table]
+        rows = [row for row in notebook_table.NOTEBOOKS if not row.of_table]
         if self.wanted:
             rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
@@ -166,7 +173,7 @@ class Job:
     def executed(self) -> str:
         """The executed notebook, or the page of a module."""
         if self.notebook.module:
-            return f"{self.run.figures}/{self.name}.html"
+            return f"{self.run.figures}/report.html"
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
     @property
