@@ -9,6 +9,8 @@ run                     from start to summary
 run_plan                the parameters, shipped signals, cores and GPUs of a run
 findings                the notebooks and exhibits of each finding (findings.yaml)
 check                   preflight check: machine, disk, access, models, the memory that they need
+dataset_file            `--datasets mine.csv`: the parameter file of a file of questions
+lab                     the notebook that JupyterLab opens
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
 serve_requests          `requests` and `ask`: what a model that only a server has is asked
@@ -28,5 +30,6 @@ engine/progress         the lines printed while jobs run
 output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)
 output/first_numbers    the numbers that end the line of a job
 output/report           the HTML report of a run (report.html.jinja)
+output/model_report     the same of a user's model (model_report.html.jinja)
 output/verify           judge a finished run: a finding's claims, and whether it reproduces another
 """

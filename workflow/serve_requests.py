@@ -62,7 +62,7 @@ def main(run: Run, args: Namespace) -> int:
         write_requests(run, model, dataset, args.model_name or model)
     requests, answers = server_requests.exchange_files(run.specs[model], dataset)
     files = f"-i {relative_path(requests)} -o {relative_path(answers)}"
-    ask = f"./run_all.sh ask {run.name} --models {' '.join(run.specs)} --url URL"
+    ask = f"./run_all.sh ask {args.profile} --models {' '.join(run.specs)} --url URL"
     if args.datasets:
         ask += f" --datasets {' '.join(run.values['datasets'])}"
     say(
