@@ -2,6 +2,7 @@
 
 import codecs
 import re
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -60,7 +61,8 @@ def decode(tokens: Sequence[LoggedToken]) -> list[str]:
     pieces = []
     for token in tokens:
         data = bytes(token.bytes or token.token.encode())
-        pieces.append(decoder.decode(data, final=token is tokens[-1]))
+        piece = decoder.decode(data, final=token is tokens[-1])
+        pieces.append(sys.intern(piece))  # of many responses, each text once in memory
     thinking = [token for token in tokens if token.thinking]
     is_part = 0 < len(thinking) < len(tokens)
     if is_part and not CLOSING.search("".join(pieces)):
