@@ -63,9 +63,7 @@ def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     return parse_response_lines(read_lines(path), relative_path(path), dataset)
 
 
-def parse_response_lines(
-    lines: Iterable[bytes], name: str, dataset: str
-) -> dict[str, Response]:
+def parse_response_lines(lines: Iterable[bytes], name: str, dataset: str) -> dict[str, Response]:
     """Return the responses of a file's lines, as `read_response_file`; `name`: the file's."""
     responses: dict[str, Response] = {}
     for number, text in enumerate(lines, 1):

@@ -7,7 +7,6 @@ the reasons are counted.
 """
 
 import asyncio
-import json
 import random
 import re
 import sys
@@ -22,7 +21,6 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from lib import params
 from lib.errors import UserError
 from lib.parameter_schemas import Model
 from lib.paths import relative_path
@@ -30,14 +28,15 @@ from lib.responses import first_answers, server_requests
 from lib.responses.first_answers import FIRST
 from lib.responses.formats import Response, parse_response
 from lib.responses.server_requests import BatchRequest, RequestFile
-from workflow.answer_files import line_of_answer, read_answers
 from workflow.check import select_examples
 from workflow.engine.jobs_of_run import Run
 from workflow.engine.progress import say
-from workflow.log_probability_givers import explain_missing
-from workflow.serve_requests import check_folders
-from workflow.server_address import parse_address
-from workflow.server_connection import Body, Server, ServerError
+from workflow.serving.address import parse_address
+from workflow.serving.answer_files import line_of_answer, read_answers
+from workflow.serving.batch_files import check_folders, write_questions, write_verification
+from workflow.serving.connection import Server
+from workflow.serving.errors import Body, ServerError
+from workflow.serving.givers import explain_missing
 
 IN_A_ROW = 8  # failures of the server itself, after which the rest is left for later
 SECONDS_OF_SILENCE = 30  # between two lines of progress where there is no terminal
@@ -111,11 +110,8 @@ def ask_about_dataset(run: Run, dataset: str, args: Namespace, outcome: Outcome)
     (model,) = run.specs
     spec = run.specs[model]
     examples = select_examples(run, dataset)
+    write_questions(run, model, dataset, args.model_name, examples)
     questions = Exchange(spec, dataset, "")
-    requests = server_requests.question_requests(
-        spec, args.model_name, (model, dataset), examples, params.Generation.of(run.values)
-    )
-    server_requests.write_requests(questions.path, requests, questions.answers)
     ask_form(questions, args, outcome)
     responses = {}
     for example in examples:
@@ -124,12 +120,8 @@ def ask_about_dataset(run: Run, dataset: str, args: Namespace, outcome: Outcome)
     for form in server_requests.VERIFICATIONS:
         if outcome.is_stopped:
             return
-        exchange = Exchange(spec, dataset, form)
-        requests = server_requests.verification_requests(
-            form, spec, RequestFile(questions.path), examples, responses
-        )
-        server_requests.write_requests(exchange.path, requests, exchange.answers)
-        ask_form(exchange, args, outcome)
+        write_verification(spec, dataset, form, examples, responses)
+        ask_form(Exchange(spec, dataset, form), args, outcome)
 
 
 def ask_form(exchange: Exchange, args: Namespace, outcome: Outcome) -> None:
@@ -202,9 +194,7 @@ class Asker:
         self.parameter_file = f"params/models/{args.models[0]}.yaml"
         self.models: dict[str, str] = {}  # that answered, by custom_id
         self.in_a_row = 0  # failures of the server itself
-        self.server = Server(
-            parse_address(args.url), args.timeout, self.say, self.parameter_file
-        )
+        self.server = Server(parse_address(args.url), args.timeout, self.say, self.parameter_file)
 
     def say(self, text: str) -> None:
         say(f"{self.exchange.title}: {text}")

@@ -1,7 +1,7 @@
 """Who gives log-probabilities, for the message where an answer has none. The table of
 docs/extending.md says the same at more length."""
 
-from workflow.server_address import Address
+from workflow.serving.address import Address
 
 PAGE = "docs/extending.md lists who gives them"
 # by a part of host and port, what is known of the service (2026-11)
@@ -23,7 +23,7 @@ def explain_missing(address: Address) -> str:
 
     Examples
     --------
-    >>> from workflow.server_address import parse_address
+    >>> from workflow.serving.address import parse_address
     >>> explain_missing(parse_address("https://api.groq.com/openai/v1"))
     'Groq gives none; docs/extending.md lists who gives them'
     """
