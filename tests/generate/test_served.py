@@ -393,6 +393,43 @@ def test_a_response_gets_the_number_that_the_file_says():
             score(body, calibrator)
 
 
+def responses_api(completion):
+    """The same as OpenAI's Responses API has it."""
+    (choice,) = completion["choices"]
+    text = choice["message"]["content"]
+    part = {"type": "output_text", "text": text, "logprobs": choice["logprobs"]["content"]}
+    message = {"type": "message", "role": "assistant", "content": [part]}
+    return {"object": "response", "status": "completed", "output": [message]}
+
+
+def test_a_response_of_the_responses_api_gets_the_same_number():
+    """Cut by length, refused and withheld as well."""
+    name = "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic"
+    body = responses_api(completion("That is #### 7"))
+    same = score(completion("That is #### 7"), name)
+    assert same.parsed
+    for response in body, json.dumps(body), SimpleNamespace(model_dump=lambda: body):
+        assert score(response, name) == same
+    (message,) = body["output"]
+    cut = {"incomplete_details": {"reason": "max_output_tokens"}, "status": "incomplete"}
+    without = responses_api(completion("That is seven"))
+    refusal = [{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]
+    reasons = [
+        (without | cut, "cut by length"),
+        (without, "no answer"),
+        (body | {"output": refusal}, "refusal"),
+        (body | {"output": [{"type": "function_call", "name": "f"}]}, "tool call"),
+    ]
+    for response, reason in reasons:
+        scored = score(response, name)
+        assert (scored.calibrated, scored.reason) == (0, reason)
+    message["content"][0]["logprobs"] = []
+    with pytest.raises(UserError, match="Responses API with `include:"):
+        score(body, name)
+    with pytest.raises(UserError, match="not one chat completion"):
+        score(body | {"output": [{"type": "message"}]}, name)
+
+
 def test_log_probabilities_that_are_all_zero_get_no_number():
     """Ten of them, by speculative decoding. Fewer are certain, as far as one can tell."""
     body = completion("a b c d e f g h #### 7")
