@@ -211,8 +211,9 @@ class Dataset(StrictModel):
     question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]
     answer: Name = "answer"  # field with a number, or a text that ends in `#### number`
     id: Name | None = None  # field; null: `id` if a row has one, else split and row index
-    calibration: Count  # rows expected, checked at loading
-    evaluation: Count
+    # rows expected, checked at loading; neither, with a `seed`: halves
+    calibration: Count | None = None
+    evaluation: Rows | None = None
     parts: dict[Name, Literal["calibration", "evaluation"]] = {
         "train": "calibration", "test": "evaluation",
         "calibration": "calibration", "evaluation": "evaluation",
@@ -221,6 +222,15 @@ class Dataset(StrictModel):
     split_ids: PathOrHubName | None = None  # file with the list of ids of each part
     # by part, and `split_ids`: the same rows below DATA_FOLDER
     files: dict[str, PublishedFile] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _has_sizes(self) -> Self:
+        if self.seed is not None and self.calibration is None and self.evaluation is None:
+            return self
+        for key, size in (("calibration", self.calibration), ("evaluation", self.evaluation)):
+            if size is None:
+                raise ValueError(f"'{key}' is missing; `seed: 0`, without both sizes, makes halves")
+        return self
 
     @property
     def repository(self) -> str:

@@ -9,6 +9,8 @@ run                     from start to summary
 run_plan                the parameters, shipped signals, cores and GPUs of a run
 findings                the notebooks and exhibits of each finding (findings.yaml)
 check                   preflight check: machine, disk, access, models, the memory that they need
+dataset_file            `--datasets mine.csv`: the parameter file of a file of questions
+lab                     the notebook that JupyterLab opens
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
 

@@ -22,7 +22,7 @@ from lib import params
 from lib.errors import UserError, one_line
 from lib.files import write_atomically
 from lib.paths import ROOT
-from workflow import check, cli, hub, machine
+from workflow import check, cli, dataset_file, hub, machine
 from workflow.engine import apart, freshness, slurm
 from workflow.engine.freshness import Freshness
 from workflow.engine.jobs import Schedule, start_fork_server
@@ -73,6 +73,8 @@ def execute_command(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
     if args.url or args.verb == "requests":
         return execute_for_server(args)
+    if args.verb == cli.JUDGE:
+        return judge_table(args)
     run = plan(args)
     if args.verb == "check":
         return check.main(run)
@@ -109,6 +111,19 @@ def make_and_judge(args: Namespace, run: Run) -> int:
     return 0
 
 
+def judge_table(args: Namespace) -> int:
+    """Judge a table of scores, and print what its report says first."""
+    from workflow import judge  # slow to import, too
+
+    run = judge.plan(args)
+    code = make(args, run)
+    if code or args.dry_run:
+        return code
+    for line in judge.answer_lines(run):
+        say(line)
+    return 0
+
+
 def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
     started = time.monotonic()
@@ -121,6 +136,8 @@ def make(args: Namespace, run: Run) -> int:
         summarize(run, 0, started)
         return 0
     with machine.run_lock(run) as scratch:
+        if run.table:  # its copy is what the notebook reads
+            write_atomically(ROOT / run.table, partial(shutil.copyfile, args.table))
         hub.pin_revisions(run, anew="01" in args.force)
         board = run_jobs(freshness.force(run, args.force), scratch)
         if board.failed:
@@ -191,6 +208,7 @@ def run_jobs(run: Run, scratch: Path) -> Board:
         return board
     print_start(run, assessments)
     hub.save_revisions(run)
+    dataset_file.write_files()
     if run.slurm:
         run.save()
         Submission(run, board, taken).run_jobs()

@@ -20,7 +20,7 @@ from docs.tables.small_models import CHOICES, SMALL, resampled, results, signals
 from lib.analysis.resampled_scores import Score
 from lib.analysis.run_results import results_without_frames
 from lib.analysis.score_differences import Pooled, pool_difference
-from lib.calibrate.experiments import compare_on_resplits
+from lib.calibrate.split_comparison import compare_on_resplits
 from lib.paper.cells import format_3dp
 from lib.paper.claim import AGREES, DISAGREES, OPEN
 from lib.paper.verdicts import CLAIMS

@@ -29,11 +29,11 @@ from lib.analysis.resampled_scores import (
 )
 from lib.analysis.run_results import resample_scores
 from lib.analysis.signals import Signals, load_signals
-from lib.calibrate import experiments
+from lib.calibrate import split_comparison
 from lib.calibrate.calibration_sets import Pair, ScoredSplit
 from lib.calibrate.calibrators import Isotonic
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
-from lib.score import evaluation, metrics
+from lib.score import baselines, evaluation, metrics
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.interpretation import answer_coverage
 
@@ -102,9 +102,9 @@ def results() -> Rows:
         rows[HALF][pair] = three(abs(accuracy - 0.5))
     for pair, (old, new) in signals().sets.items():
         describe_calibrated(rows, pair, old, new)
-    for row in experiments.describe_splits(signals().sets).itertuples():
+    for row in split_comparison.describe_splits(signals().sets).itertuples():
         rows[EQUAL][row.model, row.dataset] = three(row.p)
-    for row in experiments.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
+    for row in split_comparison.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
         rows[CONSTANT_LOWER][row.model, row.dataset] = f"{row.constant_lower_ece:.0%}"
         rows[ISOTONIC_LOWER][row.model, row.dataset] = f"{row.isotonic_lower_brier:.0%}"
     return rows
@@ -152,7 +152,7 @@ def describe_calibrated(rows: Rows, pair: Pair, old: ScoredSplit, new: ScoredSpl
     rows."""
     correct = new.correct
     isotonic = Isotonic().fit(old.confidence, old.correct).predict(new.confidence)
-    constant = np.full(len(correct), evaluation.smoothed_base_rate(old.correct))
+    constant = np.full(len(correct), baselines.smoothed_base_rate(old.correct))
     for label, values in {"Ans Avg, isotonic": isotonic, "constant": constant}.items():
         scores = pd.DataFrame({"confidence": values, "correct": correct})
         describe_score(rows, pair, label, scores)
@@ -161,7 +161,7 @@ def describe_calibrated(rows: Rows, pair: Pair, old: ScoredSplit, new: ScoredSpl
     rows[ISOTONIC["ece"]][pair] = three(metrics.ece(isotonic, correct))
     rows[ISOTONIC["auroc"]][pair] = three(metrics.auroc(isotonic, correct))
     rows[ISOTONIC["skill"]][pair] = three(skill)
-    chance = evaluation.draw_chance_errors(isotonic, CHOICES.bins, SMALL.resamples, SMALL.seed)
+    chance = baselines.draw_chance_errors(isotonic, CHOICES.bins, SMALL.resamples, SMALL.seed)
     rows[CHANCE][pair] = three(chance.mean())
     for name, (low, high) in against_the_constant(pair).items():
         if not np.isnan(low):  # a resample without a right answer has no AUROC
@@ -190,7 +190,7 @@ def against_the_constant(pair: Pair) -> dict[str, np.ndarray]:
     for metric in ("ece", "brier", "auroc"):
         measures = {
             "isotonic": Measure(Score("ans_avg", "isotonic"), metric),
-            "constant": Measure(Score(evaluation.BASE), metric),
+            "constant": Measure(Score(baselines.BASE), metric),
         }
         draws[metric] = draws_of(resampled().compare(pair, measures) or {})
     differences = {

@@ -1,5 +1,6 @@
 """A calibrated number for one new response: `score(response, calibrator)`, by a calibrator of a run
 or a shipped one, such as "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic". It is 0 without an answer.
+`score_confidence` takes a confidence of any kind instead.
 
 The calibrators of two real models are shipped, each with the data that it was fitted on and what it
 does elsewhere: on other questions, or with another model, it may make the calibration worse.
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lib.calibrate.calibrator_files import load_calibrator, read_calibrator_record
-from lib.calibrate.calibrators import Isotonic
+from lib.calibrate.calibrators import Calibrator, Isotonic
+from lib.calibrate.from_confidence import FROM_CONFIDENCE
 from lib.errors import UserError, nearest
 from lib.files import parse_json
 from lib.params import EvaluationChoices
@@ -50,8 +52,12 @@ class CalibratedScore(NamedTuple):
         Whether `raw` lies outside the range of the scores that an isotonic calibrator was fitted
         to: `calibrated` is then that of the nearest one.
     fitted_on : dict
-        The calibrator's model, dataset and estimator; of a shipped one also `n`, `ece`,
-        `ece_calibrated`, `note` and `elsewhere`.
+        The calibrator's model, dataset, estimator and number of rows (`n`), and how these were
+        `asking`; of a shipped one also `ece`, `ece_calibrated`, `note` and `elsewhere`.
+    model, calibrator_model : str
+        What the response and the calibrator's file call their models; empty if they do not.
+    same_model : bool
+        Whether these names are equal. Servers rename models, so another name is not refused.
     """
 
     raw: float
@@ -60,6 +66,53 @@ class CalibratedScore(NamedTuple):
     reason: str
     outside_range: bool
     fitted_on: dict[str, Any]
+    model: str
+    calibrator_model: str
+    same_model: bool
+
+
+class CalibratedConfidence(NamedTuple):
+    """A confidence of any kind before and after calibration; the fields are as those of
+    `CalibratedScore`."""
+
+    raw: float
+    calibrated: float
+    outside_range: bool
+    fitted_on: dict[str, Any]
+
+
+def score_confidence(confidence: float, calibrator: str | Path) -> CalibratedConfidence:
+    """Return a confidence in [0, 1], raw and calibrated, by a calibrator of the same kind.
+
+    Parameters
+    ----------
+    confidence : such as a number that a model states, by a calibrator of its table (10_judge); or
+        P(True), by one of a run
+    calibrator : as for `score`, but of answer tokens
+
+    Raises
+    ------
+    UserError
+        If the confidence lies outside [0, 1], or the calibrator is unknown or takes answer tokens.
+
+    Examples
+    --------
+    >>> made = score_confidence(0.95, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")
+    >>> round(made.calibrated, 2), made.outside_range
+    (0.71, False)
+    """
+    path = find_calibrator(calibrator)
+    record = read_calibrator_record(path)
+    if record["input"] not in FROM_CONFIDENCE:
+        raise UserError(f"{path.name} calibrates the tokens of an answer: choose an isotonic one")
+    if not 0 <= confidence <= 1:
+        raise UserError(f"a confidence lies in [0, 1], not {confidence}")
+    value = FROM_CONFIDENCE[record["input"]]([confidence])
+    fitted = load_calibrator(path)
+    calibrated = float(fitted.predict(value)[0])
+    return CalibratedConfidence(
+        float(confidence), calibrated, _is_outside(fitted, confidence), _facts_of(record)
+    )
 
 
 def score(response: Any, calibrator: str | Path) -> CalibratedScore:
@@ -89,16 +142,39 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     path = find_calibrator(calibrator)
     record = read_calibrator_record(path)
     estimator = _find_estimator(record, path.name)
-    fitted_on = {key: value for key, value in record.items() if key not in NO_FACTS}
     completion = _decode_completion(response)
     row, reason = _interpret_completion(completion)
-    if row is None:
-        return CalibratedScore(0.0, 0.0, False, reason, False, fitted_on)
-    raw = estimator.function(getattr(row, estimator.needs))
-    fitted = load_calibrator(path)
-    calibrated = float(fitted.predict([raw])[0])
-    outside_range = isinstance(fitted, Isotonic) and bool(fitted.is_outside([raw])[0])
-    return CalibratedScore(raw, calibrated, True, "", outside_range, fitted_on)
+    raw = calibrated = 0.0
+    outside_range = False
+    if row is not None:
+        raw = estimator.function(getattr(row, estimator.needs))
+        fitted = load_calibrator(path)
+        calibrated = float(fitted.predict([raw])[0])
+        outside_range = _is_outside(fitted, raw)
+    name = completion.get("model")
+    model = name if isinstance(name, str) else ""
+    fitted_model = record["asking"].get("model", record["model"])
+    return CalibratedScore(
+        raw=raw,
+        calibrated=calibrated,
+        parsed=row is not None,
+        reason=reason,
+        outside_range=outside_range,
+        fitted_on=_facts_of(record),
+        model=model,
+        calibrator_model=fitted_model,
+        same_model=model == fitted_model,
+    )
+
+
+def _is_outside(fitted: Calibrator, confidence: float) -> bool:
+    """Whether a confidence lies outside those that an isotonic calibrator was fitted to."""
+    return isinstance(fitted, Isotonic) and bool(fitted.is_outside([confidence])[0])
+
+
+def _facts_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a calibrator's file says about its rows."""
+    return {key: value for key, value in record.items() if key not in NO_FACTS}
 
 
 def find_calibrator(name: str | Path) -> Path:
@@ -122,7 +198,8 @@ def _find_estimator(record: dict[str, Any], file: str) -> Estimator:
     of_tokens = estimator is not None and estimator.needs in ("response", "answer")
     if estimator is None or not of_tokens or record["input"] != "confidence":
         raise UserError(
-            f"{file} does not calibrate a score of a response's tokens: choose an isotonic one"
+            f"{file} does not calibrate a score of a response's tokens: choose an isotonic one, "
+            "or give `score_confidence` your own"
         )
     return estimator
 

@@ -1,5 +1,5 @@
-"""A server that fails in each way: nothing is lost, nothing asked twice, no question blocks another,
-and the server's own reason is said in one line."""
+"""A server that fails in each way: nothing is lost, nothing asked twice, no question blocks
+another, and the server's own reason is said in one line."""
 
 import gzip
 import json

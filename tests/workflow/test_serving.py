@@ -199,9 +199,7 @@ def connect(address):
     ("HTTP_PROXY", "socks://127.0.0.1:9", "the proxy of HTTP_PROXY can't be used: write it as"),
     ("http_proxy", "ftp://127.0.0.1:9", "the proxy of http_proxy can't be used: write it as"),
 ])  # fmt: skip
-def test_a_proxy_that_can_not_be_used_is_one_line(
-    somewhere, monkeypatch, variable, proxy, message
-):
+def test_a_proxy_that_can_not_be_used_is_one_line(somewhere, monkeypatch, variable, proxy, message):
     """Unless the server is on this machine, or named in NO_PROXY: then it is not asked for."""
     monkeypatch.setenv(variable, proxy)
     with pytest.raises(UserError, match=f"^{message}"):
@@ -291,8 +289,12 @@ def test_the_command_goes_on_to_the_run_and_its_exit_code_says_what_is_missing(
     with serving(answer) as server:
         assert run.main(["demo", "--url", server.url]) == 1
         assert made == [model.run]
-        assert capsys.readouterr().out.splitlines()[-1].startswith(
-            "1 requests have no answer (the same command asks for them again): 1 x 400 filtered"
+        assert (
+            capsys.readouterr()
+            .out.splitlines()[-1]
+            .startswith(
+                "1 requests have no answer (the same command asks for them again): 1 x 400 filtered"
+            )
         )
         refused[0] = None
         assert run.main(["demo", "--url", server.url]) == 0

@@ -19,6 +19,8 @@ from workflow.engine.fingerprint import declared_parameters, write_json
 from workflow.engine.notebook_table import Notebook
 
 SHIPPED = "artifacts/shipped"
+# of steps that a profile may leave out: what it sets to 0
+STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
 
@@ -32,7 +34,9 @@ class Run:
     notebook, empty for a run on this machine; on a cluster each job counts the cores and GPUs of
     its node. `small`: models that run on the processor everywhere (lib.parameter_schemas.SMALL), on
     one thread: it is the fastest, and its results do not depend on the machine's cores. They are
-    known once jobs start. `forced`: how often `--force` asked for a job, by name.
+    known once jobs start. `forced`: how often `--force` asked for a job, by name. `profile`: its
+    parameter file, if another name than the run's. `words`: of the command that makes a user's own
+    run.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Run:
     small: tuple[str, ...] = field(default=(), hash=False)
     slurm: dict = field(default_factory=dict, hash=False)
     forced: dict = field(default_factory=dict, hash=False)
+    profile: str = ""
+    words: str = field(default="", hash=False)
 
     @property
     def folder(self) -> str:
@@ -53,6 +59,16 @@ class Run:
         """The profile whose shipped signals a replay reads; empty for a run that runs its
         models."""
         return RunName.parse(self.name).shipped
+
+    @property
+    def table(self) -> str:
+        """The table of scores that the run judges; empty for a run of models."""
+        return self.values.get("table", "")
+
+    @property
+    def command(self) -> str:
+        """The words after `./run_all.sh` that make it."""
+        return self.words or RunName.parse(self.name).command
 
     @property
     def figures(self) -> str:
@@ -70,16 +86,29 @@ class Run:
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run, and the report. A replay runs no model; `published` only
         builds tables of the paper's numbers."""
-        rows = list(notebook_table.NOTEBOOKS)
+        if self.table:
+            return [row for row in notebook_table.NOTEBOOKS if row.of_table]
+        rows = [row for row in notebook_table.NOTEBOOKS if not row.of_table]
         if self.wanted:
             rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
+        left_out = self.steps_left_out
+        rows = [row for row in rows if row.number not in left_out]
         if self.replayed:
             return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports or row.module]
         return rows
+
+    @property
+    def steps_left_out(self) -> list[str]:
+        """The numbers of the notebooks of steps that the profile's 0 leaves out."""
+        numbers = []
+        for number, name in STEPS.items():
+            if self.values.get(name) == 0:
+                numbers.append(number)
+        return numbers
 
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
@@ -144,7 +173,7 @@ class Job:
     def executed(self) -> str:
         """The executed notebook, or the page of a module."""
         if self.notebook.module:
-            return f"{self.run.figures}/{self.name}.html"
+            return f"{self.run.figures}/report.html"
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
     @property

@@ -5,7 +5,6 @@ Decoding, `thinking` and `request` may be set in it. `--models` names it in late
 """
 
 import asyncio
-import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from lib.errors import UserError
 from lib.files import write_text
 from lib.parameter_schemas import Model
 from lib.paths import PARAMS, of_project
+from lib.run_names import make_word
 from workflow.engine.progress import say
 from workflow.serving.address import parse_address
 from workflow.serving.connection import Server
@@ -80,8 +80,9 @@ def find_or_write_file(model_name: str) -> str:
     label = label_of(model_name)
     folder = of_project(PARAMS) / "models"
     short = label.rpartition("/")[2]
-    for word in (short, label, f"{short}-served", f"{label}-served"):
-        name = file_name_of(word)
+    owner = label.replace("/", "-")
+    for word in (short, owner, f"{short}-served", f"{owner}-served"):
+        name = make_word(word)
         path = folder / f"{name}.yaml"
         if not path.exists():
             write_file(path, name, label)
@@ -97,19 +98,6 @@ def label_of(model_name: str) -> str:
     is_file = model_name.startswith(("/", ".")) or "\\" in model_name
     label = model_name.replace("\\", "/").rpartition("/")[2] if is_file else model_name
     return label.removesuffix(".gguf")
-
-
-def file_name_of(label: str) -> str:
-    """Return a label as the name of a file and of a run.
-
-    Examples
-    --------
-    >>> file_name_of("org/My Model__v2:latest")
-    'org-My-Model_v2-latest'
-    """
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", label)
-    name = re.sub(r"_+", "_", name)
-    return name.strip(".-") or "model"
 
 
 def write_file(path: Path, name: str, label: str) -> None:
