@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from clone import copy_of_project, kill, start, until
+from clone import copy_of_project, counts, kill, start, until
 from filelock import FileLock
 from served import Served, batch_line, completion, of_questions, right, serving
 
@@ -436,7 +436,7 @@ def test_five_hundred_questions_and_two_kills(tmp_path):
         requests = list(server.requests)
         process = start(folder, *options, "--url", server.url)
         output = process.communicate()[0]
-        assert "0 of 9 jobs ran" in output
+        assert counts(output)[0] == 0
         assert server.requests == requests, "a command that lacks nothing asks nothing"
     requests_by_seed = Counter(request.body["seed"] for request in of_questions(requests))
     responses = read_response_file(path, "demo-easy")
