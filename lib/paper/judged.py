@@ -139,6 +139,8 @@ def describe_more_labels(count: object) -> str:
     """
     if pd.isna(count):
         return "not often enough right"
+    if not count:
+        return "a few"
     return f"about {float(f'{count:.2g}'):,.0f}"
 
 
