@@ -5,12 +5,14 @@ beside the raw scores of that half; those that are kept as files are fitted on e
 one group lie in one half, and are resampled together.
 """
 
+import warnings
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import LinAlgWarning
 from scipy.stats import binom, binomtest
 from sklearn.base import clone
 
@@ -223,15 +225,20 @@ class Half(NamedTuple):
 
 
 def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
-    """Yield the scores of new rows: raw, after each method, and the constant."""
+    """Yield the scores of new rows: raw, after each method, and the constant.
+
+    scikit-learn warns of resampled rows that it fits by another solver.
+    """
     refits = len(half.counts)
     yield MethodScores("", new, np.broadcast_to(new, (refits, len(new))))
     for method, kind, calibrator in list_calibrators():
         old = FROM_CONFIDENCE[kind](half.confidence)
         others = FROM_CONFIDENCE[kind](new)
-        fitted = clone(calibrator).fit(old, half.correct)
-        again = Refits(calibrator, old, half.correct, half.counts)
-        yield MethodScores(method.name, fitted.predict(others), again.predict(others))
+        with warnings.catch_warnings(action="ignore", category=LinAlgWarning):
+            fitted = clone(calibrator).fit(old, half.correct)
+            again = Refits(calibrator, old, half.correct, half.counts)
+            scores = MethodScores(method.name, fitted.predict(others), again.predict(others))
+        yield scores
     constant = smoothed_base_rate(half.correct)
     rates = (half.counts @ half.correct + 1) / (half.counts.sum(axis=1) + 2)
     refitted = np.repeat(rates[:, None], len(new), axis=1)

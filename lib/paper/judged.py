@@ -107,7 +107,7 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
                 cells["Brier minus raw"] = embolden(cell) if is_decided else cell
         records.append(cells)
     heads = ["ECE", "chance", "Brier", "AUROC", "Brier minus raw"]
-    frame = pd.DataFrame(records, columns=["column", "method", *heads]).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "method", *heads]).astype(object).fillna("")
     return set_cells(frame.set_index(["column", "method"]), title)
 
 
@@ -125,7 +125,7 @@ def thresholds_table(thresholds: pd.DataFrame, title: str = "") -> Table:
             cells["precision"] = interval_cell(row["precision"], row["low"], row["high"])
         records.append(cells)
     heads = ["threshold", "answered", "precision", "more labels"]
-    frame = pd.DataFrame(records, columns=["column", "target", *heads]).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "target", *heads]).astype(object).fillna("")
     return set_cells(frame.set_index(["column", "target"]), title)
 
 
@@ -149,7 +149,8 @@ def describe_more_labels(count: object) -> str:
 
 def diagram_title(name: str) -> str:
     """Return a user's name as matplotlib sets it: a dollar sign begins no formula."""
-    return show_hidden(shorten(name)).replace("$", r"\$")
+    words = " ".join(show_hidden(shorten(name)).split())
+    return words.replace("$", r"\$")
 
 
 @in_paper_style
