@@ -12,6 +12,7 @@ check                   preflight check: machine, disk, access, models, the memo
 lab                     the notebook that JupyterLab opens
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
+judge                   `judge`: the run of a table of scores
 serve_requests          `requests` and `ask`: what a model that only a server has is asked
 
 engine/notebook_table   the notebooks, with their inputs and outputs (notebooks.yaml)
@@ -29,5 +30,6 @@ engine/progress         the lines printed while jobs run
 output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)
 output/first_numbers    the numbers that end the line of a job
 output/report           the HTML report of a run (report.html.jinja)
+output/table_report     that of a table of scores (table_report.html.jinja)
 output/verify           judge a finished run: a finding's claims, and whether it reproduces another
 """
