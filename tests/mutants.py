@@ -6,19 +6,21 @@ the module must then fail.
     python tests/mutants.py workflow lib/score  # those of some rooms
     python tests/mutants.py lib/score/metrics   # of a module, and draws new ones until it has three
     python tests/mutants.py --places            # seconds: which fragment has the code no longer?
+    python tests/mutants.py --one lib/score     # one at a time, else two: on a machine that works
 
 mutants.json keeps a mutant to a line: its module, its function, the fragment before and after
 (`fragments.py` says what a fragment is), and how it ended. The exit code is 1 where one that was
-killed survives, or a fragment has no place in the code: it is to be stated anew on today's code, as
-the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell from the
-code end as "alike", also with the reason.
+killed is no longer, or a fragment has no place in the code: it is to be stated anew on today's
+code, as the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell
+from the code end as "alike", also with the reason. One whose tests fail without it, too, has no
+end.
 """
 
 import ast
 import copy
 import json
 import random
-import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +32,7 @@ from functools import cache
 from pathlib import Path
 
 import fragments
-from clone import ENV, ROOT, copy_of_project
+from clone import ENV, GIT, ROOT, copy_of_project
 from fragments import Change
 
 STORE = Path(__file__).with_suffix(".json")
@@ -167,19 +169,42 @@ def draw_mutants(module: str, stored: list[Mutant]) -> list[Mutant]:
 
 
 @cache
-def imported_words(path: Path) -> set[str]:
-    """Return the words of a file's imports."""
-    words = set()
+def imported_names(path: Path) -> set[str]:
+    """Return the names that a file imports, with those of their modules: lib.score.metrics."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            words.update(re.findall(r"\w+", ast.unparse(node)))
-    return words
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def files_that_import(module: str) -> list[Path]:
+    """Return the files of tests that import a module."""
+    files = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if module.replace("/", ".") in imported_names(path):
+            files.append(path)
+    return files
+
+
+def files_that_use(module: str) -> list[Path]:
+    """Return the files of tests that import a module; else, those of the modules that import it."""
+    files = files_that_import(module)
+    if files:
+        return files
+    for other in fragments.modules():
+        if module.replace("/", ".") in imported_names(ROOT / f"{other}.py"):
+            files += files_that_import(other)
+    return sorted(set(files))
 
 
 @cache
 def tests_of(module: str) -> list[str]:
-    """Return the files of tests that import a module, those of its room and its name first, or all
-    of its room's folder; and one that goes through every module."""
+    """Return the files of tests that use a module, those of its room and its name first, or all of
+    its room's folder; and one that goes through every module."""
     top, *rooms, name = module.split("/")
     tests = ROOT / "tests"
     room = tests / "workflow" if top == "workflow" else tests / (rooms or ["files"])[0]
@@ -187,18 +212,21 @@ def tests_of(module: str) -> list[str]:
     def distance(path: Path) -> tuple[bool, bool, bool]:
         return path.parent != room, path.parent.name != "field", name not in path.stem
 
-    files = []
-    for path in sorted(tests.rglob("test_*.py")):
-        if name in imported_words(path):
-            files.append(path)
-    files = sorted(files, key=distance)[:FILES] or sorted(room.glob("test_*.py"))
+    files = sorted(files_that_use(module), key=distance)[:FILES]
+    if not files:
+        files = sorted(room.glob("test_*.py"))
     whole = "workflow/test_runs.py" if top == "workflow" else "demo/test_demo_numbers.py"
-    return [str(path.relative_to(ROOT)) for path in (*files, tests / whole)]
+    if tests / whole not in files:
+        files.append(tests / whole)
+    return [str(path.relative_to(ROOT)) for path in files]
 
 
 def copy_beside_shared(to: Path) -> Path:
-    """Return a copy of the project, beside what lies beside the project."""
+    """Return a clone of the project with today's edits, beside what lies beside the project."""
     copy_of_project(to)
+    if shutil.which("git"):
+        for words in (("init", "-q"), ("add", "--force", "."), ("commit", "-qm", "today")):
+            subprocess.run([*GIT, *words], cwd=to, check=True)
     if (ROOT.parent / "shared").exists():
         (to.parent / "shared").symlink_to(ROOT.parent / "shared")
     return to
@@ -241,25 +269,29 @@ def end_of(mutant: Mutant, project: Path) -> Mutant:
         return mutant
     module = mutant.change.module
     if not passes_without_change(project, module):
-        sys.exit(f"tests fail without a mutant: {' '.join(tests_of(module))}")
+        print(f"tests fail without a mutant: {' '.join(tests_of(module))}", flush=True)
+        return replace(mutant, end="")
     text = fragments.change_module(mutant.change)
     end = KILLED if fails(project, module, text) else SURVIVED
     print(f"{end:9} {mutant.change}", flush=True)
     return replace(mutant, end=end)
 
 
-def try_all(mutants: list[Mutant], scratch: Path) -> list[Mutant]:
-    """Try half of the mutants in one copy of the project, half in another at the same time."""
+def try_all(mutants: list[Mutant], scratch: Path, copies: int) -> list[Mutant]:
+    """Try a share of the mutants in each of some copies of the project, at the same time."""
 
-    def try_half(name: str, half: list[Mutant]) -> list[Mutant]:
-        project = copy_beside_shared(scratch / name / "a project")
-        return [end_of(mutant, project) for mutant in half]
+    def try_share(number: int) -> list[Mutant]:
+        project = copy_beside_shared(scratch / str(number) / "a project")
+        share = mutants[number * size : (number + 1) * size]
+        return [end_of(mutant, project) for mutant in share]
 
-    middle = len(mutants) // 2
-    halves = (mutants[:middle], mutants[middle:])
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(try_half, "ab", halves)
-    return first + second
+    size = -(-len(mutants) // copies)
+    with ThreadPoolExecutor(copies) as pool:
+        shares = pool.map(try_share, range(copies))
+    tried = []
+    for share in shares:
+        tried += share
+    return tried
 
 
 # ---- stored
@@ -303,20 +335,20 @@ def place_all(mutants: list[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
 def main(words: list[str], scratch: Path) -> int:
     stored = json.loads(STORE.read_text("utf-8"))
     mutants = [Mutant.parse(line) for line in stored["mutants"]]
-    rooms = [word for word in words if word != "--places"]
+    rooms = [word for word in words if not word.startswith("--")]
     others = [mutant for mutant in mutants if not mutant.is_in(rooms)]
     placed, lost = place_all([mutant for mutant in mutants if mutant.is_in(rooms)])
-    if rooms == words:
+    if "--places" not in words:
         for module in set(rooms) & set(fragments.modules()):
             placed += draw_mutants(module, placed)
-        tried = try_all(placed, scratch)
+        tried = try_all(placed, scratch, copies=1 if "--one" in words else 2)
     else:
         tried = placed
     print(f"{rate(placed)} killed then, {rate(tried)} now; {len(lost)} without a place")
     store(others + lost + tried, stored["impossible"])
     risen = []
     for before, now in zip(placed, tried, strict=True):
-        if before.end == KILLED and now.end == SURVIVED:
+        if before.end == KILLED and now.end != KILLED:
             risen.append(now)
     return int(bool(risen or lost))
 

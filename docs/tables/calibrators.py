@@ -19,8 +19,9 @@ sys.path.insert(0, str(ROOT))
 from lib.analysis.asking import describe_asking
 from lib.analysis.signals import load_signals
 from lib.calibrate.calibration_sets import Pair
+from lib.calibrate.calibrator_base import Calibrator
 from lib.calibrate.calibrator_files import calibrator_record
-from lib.calibrate.calibrators import METHODS, Calibrator, SmoothedIsotonic
+from lib.calibrate.calibrators import METHODS, SmoothedIsotonic
 from lib.calibrate.fit_methods import Fit
 from lib.calibrate.one_response import CALIBRATORS
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile

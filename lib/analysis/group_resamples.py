@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from lib.score.evaluation import draw_resample_counts, percentile_interval
+from lib.score.bootstrap import draw_resample_counts, percentile_interval
 from lib.score.metrics import measure
 
 BRIER_PARTS = ("mcb", "dsc")

@@ -24,12 +24,8 @@ from lib.calibrate.from_confidence import FROM_CONFIDENCE, list_calibrators
 from lib.calibrate.refitting import REFITS, Refits
 from lib.params import TableJudgment
 from lib.random_streams import stream_seed
-from lib.score.evaluation import (
-    ROUNDING,
-    draw_chance_errors,
-    percentile_interval,
-    smoothed_base_rate,
-)
+from lib.score.baselines import ROUNDING, draw_chance_errors, smoothed_base_rate
+from lib.score.bootstrap import percentile_interval
 from lib.score.metrics import measure
 from lib.score.score_tables import ScoreTable
 from lib.score.selective import N_PROPOSED, selective_thresholds

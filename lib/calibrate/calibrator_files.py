@@ -11,7 +11,8 @@ import pandas as pd
 
 from lib import store
 from lib.calibrate.calibration_sets import Pair
-from lib.calibrate.calibrators import METHODS, Calibrator
+from lib.calibrate.calibrator_base import Calibrator
+from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fit_methods import Fit
 from lib.errors import UserError, check_choice, first_line
 from lib.files import digest, parse_json, read_bytes, write_text

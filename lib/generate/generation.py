@@ -35,7 +35,7 @@ from lib.paths import relative_path
 from lib.random_streams import stream_seed
 from lib.responses.rows import Request, response_row
 from lib.row_cache import RowCache, measured_facts
-from lib.tasks import answers, datasets, prompts
+from lib.tasks import answers, dataset_sources, datasets, prompts
 from lib.tasks.datasets import Example
 
 Sampler = TransformersEngine | FileEngine  # each returns token ids for requests
@@ -191,7 +191,7 @@ def generate_pair(
     chosen = datasets.select_examples(
         examples, settings.limit, settings.seed, dataset, always_first=settings.example
     )
-    facts = describe_generation(lm, settings) | {"data": datasets.describe_source(data)}
+    facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
     of_rows = facts | {"engine": settings.engine, "dataset": data.model_dump()}
     cache = RowCache(run, "generations", pair, of_rows, settings.rows_per_shard)
     engine = choose_engine(lm, dataset, settings, settings.engine, chosen, cache.folder)

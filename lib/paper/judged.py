@@ -21,7 +21,7 @@ from lib.paper.booktabs import ReportRecords, Table, embolden, escape
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.paper.figures import draw_reliability
-from lib.score.metrics import reliability_diagram
+from lib.score.reliability import reliability_diagram
 from lib.score.score_tables import ScoreTable
 
 HEADS = {"ece": "ECE", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "auroc": "AUROC"}

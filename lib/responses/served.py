@@ -23,7 +23,7 @@ from lib.responses.server_requests import (
     read_requests,
     verification_requests,
 )
-from lib.tasks import datasets
+from lib.tasks import dataset_sources, datasets
 
 # share of in-situ prompts of another length, above which the server did something else
 MOST_DIFFERING = 0.1
@@ -217,7 +217,7 @@ def import_pair(
         path,
         limit=limit,
         model=spec.model_dump(),
-        data=datasets.describe_source(data),
+        data=dataset_sources.describe_source(data),
         parameters={"save_texts": save_texts},
         drawn=imported.facts,
     )

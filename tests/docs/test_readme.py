@@ -16,7 +16,7 @@ from workflow import cli
 PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+@pytest.mark.parametrize("page", ["docs/code-map.md", "docs/extending.md"])
 def test_the_lines_of_a_page_run(page, tmp_path):
     """In any folder, and print what stands beside them."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.S)

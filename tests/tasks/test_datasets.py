@@ -11,7 +11,8 @@ from datasets import Dataset
 
 from lib import parameter_schemas, params
 from lib.errors import UserError
-from lib.tasks import answers, datasets, question_files
+from lib.tasks import dataset_sources, datasets, question_files
+from lib.tasks.written_numbers import format_number, parse_number
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
@@ -53,8 +54,8 @@ def test_published_files(name, shared, monkeypatch):
     assert splits == ["calibration"] * calibration + ["evaluation"] * evaluation
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
-        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
-    assert str(shared) not in json.dumps(datasets.describe_source(published))
+        assert format_number(parse_number(example.reference)) == example.reference
+    assert str(shared) not in json.dumps(dataset_sources.describe_source(published))
 
 
 # ---- the hub
@@ -84,7 +85,7 @@ def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
     for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source)
         assert [example.question for example in datasets.load_examples(mine)] == ["train?", "test?"]
-        assert datasets.describe_source(mine) == facts
+        assert dataset_sources.describe_source(mine) == facts
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
@@ -109,13 +110,13 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     from_hub = datasets.load_examples(mine)
     assert [example.example_id for example in from_hub] == ["2", "0", "1"]
-    assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "cd"}
+    assert dataset_sources.describe_source(mine) == {"source": "me/mine", "revision": "cd"}
 
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.delattr("datasets.load_dataset")
     assert datasets.load_examples(mine) == from_hub
     facts = {questions.name: files["all"]["sha256"], ids.name: files["split_ids"]["sha256"]}
-    assert datasets.describe_source(mine) == facts
+    assert dataset_sources.describe_source(mine) == facts
     lines(ids, {})
     assert refusal(mine) == (
         f"{ids} is not that of dataset 'Mine': "
@@ -142,7 +143,7 @@ def test_a_shuffle_is_that_of_hashes_whatever_the_library(tmp_path):
     assert examples == expected
     assert datasets.find_example(examples, "row-2") == examples[order.index(2)]
     assert datasets.find_example(examples, "other") == examples[0]
-    assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
+    assert dataset_sources.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
 def test_a_large_table_is_read_whole(tmp_path):
