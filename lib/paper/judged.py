@@ -205,7 +205,7 @@ def list_answers(
     if warning:
         records.append(("warning", f"These rows can tell little: {warning}."))
     sentences = [
-        f"{len(table.rows):,} rows, {table.rows.correct.mean():.1%} right.",
+        describe_rows(table),
         describe_best(raw, "ece"),
         describe_best(raw, "auroc"),
         *describe_methods(after.results),
@@ -214,6 +214,15 @@ def list_answers(
     records += [("sentence", sentence) for sentence in sentences]
     frame = pd.DataFrame(records, columns=["kind", "text"])
     return ReportRecords(frame, frame[["text"]])
+
+
+def describe_rows(table: ScoreTable) -> str:
+    """Say how many rows and groups a table has, and how many are right."""
+    rows = f"{len(table.rows):,} rows"
+    groups = table.rows.group.nunique()
+    if groups < len(table.rows):
+        rows += f" in {groups:,} groups"
+    return f"{rows}, {table.rows.correct.mean():.1%} right."
 
 
 def describe_best(raw: RawNumbers, metric: str) -> str:
