@@ -11,7 +11,7 @@ from lib.errors import UserError
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT
 from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName, is_word, join_names
-from workflow import machine
+from workflow import dataset_file, machine
 from workflow.cli import check_run_name
 from workflow.engine import slurm
 from workflow.engine.fingerprint import checksum
@@ -24,6 +24,8 @@ def plan(args: Namespace) -> Run:
     needs."""
     if args.data_dir:
         os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
+    args.datasets = dataset_file.take_names(args.datasets)
+    args.add_datasets = dataset_file.take_names(args.add_datasets)
     of_profile = read_profile(args.profile)
     values = choose_values(args, of_profile)
     name = name_run(args, of_profile, values)

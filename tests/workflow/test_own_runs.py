@@ -4,6 +4,8 @@ finds again by the same words."""
 import pytest
 from small_project import write
 
+from lib import params
+from lib.tasks import datasets
 from workflow import lab
 from workflow.cli import parse_and_check
 from workflow.run_plan import plan
@@ -96,3 +98,51 @@ def test_lab_opens_what_a_run_has_executed(own):
     executed = "artifacts/other/notebooks/02_single_pass.ipynb"
     write(own.root / executed, "{}")
     assert lab.first_notebook(["lab", "demo", "--models", "other"]) == executed
+
+
+# ---- a file of questions in place of a dataset's name
+
+CSV = "question,answer\n" + "".join(f"How many is {n} and 1?,{n + 1}\n" for n in range(7))
+
+
+def test_a_file_of_questions_is_a_dataset_of_two_halves(copy, tmp_path):
+    """Named by its path from where the user stands; the next command may name the file or the
+    dataset."""
+    write(tmp_path / "my sums (2).csv", CSV)
+    words = ("--datasets", "my sums (2).csv")
+    code, text = copy.run(*words, "--dry-run", shell=True, cwd=tmp_path)
+    assert code == 0 and "my-sums-2: 4 of 4 jobs would run" in text
+    assert not (copy.root / "params/datasets/my-sums-2.yaml").exists()
+    code, text = copy.run(*words, shell=True, cwd=tmp_path)
+    assert code == 0 and "report: figures/my-sums-2/report.html" in text
+    assert str(tmp_path) not in copy.read("params/datasets/my-sums-2.yaml")
+    for again in (words, ("--datasets", "my-sums-2")):
+        code, text = copy.run(*again, shell=True, cwd=tmp_path)
+        assert code == 0 and "my-sums-2: 0 of 4 jobs ran" in text
+
+
+@pytest.mark.parametrize("name, text, message", [
+    ("mine.csv", "Ask,Gold\nHow many?,1\n", "mine.csv: no column 'question'; there is: Ask, Gold"),
+    ("mine.csv", "question\nHow many?\n", "no column 'answer'; there is: question: rename it, or"),
+    ("mine.csv", "question,answer\n", "mine.csv: no row with the columns question and answer"),
+    ("mine.xlsx", "PK", "files of questions end in .jsonl"),
+    ("easy.csv", CSV, "params/datasets/easy.yaml is of other questions than easy.csv"),
+    ("?!.csv", CSV, "has no letters or digits: rename it"),
+    ("mine.csv", "question,answer\nHow many?,some\nB?,2\n", "row 1: no number in the answer"),
+    ("mine.csv", "question,answer\nHow many?,1\n", "expected halves of at least 1 questions"),
+])  # fmt: skip
+def test_a_file_that_holds_no_questions_is_one_line(own, tmp_path, name, text, message):
+    before = sorted(path for path in own.root.rglob("*") if path.suffix != ".pyc")
+    write(tmp_path / "given" / name, text)
+    words = ["demo", "--datasets", str(tmp_path / "given" / name)]
+    with pytest.raises(lab.UserError) as caught:
+        run = plan(parse_and_check(words))
+        for dataset in run.values["datasets"]:
+            datasets.load_examples(params.load_dataset_config(dataset))
+    assert message in str(caught.value)
+    assert sorted(path for path in own.root.rglob("*") if path.suffix != ".pyc") == before
+
+
+def test_a_file_that_is_not_there(own):
+    code, text = own.run("--datasets", "nowhere.csv")
+    assert (code, text) == (2, "run_all.sh: --datasets: there is no file or folder 'nowhere.csv'\n")

@@ -240,12 +240,16 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> str:
 
 
 def write_page(job: Job) -> None:
-    """Write the report of a run, or of a table of scores."""
+    """Write the report of a run, of a user's model, or of a table of scores."""
     exported = ROOT / job.run.folder / "exported"
     if job.run.table:
         from workflow.output.table_report import write_table_report  # slow to import
 
         write_table_report(exported, ROOT / job.executed)
+    elif job.notebook.of_model:
+        from workflow.output.model_report import write_model_report  # slow to import, too
+
+        write_model_report(job.run, ROOT / job.executed)
     else:
         from workflow.output.report import write_report  # slow to import, as what exports
 

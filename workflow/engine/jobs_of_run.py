@@ -13,12 +13,14 @@ from itertools import product
 from lib import params
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
-from lib.run_names import DEFAULT, PUBLISHED, RunName
+from lib.run_names import DEFAULT, PUBLISHED, RunName, shows_paper
 from workflow.engine import notebook_table
 from workflow.engine.fingerprint import declared_parameters, write_json
 from workflow.engine.notebook_table import Notebook
 
 SHIPPED = "artifacts/shipped"
+# of steps that a profile may leave out: what it sets to 0
+STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
 
@@ -86,16 +88,36 @@ class Run:
         builds tables of the paper's numbers."""
         if self.table:
             return [row for row in notebook_table.NOTEBOOKS if row.of_table]
-        rows = [row for row in notebook_table.NOTEBOOKS if not row.of_table]
+        rows = []
+        for row in notebook_table.NOTEBOOKS:
+            is_other_report = row.module and row.of_model != self.is_of_model
+            if not row.of_table and not is_other_report:
+                rows.append(row)
         if self.wanted:
             rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
+        left_out = self.steps_left_out
+        rows = [row for row in rows if row.number not in left_out]
         if self.replayed:
             return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports or row.module]
         return rows
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether its report answers for models of the user, not for the paper's claims."""
+        return not shows_paper(self.name)
+
+    @property
+    def steps_left_out(self) -> list[str]:
+        """The numbers of the notebooks of steps that the profile's 0 leaves out."""
+        numbers = []
+        for number, name in STEPS.items():
+            if self.values.get(name) == 0:
+                numbers.append(number)
+        return numbers
 
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
@@ -265,7 +287,7 @@ class Job:
     @property
     def parameters(self) -> dict:
         """The value of each parameter that the notebook uses; UserError if no profile sets one."""
-        known = {**self.run.values, "run": self.run.name}
+        known = {**self.run.values, "run": self.run.name, "command": self.run.command}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
         used = {}
