@@ -27,6 +27,7 @@ from workflow.engine.jobs_of_run import Run
 from workflow.output.paper_files import FINDINGS, SECTIONS
 from workflow.output.report import read_exported
 
+UNFOLDED = ("tab_result_estimation", "tab_result_calibration")  # of the tables and figures
 Outputs = Mapping[str, dict]
 
 
@@ -89,12 +90,13 @@ def suggest_remedy(run: Run, answer: ModelAnswer) -> str:
     if not answer.shortage:
         return ""
     profile = run.profile or run.name
-    own = f"./run_all.sh {profile} --models {' '.join(run.values['models'])}"
-    more = f"{own} --datasets mine.csv asks questions of your own (columns question, answer)"
+    models = " ".join(run.values["models"])
+    command = f"./run_all.sh {profile} --models {models} --datasets mine.csv"
+    more = f"{command} asks the questions of a file (columns question, answer)"
     limit = run.values["limit"]
     if limit and answer.evaluated >= limit:
         return f"Write a larger `limit` than {limit} in params/{profile}.yaml; or {more}."
-    return f"{more[0].upper()}{more[1:]}."
+    return f"All questions were asked. {command} asks those of a longer file."
 
 
 def encode_picture(answer: ModelAnswer) -> str:
@@ -113,6 +115,7 @@ def list_exhibits(outputs: Outputs) -> list[dict[str, Any]]:
         forms = outputs[name]
         exhibits.append({
             "name": name,
+            "is_open": name in UNFOLDED,
             "short": short,
             "long": long,
             "picture": "".join(forms.get("image/png", "")).replace("\n", ""),
