@@ -37,7 +37,7 @@ from lib.paths import relative_path
 from lib.random_streams import stream_seed
 from lib.responses.rows import Request, response_row
 from lib.row_cache import RowCache, measured_facts
-from lib.tasks import answers, datasets, prompts
+from lib.tasks import answers, dataset_sources, datasets, prompts
 from lib.tasks.datasets import Example
 
 Sampler = TransformersEngine | FileEngine  # each returns token ids for requests
@@ -199,7 +199,7 @@ def choose_examples(
 
 def describe_rows(lm: LanguageModel, data: Dataset, settings: GenerationStep) -> dict[str, Any]:
     """Return all that every row of a pair depends on."""
-    facts = describe_generation(lm, settings) | {"data": datasets.describe_source(data)}
+    facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
     return facts | {"engine": settings.engine, "dataset": data.model_dump()}
 
 
@@ -222,7 +222,7 @@ def generate_pair(
     data = load_dataset_config(dataset)
     examples = datasets.load_examples(data)
     chosen = choose_examples(examples, dataset, settings)
-    facts = describe_generation(lm, settings) | {"data": datasets.describe_source(data)}
+    facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
     of_rows = describe_rows(lm, data, settings)
     cache = RowCache(run, "generations", pair, of_rows, settings.rows_per_shard)
     drawn = open_drawn(run, "generations", lm, dataset, of_rows)

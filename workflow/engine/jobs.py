@@ -225,9 +225,7 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> str:
     outputs = job.outputs
     tell("start", key=digest(parts))
     if job.notebook.module:
-        from workflow.output.report import write_report  # slow to import, as what exports
-
-        write_report(ROOT / job.run.folder / "exported", ROOT / job.executed)
+        write_page(job)
     else:
         nb = notebook.execute(job, parts, scratch, tell)
         outputs += job.extra_outputs
@@ -242,6 +240,23 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> str:
     from workflow.output.first_numbers import first_numbers
 
     return f"{time.monotonic() - started:.1f} s{first_numbers(job)}"
+
+
+def write_page(job: Job) -> None:
+    """Write the report of a run, of a user's model, or of a table of scores."""
+    exported = ROOT / job.run.folder / "exported"
+    if job.run.table:
+        from workflow.output.table_report import write_table_report  # slow to import
+
+        write_table_report(exported, ROOT / job.executed)
+    elif job.notebook.of_model:
+        from workflow.output.model_report import write_model_report  # slow to import, too
+
+        write_model_report(job.run, ROOT / job.executed)
+    else:
+        from workflow.output.report import write_report  # slow to import, as what exports
+
+        write_report(exported, ROOT / job.executed)
 
 
 def write_log(output: Path, log: Path) -> None:
