@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+)
 
 from lib.errors import UserError, nearest
 from lib.paths import MODELS, is_path, local_path, of_project, public_path
@@ -138,6 +146,8 @@ class Model(StrictModel):
     # JSON lines of precomputed responses, or their folder ({dataset}: the dataset's name);
     # generation is skipped
     responses: PathWithDataset | None = None
+    # merged into every body that a server is sent; null removes a field
+    request: dict[Name, JsonValue] = {}
 
     @pydantic.model_validator(mode="after")
     def _somewhere(self) -> Self:

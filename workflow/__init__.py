@@ -13,7 +13,15 @@ dataset_file            `--datasets mine.csv`: the parameter file of a file of q
 lab                     the notebook that JupyterLab opens
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
-serve_requests          `requests` and `ask`: what a model that only a server has is asked
+
+serving/address         the address of a server, as its users write it
+serving/model_file      the parameter file of a model that a server has
+serving/asking          `--url`: what a run lacks is asked for, and why some of it is not had
+serving/batch_files     `requests`: the same as files for a batch service
+serving/answer_files    the file of a server's answers
+serving/connection      a connection to a server: its key, proxies, time
+serving/errors          why a server gave no answer, in its own words
+serving/givers          who gives log-probabilities
 
 engine/notebook_table   the notebooks, with their inputs and outputs (notebooks.yaml)
 engine/jobs_of_run      runs and their jobs

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import textwrap
 from io import TextIOWrapper
@@ -21,6 +20,7 @@ if not __package__:  # started by its path
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
 from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, check_own_name, make_word
+from workflow.serving.address import EXAMPLE, parse_address
 
 
 def user_path(word: str) -> str:
@@ -47,13 +47,13 @@ SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
 NAMED = (*SELECTION, "--name")  # what decides which run it is
 WITH_MODELS = (*NAMED, "--data-dir", *JOBS, "--cpu", "--slurm")
+OF_A_SERVER = ("--url", "--model-name", "--concurrent", "--timeout")
 TAKES = {  # options of each verb; a profile may stand before --models
-    MAKE: WITH_MODELS,
+    MAKE: (*WITH_MODELS, *OF_A_SERVER),
     "verify": WITH_MODELS,
     "check": (*NAMED, "--data-dir", "--cores", "--cpu"),
     REPLAY: (*SELECTION, *JOBS),
     "requests": (*NAMED, "--data-dir", "--model-name"),
-    "ask": (*NAMED, "--data-dir", "--url", "--concurrent"),
     PUBLISHED: JOBS,
     JUDGE: ("--name", *JOBS),
     LAB: NAMED,
@@ -62,7 +62,7 @@ TAKES = {  # options of each verb; a profile may stand before --models
     "help": (),
 }
 VERBS = sorted({*TAKES, "finding"} - {MAKE})
-OPTIONS = (*WITH_MODELS, "--model-name", "--url", "--concurrent")
+OPTIONS = (*WITH_MODELS, *OF_A_SERVER)
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -108,6 +108,7 @@ def parser_of_options() -> Parser:
         parser.add_argument(option, default="")
     parser.add_argument("--cores", type=whole_number)
     parser.add_argument("--concurrent", type=whole_number, default=8)
+    parser.add_argument("--timeout", type=whole_number)
     return parser
 
 
@@ -209,12 +210,19 @@ def check_values(args: argparse.Namespace) -> None:
     if args.name or args.verb == JUDGE:
         check_run_name(args.name)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
-    if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
-        raise UserError(
-            f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'"
-        )
+    check_server(args)
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
+
+
+def check_server(args: argparse.Namespace) -> None:
+    """Raise UserError for an address that is none, or what is said of a server without one."""
+    if args.url:
+        parse_address(args.url)
+        if args.dry_run:
+            raise UserError("--dry-run does not go with --url: what it would ask is not known yet")
+    elif args.verb == MAKE and (args.model_name or args.timeout):
+        raise UserError(f"--model-name and --timeout are for a server: add {EXAMPLE}")
 
 
 def help_text() -> str:

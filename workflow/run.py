@@ -71,15 +71,33 @@ def print_error(text: object) -> None:
 
 def execute_command(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
+    if args.url or args.verb == "requests":
+        return execute_for_server(args)
     if args.verb == cli.JUDGE:
         return judge_table(args)
     run = plan(args)
     if args.verb == "check":
         return check.main(run)
-    if args.verb in ("requests", "ask"):
-        from workflow import serve_requests  # slow to import, and other verbs do not need it
+    return make_and_judge(args, run)
 
-        return serve_requests.main(run, args)
+
+def execute_for_server(args: Namespace) -> int:
+    """Ask a server what a run of its model lacks, then run everything; or write its requests."""
+    from workflow.serving import asking, batch_files, model_file  # slow to import
+
+    args = model_file.choose_model(args)
+    run = plan(args)
+    if args.verb == "requests":
+        return batch_files.main(run, args)
+    outcome = asking.ask_run(run, args)
+    code = 1 if outcome.is_stopped else make_and_judge(args, run)
+    if outcome.missing:
+        say(outcome.describe())
+    return code or min(outcome.missing, 1)
+
+
+def make_and_judge(args: Namespace, run: Run) -> int:
+    """Run everything, judge what was asked for, and return the exit code."""
     code = make(args, run)
     if code or args.dry_run:
         return code

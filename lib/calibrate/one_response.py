@@ -20,6 +20,7 @@ from lib.errors import UserError, nearest
 from lib.files import parse_json
 from lib.params import EvaluationChoices
 from lib.responses.formats import parse_response
+from lib.responses.responses_api import as_chat_completion
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.interpretation import InterpretedRow, interpret_row
 from lib.tasks.answers import locate_answer
@@ -119,7 +120,8 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
 
     Parameters
     ----------
-    response : a chat completion with `logprobs`, as its object, its dict or its JSON
+    response : a chat completion with `logprobs`, or a response of the Responses API with them, as
+        its object, its dict or its JSON
     calibrator : name of a shipped one, or file of a run (`artifacts/<run>/calibrators/`), of a
         single-pass estimator
 
@@ -206,14 +208,18 @@ def _find_estimator(record: dict[str, Any], file: str) -> Estimator:
 
 
 def _decode_completion(response: Any) -> Any:
-    """Return a chat completion as JSON has it, from the client's object or its JSON."""
+    """Return a chat completion as JSON has it, from the client's object or its JSON. One of the
+    Responses API is brought into this form."""
     if hasattr(response, "model_dump"):
-        return response.model_dump()
-    if isinstance(response, str):
-        return parse_json(response.encode(errors="surrogatepass"), "the response")
-    if isinstance(response, bytes):
-        return parse_json(response, "the response")
-    return response
+        response = response.model_dump()
+    elif isinstance(response, str):
+        response = parse_json(response.encode(errors="surrogatepass"), "the response")
+    elif isinstance(response, bytes):
+        response = parse_json(response, "the response")
+    try:
+        return as_chat_completion(response)
+    except (LookupError, TypeError, AttributeError):
+        return response  # which is refused as what it is
 
 
 def _find_choice(completion: Any) -> dict[str, Any]:
@@ -262,7 +268,10 @@ def _interpret_text(completion: dict[str, Any]) -> InterpretedRow:
     line = {"custom_id": "", "response": {"body": completion}}
     response = parse_response(json.dumps(line, default=str).encode(), "the response")
     if response.text and not response.pieces:
-        raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
+        raise UserError(
+            "the response has no log-probabilities: ask for it with `logprobs: true`, or from the "
+            'Responses API with `include: ["message.output_text.logprobs"]`'
+        )
     texts = response.pieces[:-1] if response.ended else response.pieces
     thinks = response.thought or response.text.lstrip().startswith("<think>")
     row = SimpleNamespace(
