@@ -125,7 +125,7 @@ FAULTS = [
     ),
     Fault(
         "bins hold their left edge",
-        module="lib/score/metrics",
+        module="lib/score/reliability",
         function="bin_index",
         changes={"edge - 1": "edge"},
         test=REPLAYED,

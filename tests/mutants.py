@@ -6,12 +6,14 @@ the module must then fail.
     python tests/mutants.py workflow lib/score  # those of some rooms
     python tests/mutants.py lib/score/metrics   # of a module, and draws new ones until it has three
     python tests/mutants.py --places            # seconds: which fragment has the code no longer?
+    python tests/mutants.py --one lib/score     # one at a time, else two: on a machine that works
 
 mutants.json keeps a mutant to a line: its module, its function, the fragment before and after
 (`fragments.py` says what a fragment is), and how it ended. The exit code is 1 where one that was
-killed survives, or a fragment has no place in the code: it is to be stated anew on today's code, as
-the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell from the
-code end as "alike", also with the reason.
+killed is no longer, or a fragment has no place in the code: it is to be stated anew on today's
+code, as the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell
+from the code end as "alike", also with the reason. One whose test fails without it, too, has no
+end.
 """
 
 import ast
@@ -19,6 +21,7 @@ import copy
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +33,7 @@ from functools import cache
 from pathlib import Path
 
 import fragments
-from clone import ENV, ROOT, copy_of_project
+from clone import ENV, GIT, ROOT, copy_of_project
 from fragments import Change
 
 STORE = Path(__file__).with_suffix(".json")
@@ -38,6 +41,7 @@ COUNT = 3  # mutants that are drawn of a module
 LONGEST = 60  # characters of a fragment that is drawn
 FILES = 5  # files of tests that a mutant is tried on
 SECONDS = 600  # after so long a mutant counts as killed
+FAILURE = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)?)")
 KILLED, SURVIVED, ALIKE = "killed", "survived", "alike"
 
 
@@ -167,19 +171,67 @@ def draw_mutants(module: str, stored: list[Mutant]) -> list[Mutant]:
 
 
 @cache
-def imported_words(path: Path) -> set[str]:
-    """Return the words of a file's imports."""
-    words = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            words.update(re.findall(r"\w+", ast.unparse(node)))
-    return words
+def parse_file(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def imported_names(tree: ast.AST) -> set[str]:
+    """Return the names that code imports, with those of their modules: lib.score.metrics."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def functions_with_fixtures(path: Path) -> list[ast.AST]:
+    """Return a file of tests, and the functions of tests/conftest.py whose results it takes."""
+    functions = fragments.functions_of(parse_file(ROOT / "tests" / "conftest.py"))
+    parts: list[ast.AST] = [parse_file(path)]
+    for part in parts:
+        for node in ast.walk(part):
+            fixture = functions.get(node.arg) if isinstance(node, ast.arg) else None
+            if fixture is not None and fixture not in parts:
+                parts.append(fixture)
+    return parts
+
+
+@cache
+def names_in_tests(path: Path) -> set[str]:
+    """Return the names that a file of tests imports, itself or by a fixture."""
+    names = set()
+    for part in functions_with_fixtures(path):
+        names |= imported_names(part)
+    return names
+
+
+def files_that_import(module: str) -> list[Path]:
+    """Return the files of tests that import a module."""
+    files = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if module.replace("/", ".") in names_in_tests(path):
+            files.append(path)
+    return files
+
+
+def files_that_use(module: str) -> list[Path]:
+    """Return the files of tests that import a module; else, those of the modules that import it."""
+    files = files_that_import(module)
+    if files:
+        return files
+    for other in fragments.modules():
+        if module.replace("/", ".") in imported_names(parse_file(ROOT / f"{other}.py")):
+            files += files_that_import(other)
+    return sorted(set(files))
 
 
 @cache
 def tests_of(module: str) -> list[str]:
-    """Return the files of tests that import a module, those of its room and its name first, or all
-    of its room's folder; and one that goes through every module."""
+    """Return the files of tests that use a module, those of its room and its name first, or all of
+    its room's folder; and one that goes through every module."""
     top, *rooms, name = module.split("/")
     tests = ROOT / "tests"
     room = tests / "workflow" if top == "workflow" else tests / (rooms or ["files"])[0]
@@ -187,18 +239,21 @@ def tests_of(module: str) -> list[str]:
     def distance(path: Path) -> tuple[bool, bool, bool]:
         return path.parent != room, path.parent.name != "field", name not in path.stem
 
-    files = []
-    for path in sorted(tests.rglob("test_*.py")):
-        if name in imported_words(path):
-            files.append(path)
-    files = sorted(files, key=distance)[:FILES] or sorted(room.glob("test_*.py"))
+    files = sorted(files_that_use(module), key=distance)[:FILES]
+    if not files:
+        files = sorted(room.glob("test_*.py"))
     whole = "workflow/test_runs.py" if top == "workflow" else "demo/test_demo_numbers.py"
-    return [str(path.relative_to(ROOT)) for path in (*files, tests / whole)]
+    if tests / whole not in files:
+        files.append(tests / whole)
+    return [str(path.relative_to(ROOT)) for path in files]
 
 
 def copy_beside_shared(to: Path) -> Path:
-    """Return a copy of the project, beside what lies beside the project."""
+    """Return a clone of the project with today's edits, beside what lies beside the project."""
     copy_of_project(to)
+    if shutil.which("git"):
+        for words in (("init", "-q"), ("add", "--force", "."), ("commit", "-qm", "today")):
+            subprocess.run([*GIT, *words], cwd=to, check=True)
     if (ROOT.parent / "shared").exists():
         (to.parent / "shared").symlink_to(ROOT.parent / "shared")
     return to
@@ -222,17 +277,27 @@ def run_tests(path: Path, text: str, project: Path, *words: str) -> subprocess.C
         path.write_bytes(before)
 
 
-def fails(project: Path, module: str, text: str) -> bool:
-    """Whether a test of a module fails with another text of it."""
-    with suppress(subprocess.TimeoutExpired):
+def find_failure(project: Path, module: str, text: str) -> str | None:
+    """Return the first test that fails with another text of a module: its file and function, or
+    its file alone. None if all pass."""
+    try:
         done = run_tests(project / f"{module}.py", text, project, *tests_of(module))
-        return done.returncode != 0
-    return True
+    except subprocess.TimeoutExpired:
+        return ""
+    if done.returncode == 0:
+        return None
+    failure = FAILURE.search(done.stdout)
+    return failure[1] if failure else ""
 
 
 @cache
-def passes_without_change(project: Path, module: str) -> bool:
-    return not fails(project, module, fragments.read_module(module))
+def passes_without_change(project: Path, module: str, test: str) -> bool:
+    """Whether a test of a module passes as it is; all of them, if the test has no name."""
+    path = project / f"{module}.py"
+    words = [test] if test else tests_of(module)
+    with suppress(subprocess.TimeoutExpired):
+        return run_tests(path, path.read_text("utf-8"), project, *words).returncode == 0
+    return False
 
 
 def end_of(mutant: Mutant, project: Path) -> Mutant:
@@ -240,26 +305,29 @@ def end_of(mutant: Mutant, project: Path) -> Mutant:
     if mutant.end == ALIKE:
         return mutant
     module = mutant.change.module
-    if not passes_without_change(project, module):
-        sys.exit(f"tests fail without a mutant: {' '.join(tests_of(module))}")
-    text = fragments.change_module(mutant.change)
-    end = KILLED if fails(project, module, text) else SURVIVED
-    print(f"{end:9} {mutant.change}", flush=True)
+    test = find_failure(project, module, fragments.change_module(mutant.change))
+    end = SURVIVED if test is None else KILLED
+    if test is not None and not passes_without_change(project, module, test):
+        print(f"fails without a mutant, too: {test or module}", flush=True)
+        end = ""
+    print(f"{end:9} {mutant.change}  {test or ''}", flush=True)
     return replace(mutant, end=end)
 
 
-def try_all(mutants: list[Mutant], scratch: Path) -> list[Mutant]:
-    """Try half of the mutants in one copy of the project, half in another at the same time."""
+def try_all(mutants: list[Mutant], projects: list[Path]) -> list[Mutant]:
+    """Try a share of the mutants in each of some copies of the project, at the same time."""
 
-    def try_half(name: str, half: list[Mutant]) -> list[Mutant]:
-        project = copy_beside_shared(scratch / name / "a project")
-        return [end_of(mutant, project) for mutant in half]
+    def try_share(number: int) -> list[Mutant]:
+        share = mutants[number * size : (number + 1) * size]
+        return [end_of(mutant, projects[number]) for mutant in share]
 
-    middle = len(mutants) // 2
-    halves = (mutants[:middle], mutants[middle:])
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(try_half, "ab", halves)
-    return first + second
+    size = -(-len(mutants) // len(projects))
+    with ThreadPoolExecutor(len(projects)) as pool:
+        shares = pool.map(try_share, range(len(projects)))
+    tried = []
+    for share in shares:
+        tried += share
+    return tried
 
 
 # ---- stored
@@ -300,27 +368,44 @@ def place_all(mutants: list[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
     return placed, lost
 
 
-def main(words: list[str], scratch: Path) -> int:
+def try_by_module(
+    placed: list[Mutant], others: list[Mutant], impossible: list[dict[str, str]], copies: int
+) -> list[Mutant]:
+    """Try mutants, a module after the other, and store all of them after each module."""
+    tried: list[Mutant] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch, str(number), "a project") for number in range(copies)]
+        projects = [copy_beside_shared(folder) for folder in folders]
+        for module in dict.fromkeys(mutant.change.module for mutant in placed):
+            tried += try_all([mutant for mutant in placed if mutant.is_in([module])], projects)
+            trying = {mutant.change for mutant in tried}
+            untried = [mutant for mutant in placed if mutant.change not in trying]
+            store(others + tried + untried, impossible)
+    return tried
+
+
+def main(words: list[str]) -> int:
     stored = json.loads(STORE.read_text("utf-8"))
     mutants = [Mutant.parse(line) for line in stored["mutants"]]
-    rooms = [word for word in words if word != "--places"]
+    rooms = [word for word in words if not word.startswith("--")]
     others = [mutant for mutant in mutants if not mutant.is_in(rooms)]
     placed, lost = place_all([mutant for mutant in mutants if mutant.is_in(rooms)])
-    if rooms == words:
+    if "--places" in words:
+        store(others + lost + placed, stored["impossible"])
+        tried = placed
+    else:
         for module in set(rooms) & set(fragments.modules()):
             placed += draw_mutants(module, placed)
-        tried = try_all(placed, scratch)
-    else:
-        tried = placed
+        copies = 1 if "--one" in words else 2
+        tried = try_by_module(placed, others + lost, stored["impossible"], copies)
     print(f"{rate(placed)} killed then, {rate(tried)} now; {len(lost)} without a place")
-    store(others + lost + tried, stored["impossible"])
+    ends = {mutant.change: mutant.end for mutant in tried}
     risen = []
-    for before, now in zip(placed, tried, strict=True):
-        if before.end == KILLED and now.end == SURVIVED:
-            risen.append(now)
+    for mutant in placed:
+        if mutant.end == KILLED and ends[mutant.change] != KILLED:
+            risen.append(mutant)
     return int(bool(risen or lost))
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        sys.exit(main(sys.argv[1:], Path(folder)))
+    sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,8 @@ from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 import pandas as pd
 
 from lib.paths import ROOT
-from lib.tasks.answers import GRADERS, format_number, grade
+from lib.tasks.grading import GRADERS, grade
+from lib.tasks.written_numbers import format_number
 
 CENT = Decimal("0.01")
 

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from docs.tables.calibrators import CHOICES, ESTIMATORS, load_scores, predict_all
-from lib.calibrate.calibrators import Calibrator, Isotonic, SmoothedIsotonic
+from lib.calibrate.calibrator_base import Calibrator
+from lib.calibrate.calibrators import Isotonic, SmoothedIsotonic
 from lib.score.metrics import brier, ece, log_loss
 from lib.store import PAIR, calibration_rows, evaluation_rows
 

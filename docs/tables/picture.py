@@ -16,12 +16,12 @@ sys.path.insert(0, str(ROOT))
 from lib import params
 from lib.analysis.running_example import rows_of_example
 from lib.analysis.signals import Signals, load_signals
-from lib.calibrate.experiments import reliability_by_method
 from lib.paper import figure_style as style
 from lib.paper import figures
 from lib.paper.cells import format_3dp
 from lib.paper.response_views import SHADES, SpelledToken, load_token_speller, spell_response
 from lib.score import estimators
+from lib.score.reliability import reliability_by_method
 
 PATH = ROOT / "docs" / "results" / "fig_response.png"
 MODEL, DATASET, EXAMPLE = "qwen2.5-coder-1.5b", "gsm8k", "evaluation-1109"

@@ -1,6 +1,6 @@
-"""What docs/small-models.md and README say of the real models, from their shipped signals.
+"""What docs/small-models.md says of the real models, from their shipped signals.
 
-`python docs/tables/small_models.py` renews the tables of both.
+`python docs/tables/small_models.py` renews its tables.
 """
 
 import sys
@@ -16,7 +16,6 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.replacing import replace_table
 from lib import store
 from lib.analysis.multi_pass_statistics import split_half_reliability
 from lib.analysis.prompt_ablation import summarize_arms
@@ -29,16 +28,15 @@ from lib.analysis.resampled_scores import (
 )
 from lib.analysis.run_results import resample_scores
 from lib.analysis.signals import Signals, load_signals
-from lib.calibrate import experiments
+from lib.calibrate import split_comparison
 from lib.calibrate.calibration_sets import Pair, ScoredSplit
 from lib.calibrate.calibrators import Isotonic
 from lib.params import EvaluationChoices, load_dataset_config, load_model_config, load_profile
-from lib.score import evaluation, metrics
+from lib.score import baselines, evaluation, metrics
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.interpretation import answer_coverage
 
 PAGE = ROOT / "docs" / "small-models.md"
-README = ROOT / "README.md"
 RUN = "replay-small"
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
@@ -64,8 +62,6 @@ HALF = "ECE of the constant .5"
 EQUAL = "p of equal accuracy in both splits"
 CONSTANT_LOWER = "re-splits in which a constant has the lower ECE"
 ISOTONIC_LOWER = "re-splits in which isotonic has the lower Brier score"
-# scores of README's table, a column each
-IN_README = ["Seq Avg", "Ans Avg", "Ans Avg, isotonic", "constant", "P(True)", "P(True) in situ"]
 
 
 def three(value: float) -> str:
@@ -102,9 +98,9 @@ def results() -> Rows:
         rows[HALF][pair] = three(abs(accuracy - 0.5))
     for pair, (old, new) in signals().sets.items():
         describe_calibrated(rows, pair, old, new)
-    for row in experiments.describe_splits(signals().sets).itertuples():
+    for row in split_comparison.describe_splits(signals().sets).itertuples():
         rows[EQUAL][row.model, row.dataset] = three(row.p)
-    for row in experiments.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
+    for row in split_comparison.compare_on_resplits(signals().sets, CHOICES.bins).itertuples():
         rows[CONSTANT_LOWER][row.model, row.dataset] = f"{row.constant_lower_ece:.0%}"
         rows[ISOTONIC_LOWER][row.model, row.dataset] = f"{row.isotonic_lower_brier:.0%}"
     return rows
@@ -152,7 +148,7 @@ def describe_calibrated(rows: Rows, pair: Pair, old: ScoredSplit, new: ScoredSpl
     rows."""
     correct = new.correct
     isotonic = Isotonic().fit(old.confidence, old.correct).predict(new.confidence)
-    constant = np.full(len(correct), evaluation.smoothed_base_rate(old.correct))
+    constant = np.full(len(correct), baselines.smoothed_base_rate(old.correct))
     for label, values in {"Ans Avg, isotonic": isotonic, "constant": constant}.items():
         scores = pd.DataFrame({"confidence": values, "correct": correct})
         describe_score(rows, pair, label, scores)
@@ -161,7 +157,7 @@ def describe_calibrated(rows: Rows, pair: Pair, old: ScoredSplit, new: ScoredSpl
     rows[ISOTONIC["ece"]][pair] = three(metrics.ece(isotonic, correct))
     rows[ISOTONIC["auroc"]][pair] = three(metrics.auroc(isotonic, correct))
     rows[ISOTONIC["skill"]][pair] = three(skill)
-    chance = evaluation.draw_chance_errors(isotonic, CHOICES.bins, SMALL.resamples, SMALL.seed)
+    chance = baselines.draw_chance_errors(isotonic, CHOICES.bins, SMALL.resamples, SMALL.seed)
     rows[CHANCE][pair] = three(chance.mean())
     for name, (low, high) in against_the_constant(pair).items():
         if not np.isnan(low):  # a resample without a right answer has no AUROC
@@ -190,7 +186,7 @@ def against_the_constant(pair: Pair) -> dict[str, np.ndarray]:
     for metric in ("ece", "brier", "auroc"):
         measures = {
             "isotonic": Measure(Score("ans_avg", "isotonic"), metric),
-            "constant": Measure(Score(evaluation.BASE), metric),
+            "constant": Measure(Score(baselines.BASE), metric),
         }
         draws[metric] = draws_of(resampled().compare(pair, measures) or {})
     differences = {
@@ -242,25 +238,5 @@ def renewed(text: str) -> str:
     return text
 
 
-def table_of_readme() -> str:
-    """Accuracy, and each score's ECE with its spread and DSC."""
-    rows = results()
-    lines = []
-    for pair, label in PAIRS.items():
-        line = [label, rows["of these right, evaluation"][pair]]
-        for score in IN_README:
-            ece = rows[CONSTANT if score == "constant" else f"ECE {score}"][pair]
-            spread = rows[f"spread of {score}"][pair]
-            dsc = rows[f"DSC {score}"][pair]
-            line.append(f"{ece} ({spread}; {dsc})")
-        lines.append(line)
-    return as_table(["accuracy", *IN_README], lines)
-
-
-def renewed_readme(text: str) -> str:
-    return replace_table(text, BEGIN.format("readme"), table_of_readme())
-
-
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    README.write_text(renewed_readme(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -12,7 +12,8 @@ from lib.params import Demonstration
 from lib.score.estimators import ans_avg
 from lib.score.metrics import ece
 from lib.store import KEYS, PAIR
-from lib.tasks.answers import answer_span, grade
+from lib.tasks.answers import answer_span
+from lib.tasks.grading import grade
 
 
 def combine_arms(

@@ -16,8 +16,10 @@ import numpy as np
 
 from lib.calibrate.calibration_sets import Pair
 from lib.calibrate.refitting import REFITS
-from lib.score.evaluation import ROUNDING, draw_chance_errors, draw_resample_counts
-from lib.score.metrics import bin_index, measure
+from lib.score.baselines import ROUNDING, draw_chance_errors
+from lib.score.bootstrap import draw_resample_counts
+from lib.score.metrics import measure
+from lib.score.reliability import bin_index
 
 OWN = ("", "")  # the source of a calibrator that was fitted to the pair itself
 

@@ -16,7 +16,7 @@ from lib.analysis.results import Results, as_sentence
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
 from lib.analysis.token_statistics import apply_by_pair
-from lib.calibrate import experiments
+from lib.calibrate import sample_efficiency, split_comparison
 from lib.score.confidence import evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import ablate_bins, evaluate
@@ -100,15 +100,12 @@ def statistics_frames(signals: Signals) -> Frames:
     Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
     """
     responses = signals.responses
-    evaluation = evaluation_rows(signals.confidence)
-    gaps = evaluation.assign(gap=evaluation.confidence - evaluation.correct)
     answered = multi_pass_statistics.keep_parsed_answers(signals.dropout, responses)
     passes = rows_at_selected_rate(answered)
     return {
-        "overconfidence": gaps.groupby(SCORE_CELL).gap.mean().reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
-        "calibration_rows": experiments.describe_splits(signals.sets),
+        "calibration_rows": split_comparison.describe_splits(signals.sets),
         "verification": multi_pass_statistics.verification_costs(
             signals.verification, signals.generations
         ),
@@ -216,7 +213,7 @@ def read_stored_frames(
         frame = frame[frame["dataset"].isin(list(datasets))]
         frames |= dict.fromkeys(tables, frame)
     if "learning" in frames:
-        frames["learning"] = experiments.summarize_curves(frames["learning"])
+        frames["learning"] = sample_efficiency.summarize_curves(frames["learning"])
     return frames
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib.analysis.resampled_scores import Measure, ResampledScores, Score, draws_of
 from lib.calibrate.calibration_sets import Pair
-from lib.score.evaluation import percentile_interval
+from lib.score.bootstrap import percentile_interval
 from lib.store import SCORE_CELL
 
 

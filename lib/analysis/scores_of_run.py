@@ -13,7 +13,7 @@ from lib.calibrate.calibration_sets import DataByPair, Pair
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS
 from lib.calibrate.fit_methods import Fit
 from lib.calibrate.refitting import Refits, draw_calibration_counts
-from lib.score.evaluation import BASE, smoothed_base_rate
+from lib.score.baselines import BASE, smoothed_base_rate
 from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 

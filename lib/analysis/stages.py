@@ -11,14 +11,15 @@ import pandas as pd
 
 from lib import store
 from lib.analysis.signals import Signals
-from lib.calibrate import experiments
+from lib.calibrate import sample_efficiency, transfer
 from lib.calibrate.calibration_sets import token_signals
 from lib.calibrate.fit_methods import Fit, calibrate
 from lib.params import Resampling, SelectivePrediction, Subsampling
 from lib.score import selective
+from lib.score.baselines import add_base_rate, compare_with_base_rate
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
-from lib.score.evaluation import RESAMPLED, add_base_rate, compare_with_base_rate, evaluate
+from lib.score.evaluation import RESAMPLED, evaluate
 
 
 def store_frames(
@@ -78,8 +79,8 @@ def store_curves(
             others[pair] = data
     n_bins = signals.choices.bins
     parts = [
-        experiments.learning_curves(of_figure, sampled, experiments.SAMPLING, n_bins),
-        experiments.learning_curves(others, sampled, ["uniform"], n_bins),
+        sample_efficiency.learning_curves(of_figure, sampled, sample_efficiency.SAMPLING, n_bins),
+        sample_efficiency.learning_curves(others, sampled, ["uniform"], n_bins),
     ]
     curves = pd.concat(parts, ignore_index=True)
     store_frames(run, signals, {"calibration/curves": curves}, sampled.model_dump())
@@ -91,7 +92,7 @@ def store_curves(
 
 def transfer_calibrators(signals: Signals) -> pd.DataFrame:
     """Return the errors of Ans Avg after the calibrators of every pair."""
-    return experiments.transfer(signals.sets, signals.calibration.fits, signals.choices.bins)
+    return transfer.transfer(signals.sets, signals.calibration.fits, signals.choices.bins)
 
 
 def store_transfer(run: str, signals: Signals) -> pd.DataFrame:

@@ -1,152 +1,32 @@
 """Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the
 option margin.
 
-Calibrators follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others,
-learned attributes with a trailing underscore, optional sample weights. Rows of a single class do
-not determine a curve: isotonic regression and Platt scaling then predict the class, and the
-temperature goes to its bound.
+They are used as lib.calibrate.calibrator_base says. Rows of a single class do not determine a
+curve: isotonic regression and Platt scaling then predict the class, and the temperature goes to its
+bound.
 
 To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures
 include it. Its learned attributes must be numbers or arrays, so that
 `calibrator_files.save_calibrators` can keep it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import sklearn
 from scipy.optimize import isotonic_regression, minimize_scalar
 from scipy.special import expit, logit
-from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
+from lib.calibrate.calibrator_base import Calibrator, Predict, Refit, as_rows
+from lib.calibrate.optima import maximize_likelihood, parabolic_argmin
 from lib.stored_columns import COLDEST, HOTTEST, temperatures
 
 ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
-NEWTON_STEPS = 30
-LEAST_DETERMINANT = 1e-10  # of the two curvatures: below it, float64 cannot tell slope from offset
-# other rows, and whether to calibrate Ans Joint -> their scores
-Predict = Callable[[Any, bool], np.ndarray]
-# rows of a subset, their weights -> its calibrator
-Refit = Callable[[np.ndarray, np.ndarray], Predict]
-
-
-def as_rows(score: Any) -> Any:
-    """Return scores as an array (n,), or answer tokens of n rows as they are. Raise ValueError for
-    other dimensions.
-
-    Examples
-    --------
-    >>> as_rows([0.5, 1])
-    array([0.5, 1. ])
-    """
-    if not isinstance(score, AnswerLogits):
-        score = np.asarray(score, dtype=float)
-        if score.ndim != 1:
-            raise ValueError(f"scores must be a 1d array, not of shape {score.shape}")
-    return score
-
-
-class Calibrator(BaseEstimator):
-    """Base class: weights, and a constant prediction for single-class data that the method can't
-    fit."""
-
-    fits_one_class = True
-    symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
-    n_rows_: float  # number of rows that it was fitted to, each counted with its weight
-    note_: str  # anything unusual about the fit, for the column `reason`
-    constant_: float | None
-
-    def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
-        """Fit on calibration rows.
-
-        Parameters
-        ----------
-        score : confidence or margin (n,), or the AnswerLogits of n rows, depending on the method
-        correct : (n,), true or false, or 1 and 0; without rows, every prediction is .5
-        sample_weight : (n,), how many times each row counts: weight 0 is as if absent, weight 2 as
-            if twice
-
-        Raise ValueError for other labels, negative weights, infinite scores, unequal lengths or two
-        dimensions.
-        """
-        score = as_rows(score)
-        y = np.asarray(correct, dtype=float)
-        w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        equally_long = len(score) == len(y) == len(w)
-        valid_weights = (w >= 0) & np.isfinite(w)
-        if not equally_long or not np.isin(y, (0, 1)).all() or not valid_weights.all():
-            raise ValueError(
-                "fit needs equally many scores, labels (true or false) and weights "
-                "(finite, 0 or more)"
-            )
-        counted = np.flatnonzero(w)
-        score = score[counted]
-        y = y[counted]
-        w = w[counted]
-        if not isinstance(score, AnswerLogits) and not np.isfinite(score).all():
-            raise ValueError("fit needs finite scores, without NaN and infinity")
-        self.n_rows_ = len(y) if sample_weight is None else float(w.sum())
-        self.note_ = "one class only" if len(set(y)) < 2 else ""
-        self.constant_ = self._constant(y)
-        if self.constant_ is None:
-            # all is checked by now
-            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                self._fit(score, y, w)
-        return self
-
-    def predict(self, score: Any, joint: bool = False) -> np.ndarray:
-        """Return the calibrated confidence of other rows, (n,) in [0, 1].
-
-        Parameters
-        ----------
-        score : as for `fit`
-        joint : whether to calibrate Ans Joint instead of Ans Avg, for answer tokens
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        ValueError
-            An array of two dimensions, or NaN.
-        """
-        check_is_fitted(self, "constant_")
-        score = as_rows(score)
-        if not isinstance(score, AnswerLogits) and np.isnan(score).any():
-            raise ValueError("predict needs scores without NaN")
-        if self.constant_ is None:
-            return self._predict(score, joint)
-        return np.full(len(score), self.constant_)
-
-    def fit_many(self, score: Any, correct: np.ndarray) -> Refit:
-        """Return a function that fits on a subset of rows, for repeated calls.
-
-        It takes the indices of the rows and their weights, and returns the subset's `predict`.
-        """
-
-        def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
-            # a clone, so that this calibrator stays as it is
-            return clone(self).fit(score[rows], correct[rows], sample_weight).predict
-
-        return fit
-
-    def _constant(self, y: np.ndarray) -> float | None:
-        """Return the prediction without rows, or the class of rows that the method can't fit; None
-        if it fits them."""
-        if not len(y):
-            return 0.5
-        return None if self.fits_one_class or len(set(y)) > 1 else float(y[0])
-
-    @property
-    def learned(self) -> dict[str, float | None]:
-        """Learned numbers by their symbol in the tables: t, or a and b."""
-        return {symbol: getattr(self, name) for symbol, name in self.symbols.items()}
 
 
 class Isotonic(Calibrator):
@@ -308,23 +188,6 @@ def _confidence_between(place: float, new: AnswerLogits, joint: bool = False) ->
     return scores[:, below] + (place - below) * step
 
 
-def parabolic_argmin(loss: np.ndarray) -> float:
-    """Return where a loss on an even grid is lowest, in steps: the vertex of the parabola through
-    its lowest points.
-
-    Examples
-    --------
-    >>> parabolic_argmin(np.array([4.0, 1.0, 0.0, 1.0]))
-    2.0
-    """
-    k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
-    left, middle, right = loss[k - 1 : k + 2]
-    bend = left - 2 * middle + right
-    shift = 0.5 * (left - right) / bend if bend > 0 else 0
-    last = len(loss) - 1
-    return float(np.clip(k + shift, 0, last))
-
-
 class Platt(Calibrator):
     """Platt scaling: sigmoid(a m + b) on margins m (n,) by maximum likelihood; a may be negative.
 
@@ -396,42 +259,7 @@ class Platt(Calibrator):
         return fit
 
 
-def maximize_likelihood(
-    score: np.ndarray, correct: np.ndarray, weight: np.ndarray
-) -> tuple[float, float] | None:
-    """Return the slope a and the offset b of sigmoid(a m + b) with the highest weighted likelihood,
-    for margins m (n,); None if Newton's method does not converge.
-
-    Examples
-    --------
-    >>> margins = np.array([-1.0, -1.0, 1.0, 1.0])
-    >>> maximize_likelihood(margins, np.array([0.0, 1.0, 1.0, 0.0]), np.ones(4)) == (0, 0)
-    True
-    """
-    a = 0.0
-    b = 0.0
-    for _ in range(NEWTON_STEPS):
-        p = expit(a * score + b)
-        gap = weight * (correct - p)
-        curvature = weight * p * (1 - p)
-        of_a = curvature @ score**2
-        of_b = curvature.sum()
-        cross = curvature @ score
-        determinant = of_a * of_b - cross**2
-        if determinant <= LEAST_DETERMINANT * of_a * of_b:
-            return None
-        gap_a = gap @ score
-        gap_b = gap.sum()
-        step_a = (of_b * gap_a - cross * gap_b) / determinant
-        step_b = (of_a * gap_b - cross * gap_a) / determinant
-        a += step_a
-        b += step_b
-        if abs(step_a) + abs(step_b) < 1e-9:
-            return a, b
-    return None
-
-
-# ---- registry of methods, used by tables, figures and experiments
+# ---- registry of methods, used by tables and figures
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from lib.calibrate.calibration_sets import CalibrationData, DataByPair, Pair
-from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Calibrator, Method
+from lib.calibrate.calibrator_base import Calibrator
+from lib.calibrate.calibrators import ANSWER_ESTIMATORS, METHODS, Method
 from lib.score.evaluation import RESULT_KEYS
 from lib.store import PAIR, calibration_rows, evaluation_rows
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lib.calibrate.calibrators import Calibrator, Predict
+from lib.calibrate.calibrator_base import Calibrator, Predict
 from lib.random_streams import stream_seed
-from lib.score.evaluation import draw_resample_counts
+from lib.score.bootstrap import draw_resample_counts
 
 REFITS = 500  # resamples of the calibration rows
 

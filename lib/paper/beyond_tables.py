@@ -16,8 +16,8 @@ from lib.paper.cells import (
     place_numbers,
     set_table,
 )
+from lib.score.baselines import BASE
 from lib.score.estimators import ESTIMATORS
-from lib.score.evaluation import BASE
 from lib.store import PAIR, SCORE_CELL
 
 RAW_LABELS = {

@@ -13,8 +13,8 @@ from lib.analysis.resampled_scores import OWN, Measure, Score, ScoredRows, draws
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, MissingFrameError, Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.claim import OPEN, NotJudgedError, decide, decide_by_number
+from lib.score.bootstrap import percentile_interval
 from lib.score.estimators import ESTIMATORS
-from lib.score.evaluation import percentile_interval
 from lib.store import PAIR
 
 WORDS = ["estimator", "method", "source_model", "source_dataset"]

@@ -15,8 +15,8 @@ import pandas as pd
 from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Table, embolden, escape
+from lib.score.baselines import BASE
 from lib.score.estimators import ESTIMATORS, Estimator, in_column_order
-from lib.score.evaluation import BASE
 
 pd.options.display.max_columns = None  # a notebook shows every column of a table
 Labels = Mapping[str, str] | None

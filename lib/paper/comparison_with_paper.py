@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
-from lib.calibrate.experiments import SOURCE
+from lib.calibrate.transfer import SOURCE
 from lib.paper.booktabs import ReportRecords
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
 from lib.paper.tables import TABLES

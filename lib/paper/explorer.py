@@ -22,9 +22,10 @@ from lib.calibrate.calibration_sets import Pair
 from lib.errors import show_hidden
 from lib.paper.booktabs import TEMPLATES
 from lib.paper.cells import format_3dp, label_method
+from lib.score.baselines import BASE
 from lib.score.estimators import ESTIMATORS, in_column_order
-from lib.score.evaluation import BASE
-from lib.score.metrics import auroc, bin_index, brier, ece
+from lib.score.metrics import auroc, brier, ece
+from lib.score.reliability import bin_index
 from lib.store import PAIR, evaluation_rows
 
 SCRIPT = Path(__file__).with_name("explorer.js").read_text(encoding="utf-8")

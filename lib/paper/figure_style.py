@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.figure import FigureBase
 
-from lib.score.evaluation import BASE
+from lib.score.baselines import BASE
 
 P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper

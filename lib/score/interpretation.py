@@ -13,15 +13,9 @@ import pandas as pd
 
 from lib.params import EvaluationChoices
 from lib.store import KEYS, PAIR, evaluation_rows
-from lib.tasks.answers import (
-    MARK,
-    Span,
-    answer_span,
-    answer_start_char,
-    grade,
-    has_answer,
-    unread_line,
-)
+from lib.tasks.answers import MARK, answer_span, answer_start_char, has_answer, unread_line
+from lib.tasks.grading import grade
+from lib.tasks.written_numbers import Span
 
 
 class InterpretedRow(NamedTuple):

@@ -1,161 +1,21 @@
 """Calibration errors, proper scores and ranking of confidence scores, each registered once in
 METRICS.
 
-Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty
-bins do not count. Scores on an edge matter here, since scores of exactly 1.0 and calibrated scores
-k/n are common. Edges are the floats nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3). A
-score within a few rounding errors of its own type from an edge counts as on it, and belongs to the
-bin below; 0 is in the first.
-
-`sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape
-(...).
+Bins are those of lib.score.reliability. `sample_weight` of shape (..., n), such as the counts of
+bootstrap resamples, gives results of shape (...).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 
-
-def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN,
-    outside [0, 1].
-
-    Examples
-    --------
-    >>> validate_scores([0.5, 1], [True, False])
-    (array([0.5, 1. ]), array([1., 0.]))
-    """
-    c = np.asarray(confidence, dtype=np.float64)
-    y = np.asarray(correct, dtype=np.float64)
-    if c.ndim != 1 or c.shape != y.shape or c.size == 0:
-        raise ValueError(
-            f"confidence {c.shape} and correct {y.shape} must be equally long and not empty"
-        )
-    bad = ~((c >= 0) & (c <= 1))  # true for NaN, too
-    if bad.any():
-        raise ValueError(f"confidence must lie in [0, 1]: {c[bad][0]} at row {int(bad.argmax())}")
-    if not np.isin(y, (0, 1)).all():
-        raise ValueError("correct must hold only true and false")
-    return c, y
-
-
-def row_weights(sample_weight: Any, n: int) -> np.ndarray:
-    """Return weights of n rows, (..., n) float64: ones by default.
-
-    Examples
-    --------
-    >>> row_weights(None, 3)
-    array([1., 1., 1.])
-    """
-    if sample_weight is None:
-        return np.ones(n)
-    return np.asarray(sample_weight, dtype=np.float64)
-
-
-# ---- reliability bins
-
-
-class BinSums(NamedTuple):
-    """Sums over the rows of each bin, each of shape (..., n_bins)."""
-
-    rows: np.ndarray
-    confidence: np.ndarray
-    right: np.ndarray
-
-    @property
-    def gap(self) -> np.ndarray:
-        """|accuracy - mean confidence|, times the number of rows."""
-        return np.abs(self.right - self.confidence)
-
-
-def bin_index(confidence: Any, n_bins: int = 10) -> np.ndarray:
-    """Find the bin of each score, (n,) int. A bin holds its right edge; the first holds 0, too.
-
-    Examples
-    --------
-    >>> bin_index([0, 0.1, 0.11, 1])
-    array([0, 0, 1, 9])
-    """
-    scores = np.asarray(confidence)
-    c = scores.astype(np.float64)
-    precision = scores.dtype if scores.dtype.kind == "f" else np.float64
-    rounding = 8 * np.finfo(precision).eps
-    edge = np.rint(c * n_bins)
-    on_edge = np.abs(c - edge / n_bins) <= rounding
-    index = np.where(on_edge, edge - 1, np.floor(c * n_bins))
-    return np.clip(index, 0, n_bins - 1).astype(int)
-
-
-def bin_sums(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> BinSums:
-    """Return the number of rows of each bin, and the sums of their confidence and right answers.
-
-    Examples
-    --------
-    >>> bin_sums([0.25, 0.75, 1], [0, 1, 1], n_bins=2).confidence
-    array([0.25, 1.75])
-    """
-    c, y = validate_scores(confidence, correct)
-    index = bin_index(confidence, n_bins)
-    if sample_weight is None:
-        rows = np.bincount(index, minlength=n_bins)
-        right = np.bincount(index, y, minlength=n_bins)
-        return BinSums(rows, np.bincount(index, c, minlength=n_bins), right)
-    w = row_weights(sample_weight, c.size)
-    member = np.eye(n_bins)[index]  # (n, n_bins)
-    confidence_in_bin = member * c[:, None]
-    right_in_bin = member * y[:, None]
-    return BinSums(w @ member, w @ confidence_in_bin, w @ right_in_bin)
-
-
-def reliability_diagram(confidence: Any, correct: Any, n_bins: int = 10) -> pd.DataFrame:
-    """Return a row per non-empty bin: lower, upper, count, confidence and accuracy (means), and its
-    part of the ECE.
-
-    `gap` is |accuracy - confidence|; the largest is the MCE. `share` is that of the rows. The
-    `product` of both sums to the ECE.
-
-    Examples
-    --------
-    >>> reliability_diagram([0.25, 0.75, 1], [0, 1, 1], n_bins=2)[["count", "confidence", "gap"]]
-       count  confidence    gap
-    0      1       0.250  0.250
-    1      2       0.875  0.125
-    """
-    sums = bin_sums(confidence, correct, n_bins)
-    used = sums.rows > 0
-    count = sums.rows[used]
-    number = np.flatnonzero(used)
-    bins = pd.DataFrame()
-    bins["lower"] = number / n_bins
-    bins["upper"] = (number + 1) / n_bins
-    bins["count"] = count
-    bins["confidence"] = sums.confidence[used] / count
-    bins["accuracy"] = sums.right[used] / count
-    bins["gap"] = (bins.accuracy - bins.confidence).abs()
-    bins["share"] = count / count.sum()
-    bins["product"] = bins.gap * bins.share
-    return bins
-
+from lib.score.reliability import bin_sums
+from lib.score.validated_scores import row_weights, validate_scores, weighted_mean
 
 # ---- means
-
-
-def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
-    """Return the weighted mean of n values.
-
-    Examples
-    --------
-    >>> weighted_mean(np.array([0.0, 1.0]), [[1, 1], [1, 3]])
-    array([0.5 , 0.75])
-    """
-    if sample_weight is None:
-        return values.mean()
-    w = row_weights(sample_weight, values.size)
-    return w @ values / w.sum(axis=-1)
 
 
 def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from lib.row_order import first_rows
-from lib.score import metrics
+from lib.score import validated_scores
 from lib.store import KEYS, SCORE_CELL, calibration_rows, evaluation_rows
 
 N_PROPOSED = 20  # proposed thresholds, at quantiles of the scores
@@ -51,7 +51,7 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
     1       0.75      0.75      1.00
     2       0.50      1.00      0.75
     """
-    c, y = metrics.validate_scores(confidence, correct)
+    c, y = validated_scores.validate_scores(confidence, correct)
     by_score = pd.Series(y).groupby(c).agg(["size", "sum"])
     above = by_score[::-1].cumsum()  # of the rows at or above each score
     curve = pd.DataFrame({"threshold": above.index})

@@ -1,4 +1,4 @@
-r"""Find the final answer of a response, map it to the generated tokens, and grade it.
+"""Find the final answer of a response, and map it to the generated tokens.
 
 The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction). An
 answer is read strictly or not at all:
@@ -7,229 +7,26 @@ answer is read strictly or not at all:
   follows the mark. A second mark on the line closes it (`#### 18 ####`). If this line is not read,
   there is no answer: earlier lines are not tried.
 - Markup, currencies, `%`, LaTeX wrappers, tags and end tokens are set aside.
-- The rest must be one number with at most plain words around it (`The answer is $18 per day.`), or
-  an equation that ends so (`3 * 6 = 18 apples`). A number has digits, perhaps in groups of three
-  with commas, decimals, an exponent (`1.5e6`) or a denominator (`3/4`, `\frac{3}{4}`), and a sign.
-- There is no answer if a word changes the number (`18 thousand`, `half of 18`), or says that it is
-  not the result (`more than 18`, `not 18`, `Step 2`).
+- The rest must be one number with at most plain words around it (lib.tasks.answer_lines).
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-from lib.errors import check_choice
+from lib.tasks.answer_lines import read_line
 from lib.tasks.thinking import CLOSING
+from lib.tasks.written_numbers import (
+    UNSIGNED_NUMBER,
+    Number,
+    Span,
+    canonical_number,
+    set_markup_aside,
+    to_number,
+)
 
 MARK = "####"
-GRADERS = ("numeric", "exact")
-# 60 digits represent every reference exactly; no response overflows or traps
-CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-_TOLERANCE = Decimal("1e-3")  # of PAL, the source of GSMHard
-_HALF = Decimal("0.500000001")  # slightly above 1/2: -1895420.4999999998 is ...420.5 in floats
-
-Span = tuple[int, int]  # half-open
-
-
-class Number(NamedTuple):
-    """A number in a text: the span of its characters, with its sign, and its value."""
-
-    start: int
-    end: int
-    value: Decimal
-
-    @property
-    def span(self) -> Span:
-        return self.start, self.end
-
-    def moved(self, characters: int) -> "Number":
-        """Return the same number in a text with so many characters before it."""
-        return Number(self.start + characters, self.end + characters, self.value)
-
-
-# ---- markup
-
-_BLANK = "\x1f"  # stands for markup; `\s` matches it, but the sign of -$3 is not apart, as in - 3
-_LETTER = r"[^\W\d_]"
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)"
-_FRACTION = rf"\\[dtc]?frac\s*\{{\s*[-+]?{_DECIMAL}\s*\}}\s*\{{\s*{_DECIMAL}\s*\}}"
-_TAG = r"<<[^<>]*>> | <[/|｜]?[A-Za-z][^<>\s]*>"  # also GSM8K's calculations, <<3*6=18>>
-# a bracket, quotation mark or star within a word or product is not markup: f[18], Bo's, 3 * 6
-_MARKUP = re.compile(
-    rf"""(?P<fraction>{_FRACTION})
-    | \\(?:text|math)[a-z]*\s*\{{ | \\f?boxed\s*\{{
-    | \\[][(){{}}$%_,;:!\ ]
-    | (?<!-)(?:{_TAG} | ["“”`])
-    | (?<![^\W_])[\[{{] | [\]}}]
-    | (?<![^\W_])[*'_](?!\s) | (?<!\s)[*'_](?![^\W_]|\{{)
-    | [$£€¥₹%]""",
-    re.VERBOSE,
-)
-_SPELLINGS = str.maketrans("−–—﹣－’", "-----'")
-
-
-def set_markup_aside(line: str) -> str:
-    """Return a line of the same length with blanks for markup, and one spelling of `-` and `'`.
-
-    Examples
-    --------
-    >>> set_markup_aside("is **$18**").replace("\\x1f", "_")
-    'is ___18__'
-    """
-
-    def blank(mark: re.Match[str]) -> str:
-        return mark["fraction"] or _BLANK * len(mark[0])
-
-    return _MARKUP.sub(blank, line.translate(_SPELLINGS))
-
-
-# ---- a number
-
-_PLAIN = rf"{_DECIMAL}(?:[eE][-+]?[0-9]{{1,3}})?(?:\s?/\s?[0-9]+)?"
-_UNSIGNED = rf"(?P<number>{_PLAIN}|{_FRACTION})"
-# -$3, - 3 and -\boxed{ 3}, but - **3** may be an item of a list
-_NUMBER = rf"(?P<sign>[-+]\x1f*+[^\S\x1f]*+)?{_UNSIGNED}"
-_ALONE = re.compile(rf"\s*{_NUMBER}\s*\.?\s*")
-
-
-def _to_number(match: re.Match[str]) -> Number | None:
-    """Return the number of a match; None for a division by zero."""
-    digits = re.sub(r"[\s,]|\\[dtc]?frac\s*\{|\}$", "", match["number"])
-    top, _, bottom = digits.replace("}{", "/").partition("/")
-    divisor = Decimal(bottom or 1)
-    if not divisor:
-        return None
-    value = CONTEXT.divide(Decimal(top), divisor)
-    sign = match["sign"] or ""
-    start, end = match.span("number")
-    return Number(start - len(sign), end, value.copy_negate() if "-" in sign else value)
-
-
-@cache
-def parse_number(text: str | None) -> Decimal | None:
-    """Return the value of a text that is one number, perhaps with markup or a period; else None.
-
-    Examples
-    --------
-    >>> parse_number("$1,234.50"), parse_number("18 apples")
-    (Decimal('1234.50'), None)
-    """
-    if not isinstance(text, str):
-        return None
-    match = _ALONE.fullmatch(set_markup_aside(text))
-    number = _to_number(match) if match else None
-    return number.value if number else None
-
-
-def format_number(number: Decimal) -> str:
-    """Return the unique spelling of a value: no exponent, plus, commas or trailing zeros.
-
-    Examples
-    --------
-    >>> format_number(Decimal("1e3")), format_number(Decimal("-2.50"))
-    ('1000', '-2.5')
-    """
-    text = format(number, "f")
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
-
-
-def canonical_number(text: str | None) -> str | None:
-    """Return the canonical spelling of a text that is one number; None if it is not.
-
-    Examples
-    --------
-    >>> canonical_number("1,234.50"), canonical_number("eighteen")
-    ('1234.5', None)
-    """
-    value = parse_number(text)
-    return None if value is None else format_number(value)
-
-
-# ---- a line
-
-# a line with one of these is a heading, or says what the result is not
-_NO_ANSWER = """
-    step part section question problem example case stage phase method option approach scenario
-    solution note task exercise if not no never cannot nor neither or than least most except
-"""
-# a number beside one of these is another number
-_CHANGING = """
-    minus negative plus times by to and half halves double triple twice thrice dozen dozens pi
-    root log ln exp sin cos tan div squared cubed factorial third thirds quarter quarters fourths
-    fifths sixths sevenths eighths ninths tenths hundredths thousandths millionths hundred hundreds
-    thousand thousands million millions billion billions trillion trillions lakh lakhs crore crores
-    mil mln mn bn twenty thirty forty fifty sixty seventy eighty ninety
-"""
-_VARIABLES = frozenset("abcdefghijklmnopqrstuvwxyzαβγδεθλμπσφω")
-_NOT_ON_LINE = frozenset(_NO_ANSWER.split())
-_NOT_BESIDE = _NOT_ON_LINE | frozenset(_CHANGING.split())
-_NOT_BEFORE = _NOT_BESIDE | {"square", "cube"} | _VARIABLES - {"a"}
-_NOT_AFTER = _NOT_BESIDE | _VARIABLES - frozenset("acfghls")  # 18 a day, 18 km/h
-
-_WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
-_WORDS = rf"""{_LETTER}(?:
-    {_LETTER} | \s | (?<={_LETTER})['.] | (?<={_LETTER})-(?={_LETTER}) | /(?=\s*{_LETTER}))*+"""
-_ANSWER = re.compile(
-    rf"""\s*+ (?P<before>{_WORDS}:?+\s*+)?+ (?<!{_LETTER})(?<!\.)
-    {_NUMBER}
-    (?P<after>\s*+/?\s*+{_WORDS} | -{_LETTER}{_WORDS})? \s*+[.!]?+\s*+""",
-    re.VERBOSE,
-)
-# `Total: 3 * 6`; no item of a list, no comparison, no second equation
-_LEFT_SIDE = re.compile(
-    rf"""(?:\s*+{_WORDS}:)?+ (?!\s*[0-9]+[.)]\s) (?:[^=<>!~:,;?]|,(?=[0-9]{{3}}))*+""", re.VERBOSE
-)
-
-
-def _has_word(text: str, words: frozenset[str]) -> bool:
-    """Whether a text has one of these words, or one like `isn't`."""
-    words_of_text = _WORD.findall(text.lower())
-    return any(word in words or word.endswith("n't") for word in words_of_text)
-
-
-def _is_left_side(text: str) -> bool:
-    """Whether a text is the left side of an equation that may end in an answer."""
-    whole = _LEFT_SIDE.fullmatch(text) is not None
-    return whole and not text.rstrip().endswith("(") and not _has_word(text, _NOT_ON_LINE)
-
-
-def read_line(line: str) -> Number | None:
-    """Return the number of a line that is an answer; None for any other line.
-
-    Examples
-    --------
-    >>> read_line("The answer is $18 per day.").value
-    Decimal('18')
-    >>> read_line("18 thousand") is None
-    True
-    """
-    plain = set_markup_aside(line)
-    if any(char.isnumeric() and char not in "0123456789" for char in plain):
-        return None  # 18², 5½, 20万
-    left, equals, _ = plain.rpartition("=")
-    match = _ANSWER.fullmatch(plain, len(left + equals))
-    if match is None:
-        return None
-    groups = match.groupdict(default="")
-    before = groups["before"]
-    if equals and (before or not _is_left_side(left)):
-        return None
-    if _has_word(before, _NOT_BEFORE) or _has_word(groups["after"], _NOT_AFTER):
-        return None
-    sign_is_apart = len(groups["sign"].rstrip(_BLANK)) > 1
-    if sign_is_apart and before and not before.rstrip().endswith(":"):
-        return None  # Total - 18
-    return _to_number(match)
-
-
-# ---- a response
-
 _TEXT_LINE = re.compile("[^\n]+")
 # after the mark; a line that only opens a formula is skipped
 _AFTER_MARK = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")
@@ -305,7 +102,7 @@ def runs_on(text: str, thinking: bool = False) -> bool:
 
 # a sign apart stands after no operand, as in `= - 3`; else as in `is -3`
 _APART = r"(?<![\w)])(?<![\w)]\s)[-+]\x1f*+[^\S\x1f]*+|(?<=\s)[-+]\x1f*+"
-_ANY_NUMBER = re.compile(rf"(?P<sign>{_APART})?(?<![^\W_]){_UNSIGNED}")
+_ANY_NUMBER = re.compile(rf"(?P<sign>{_APART})?(?<![^\W_]){UNSIGNED_NUMBER}")
 
 
 def last_number(text: str, start: int = 0) -> Span | None:
@@ -319,7 +116,7 @@ def last_number(text: str, start: int = 0) -> Span | None:
     for line in _lines_from_last(text, start):
         matches = list(_ANY_NUMBER.finditer(set_markup_aside(line[0])))
         for match in reversed(matches):
-            number = _to_number(match)
+            number = to_number(match)
             if number:
                 return number.moved(line.start()).span
     return None
@@ -485,45 +282,3 @@ def answer_span(row: Any) -> Span:
         return int(row.last_number_start), int(row.last_number_end)
     count = max(len(row.token_logprobs) - int(row.eos), 1)
     return count - 1, count
-
-
-# ---- grades
-
-
-def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
-    """Whether an answer is correct; a missing one is not.
-
-    The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference
-    may be rounded to the answer's number of decimals, including none; half either way.
-
-    Parameters
-    ----------
-    answer, reference : str
-    grader : str
-        `numeric`: they differ by less than 1e-3, or the answer is a rounded non-integer
-        reference. `exact`: their values are equal, as those of 18.00 and 18.
-
-    Raises
-    ------
-    UserError
-        For an unknown grader.
-
-    Examples
-    --------
-    >>> grade("18", "18"), grade("18.4", "18"), grade("18", "18.4"), grade(None, "18")
-    (True, False, True, False)
-    """
-    check_choice("grader", grader, GRADERS)
-    value = parse_number(answer)
-    expected = parse_number(reference)
-    if value is None or expected is None:
-        return False
-    if grader == "exact":
-        return value == expected
-    gap = CONTEXT.abs(CONTEXT.subtract(value, expected))
-    if gap < _TOLERANCE:
-        return True
-    if expected == expected.to_integral_value(context=CONTEXT):
-        return False
-    decimals = max(0, -int(value.as_tuple().exponent))
-    return CONTEXT.scaleb(gap, decimals) <= _HALF

@@ -1,58 +1,28 @@
 """Load a dataset as a list of examples with a calibration and an evaluation split.
 
-The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub, from a
-folder, or from local files (lib.tasks.question_files). If DATA_FOLDER is set, the published `files`
-there replace the hub and give the same examples. There are three ways to split:
+The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub or
+from files (lib.tasks.dataset_sources). There are three ways to split:
 - by part: the files of each part, or a row's field `split` in one file for `all`;
 - by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
 - by a shuffle with a `seed`, in the order of sha256("seed|row"), so it does not depend on machine
-  or library version:
-  the first `calibration` rows calibrate and the rest evaluate.
+  or library version: the first `calibration` rows calibrate and the rest evaluate.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from lib import errors, files, paths, row_order
-from lib.errors import UserError, nearest
-from lib.parameter_schemas import Dataset, is_on_hub
-from lib.tasks import answers
-from lib.tasks.question_files import (
-    find_question_files,
-    hash_file,
-    read_file,
-    read_records,
-    shorten_floats,
-)
+from lib import files, row_order
+from lib.errors import UserError
+from lib.parameter_schemas import Dataset
+from lib.tasks.answers import MARK, find_answer
+from lib.tasks.dataset_sources import PublishedRow, read_rows, use_local_files
+from lib.tasks.question_files import read_file
+from lib.tasks.written_numbers import canonical_number
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
-# an unpaired surrogate, valid in JSON, but not in tokenizers and files
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-
-
-class PublishedRow(NamedTuple):
-    part: str  # train, test, ...
-    number: int  # in the part or file, from 0
-    where: str  # its name in messages
-    fields: dict[str, Any]
-
-    def field(self, name: str) -> Any:
-        """Return the value of a field. Raise UserError if it is missing."""
-        if name not in self.fields:
-            raise UserError(f"{self.where}: no field '{name}'; {nearest(name, self.fields)}")
-        return self.fields[name]
-
-    def text(self, name: str) -> str:
-        """Return the text of a field, stripped. Raise UserError if it is none."""
-        value = self.field(name)
-        if not isinstance(value, str) or HALF_CHARACTER.search(value):
-            raise UserError(f"{self.where}: '{name}' is {value!a:.40}, not a text")
-        return value.strip()
 
 
 class Example(NamedTuple):
@@ -101,14 +71,31 @@ def _check_sizes(
     sizes = Counter(example.split for example in examples)
     calibration = sizes[CALIBRATION]
     evaluation = sizes[EVALUATION]
+    if dataset.calibration is None and calibration > 0:  # halves
+        return
     if calibration == dataset.calibration and evaluation == dataset.evaluation:
         return
-    parts = ", ".join(sorted({row.part for row in rows}))
+    wanted = "halves of at least 1"
+    if dataset.calibration is not None:
+        wanted = f"{dataset.calibration} {CALIBRATION} and {dataset.evaluation} {EVALUATION}"
     raise UserError(
-        f"dataset '{dataset.label}': expected {dataset.calibration} {CALIBRATION} and "
-        f"{dataset.evaluation} {EVALUATION} questions, found {calibration} and {evaluation}; "
-        f"the rows' parts are {parts}: set `parts`, a field `split` in one file, or a `seed`"
+        f"dataset '{dataset.label}': expected {wanted} questions, "
+        f"found {calibration} and {evaluation}; {_suggest_sizes(dataset, rows, sizes)}"
     )
+
+
+def _suggest_sizes(dataset: Dataset, rows: Sequence[PublishedRow], sizes: Mapping[str, int]) -> str:
+    """Return the lines for a dataset's file whose sizes are not those of its rows."""
+    if dataset.seed is not None:
+        half = len(rows) // 2
+        lines = f"`calibration: {half}` and `evaluation: {len(rows) - half}`"
+        return f"there are {len(rows)} rows: write {lines}, say, or neither line for halves"
+    if sizes[CALIBRATION] and sizes[EVALUATION]:
+        fitting = f"`calibration: {sizes[CALIBRATION]}` and `evaluation: {sizes[EVALUATION]}`"
+        return f"if these are all, write {fitting}"
+    parts = ", ".join(sorted({row.part for row in rows}))
+    remedy = "set `parts`, a field `split` in one file, or `seed: 0` in place of both sizes"
+    return f"the rows' parts are {parts}: {remedy}"
 
 
 def select_examples(
@@ -182,10 +169,10 @@ def _parse_reference(answer: Any, where: str) -> str:
     """Return the canonical number of a published answer: a number, its text, or the number after
     `####`."""
     text = "" if isinstance(answer, (list, dict)) else str(answer)
-    if answers.MARK in text:
-        span = answers.find_answer(text)
+    if MARK in text:
+        span = find_answer(text)
         text = text[slice(*span)] if span else ""
-    number = answers.canonical_number(text)
+    number = canonical_number(text)
     if number is None:
         remedy = "write it like 18, -1,234.5, 1e6 or 3/4"
         raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}; {remedy}")
@@ -211,14 +198,18 @@ def _assign_splits(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[Pub
 
 
 def _shuffle(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[PublishedRow, str]]:
-    """Return the rows in the random order of a seed: the first ones calibrate."""
+    """Return the rows in the random order of a seed: the first ones calibrate, half of all if the
+    dataset's file names no size."""
+    calibration = dataset.calibration
+    if calibration is None:
+        calibration = len(rows) // 2
 
     def rank(row: PublishedRow) -> str:
         return files.sha256(f"{dataset.seed}|{row.number}".encode())
 
     assigned = []
     for place, row in enumerate(sorted(rows, key=rank)):
-        assigned.append((row, CALIBRATION if place < dataset.calibration else EVALUATION))
+        assigned.append((row, CALIBRATION if place < calibration else EVALUATION))
     return assigned
 
 
@@ -241,134 +232,3 @@ def _order_by_split_ids(dataset: Dataset, rows: list[PublishedRow]) -> list[Publ
         only = f"is only here, or only in the rows of '{dataset.label}'"
         raise UserError(f"{where}: the id '{min(in_one_only)}' {only}")
     return [row_of[example_id]._replace(part=part) for example_id, part in part_of.items()]
-
-
-# ---- sources
-
-
-def use_local_files(dataset: Dataset) -> Dataset:
-    """Return the dataset with the published files as its source, if DATA_FOLDER is set.
-
-    Raise UserError if a file is missing or its checksum differs.
-
-    Examples
-    --------
-    >>> from lib.params import load_dataset_config
-    >>> dataset = load_dataset_config("demo-easy")  # it has no published files
-    >>> use_local_files(dataset) is dataset
-    True
-    """
-    if not dataset.folder:
-        return dataset
-    source = {}
-    for part, file in dataset.files.items():
-        name = str(dataset.folder / file.path)
-        checksum = hash_file(name)
-        if checksum != file.sha256:
-            differs = f"sha256 {checksum}, expected {file.sha256}"
-            raise UserError(f"{name} is not that of dataset '{dataset.label}': {differs}")
-        source[part] = name
-    split_ids = source.pop("split_ids", None)
-    return dataset.model_copy(update={"split_ids": split_ids, "source": source, "files": {}})
-
-
-def describe_source(dataset: Dataset) -> dict[str, str]:
-    """Return the manifest's description of the source: hub name and revision, or the sha256 of
-    every local file.
-
-    Published files are named by their path below DATA_FOLDER.
-
-    Examples
-    --------
-    >>> mine = Dataset(label="Mine", source="me/sums", revision="1f", calibration=1, evaluation=1)
-    >>> describe_source(mine)
-    {'source': 'me/sums', 'revision': '1f'}
-    """
-    if dataset.folder:
-        return {file.path: file.sha256 for file in dataset.files.values()}
-    if is_on_hub(dataset):
-        return {"source": str(dataset.source), "revision": dataset.revision or "the newest"}
-    names = list(chain.from_iterable(find_files(dataset).values()))
-    if dataset.split_ids:
-        names.append(dataset.split_ids)
-    public = paths.number_equal_names(map(paths.public_path, names))
-    return dict(zip(public, map(hash_file, names), strict=True))
-
-
-def read_rows(dataset: Dataset) -> Iterator[PublishedRow]:
-    """Yield the rows of all parts; a row of one file for `all` names its part in the field
-    `split`.
-
-    Examples
-    --------
-    >>> from lib.params import load_dataset_config
-    >>> next(read_rows(load_dataset_config("demo-easy"))).part
-    'calibration'
-    """
-    numbers: Counter[str] = Counter()
-    for part, where, records in _read_sources(dataset):
-        for n, fields in enumerate(records, 1):
-            if not isinstance(fields, dict):
-                raise UserError(f"{where}, row {n}: {fields!r:.40} is not an object with fields")
-            of_row = str(fields.get("split", part)) if part == "all" else part
-            yield PublishedRow(of_row, numbers[part], f"{where}, row {n}", fields)
-            numbers[part] += 1
-
-
-def _read_sources(dataset: Dataset) -> Iterator[tuple[str, str, Any]]:
-    """Yield the part, the name for messages and the records of each source."""
-    if is_on_hub(dataset):
-        for part, records in _load_hub_parts(dataset).items():
-            yield part, f"{dataset.source}, {part}", records
-        return
-    for part, names in find_files(dataset).items():
-        for name in names:
-            where, records = read_records(name)
-            yield part, where, records
-
-
-def _load_hub_parts(dataset: Dataset) -> dict[str, Any]:
-    """Load the parts of a dataset of the hub."""
-    try:
-        import datasets  # slow to import, and local files do not need it
-
-        name = str(dataset.source)
-        parts = datasets.load_dataset(name, dataset.config, revision=dataset.revision)
-        records = {}
-        for part, rows in parts.items():
-            table = rows.with_format("arrow")[:]
-            records[part] = shorten_floats(table).to_pylist()
-        return records
-    except Exception as error:
-        reason = errors.first_line(error)
-        raise UserError(f"hub dataset '{dataset.source}' did not load: {reason}") from error
-
-
-def find_files(dataset: Dataset) -> dict[str, list[str]]:
-    """Return the local files of each part. In a folder, a file's part is a word of its name or
-    folder.
-
-    Such names are `train.csv`, `test-00000-of-00001.parquet` and `train/a.jsonl`. With a `seed`,
-    all are of one part.
-
-    Examples
-    --------
-    >>> source = {"train": "mine/easy.csv", "test": "mine/hard.csv"}
-    >>> find_files(Dataset(label="Mine", source=source, calibration=1, evaluation=1))
-    {'train': ['mine/easy.csv'], 'test': ['mine/hard.csv']}
-    """
-    if not isinstance(dataset.source, str):
-        return {part: [name] for part, name in dataset.source.items()}
-    folder = paths.local_path(dataset.source)
-    if not folder.is_dir():
-        remedy = f"a file is named by its part, as `source: {{all: {dataset.source}}}`"
-        raise UserError(f"dataset '{dataset.label}': there is no folder {dataset.source}; {remedy}")
-    questions = find_question_files(folder)
-    if dataset.seed is not None:
-        return {"all": [str(path) for path in questions]}
-    parts: dict[str, list[str]] = {part: [] for part in dataset.parts}
-    for path in questions:
-        words = re.split(r"\W", str(path.relative_to(folder)))
-        for part in parts.keys() & words:
-            parts[part].append(str(path))
-    return parts

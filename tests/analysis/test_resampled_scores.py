@@ -18,7 +18,8 @@ from lib.analysis.resampled_scores import (
 from lib.analysis.score_differences import compare_contrasts, pool_difference
 from lib.analysis.scores_of_run import collect_scores
 from lib.calibrate.calibration_sets import calibration_data
-from lib.calibrate.calibrators import Calibrator, Isotonic, Platt
+from lib.calibrate.calibrator_base import Calibrator
+from lib.calibrate.calibrators import Isotonic, Platt
 from lib.calibrate.fit_methods import calibrate
 from lib.score.interpretation import interpret_responses
 

@@ -9,16 +9,10 @@ from scipy.stats import chi2, norm
 from synthetic import keyed
 
 from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit
-from lib.calibrate.experiments import (
-    SAMPLING,
-    compare_on_resplits,
-    compare_shares,
-    describe_splits,
-    learning_curves,
-    summarize_curves,
-    transfer,
-)
 from lib.calibrate.fit_methods import calibrate
+from lib.calibrate.sample_efficiency import SAMPLING, learning_curves, summarize_curves
+from lib.calibrate.split_comparison import compare_on_resplits, compare_shares, describe_splits
+from lib.calibrate.transfer import transfer
 from lib.paper.booktabs import PAPER_CAPTIONS
 from lib.params import Subsampling
 from lib.score.evaluation import RESAMPLED, evaluate

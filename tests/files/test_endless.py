@@ -10,7 +10,7 @@ import pytest
 from lib import files, params
 from lib.errors import UserError
 from lib.responses import formats
-from lib.tasks import datasets
+from lib.tasks import dataset_sources, datasets
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_no_data_is_read_of_a_pipe_or_a_device(endless, tmp_path):
     )
     reads = [
         (datasets.load_examples, spec),
-        (datasets.describe_source, spec),
+        (dataset_sources.describe_source, spec),
         (datasets.load_examples, split),
         (formats.read_response_file, endless, "mine"),
         (files.read_yaml, endless),

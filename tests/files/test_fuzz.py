@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from lib import params
 from lib.errors import UserError
 from lib.responses import formats
-from lib.tasks import answers, datasets
+from lib.tasks import datasets
+from lib.tasks.written_numbers import format_number, parse_number
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
 WORDS = st.sampled_from(
@@ -89,7 +90,7 @@ def test_any_questions(tmp_path, content):
     )
     for example in value_or_line(datasets.load_examples, mine) or ():
         assert example.question.encode() and example.example_id.isprintable()
-        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
+        assert format_number(parse_number(example.reference)) == example.reference
 
 
 @FUZZ

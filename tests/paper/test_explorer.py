@@ -21,7 +21,7 @@ from lib.paper.explorer import (
     label_estimator,
     shorten,
 )
-from lib.score import evaluation, metrics
+from lib.score import baselines, metrics, reliability
 from workflow.output.report import report_page
 
 NEAR = 0.003  # mean of chance in the page, of 500 draws, and that of the run
@@ -30,7 +30,7 @@ NEAR_95 = 0.009  # their 95% points
 
 @pytest.fixture(scope="module")
 def scored(shipped):
-    return evaluation.add_base_rate(shipped.confidence, shipped.calibration.scores)
+    return baselines.add_base_rate(shipped.confidence, shipped.calibration.scores)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def seen(data, tmp_path_factory):
 
 @in_browser
 def test_the_numbers_of_every_score_are_the_runs(seen, scored, labels):
-    by_chance = evaluation.compare_with_chance(scored, 10, 5000, 0)
+    by_chance = baselines.compare_with_chance(scored, 10, 5000, 0)
     chance_of = by_chance.set_index(["model", "dataset", "estimator", "method"])
     measured = {}
     for key, part in scored.groupby(["model", "dataset", "estimator", "method"]):
@@ -175,7 +175,7 @@ def test_the_numbers_of_every_score_are_the_runs(seen, scored, labels):
         chance = numbers.pop(1)
         plain = [metrics.ece(c, y), metrics.auroc(c, y), metrics.brier(c, y)]
         texts = [*map(format_3dp, plain), str(len(c)), format_3dp(y.mean())]
-        assert numbers == [*texts, len(metrics.reliability_diagram(c, y, 10))]
+        assert numbers == [*texts, len(reliability.reliability_diagram(c, y, 10))]
         mean, high = map(float, re.fullmatch(r"([.\d]+) \(95%: ([.\d]+)\)", chance).groups())
         assert abs(mean - expected.chance) < NEAR
         assert abs(high - expected.chance_high) < NEAR_95

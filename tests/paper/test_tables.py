@@ -25,7 +25,7 @@ from lib.paper import (
     tables,
     verdicts,
 )
-from lib.score import evaluation
+from lib.score import baselines
 
 DEMO = params.load_profile("demo")
 REPLAY = goldens.read("replay")
@@ -46,8 +46,8 @@ def test_every_table(name, demo):
 
 def test_every_record(demo, shipped):
     """Verdicts with their counts, numbers beside the paper's, notes."""
-    scored = evaluation.add_base_rate(shipped.confidence, demo.frames["calibrated"])
-    chance = evaluation.compare_with_chance(scored, DEMO.bins, DEMO.resamples, DEMO.seed)
+    scored = baselines.add_base_rate(shipped.confidence, demo.frames["calibrated"])
+    chance = baselines.compare_with_chance(scored, DEMO.bins, DEMO.resamples, DEMO.seed)
     with_chance = replace(demo, frames=demo.frames | {"chance": chance})
     published = numbers_of_paper.published()
     records_by_name = {

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from synthetic import keyed
 
-from lib.score.evaluation import add_base_rate, compare_with_base_rate, evaluate, smoothed_base_rate
+from lib.score.baselines import add_base_rate, compare_with_base_rate, smoothed_base_rate
+from lib.score.evaluation import evaluate
 
 
 def test_the_base_rate_is_never_certain():

@@ -10,14 +10,9 @@ from scipy.stats import binom
 from scipy.stats import bootstrap as scipy_bootstrap
 from synthetic import keyed, scored
 
-from lib.score.evaluation import (
-    RESAMPLED,
-    compare_with_chance,
-    draw_chance_errors,
-    evaluate,
-    percentile_interval,
-    resample_metric,
-)
+from lib.score.baselines import compare_with_chance, draw_chance_errors
+from lib.score.bootstrap import percentile_interval, resample_metric
+from lib.score.evaluation import RESAMPLED, evaluate
 from lib.score.metrics import measure
 
 SEQ = ("seq_avg", "")

@@ -17,15 +17,14 @@ from lib.score.metrics import (
     METRICS,
     accuracy,
     auroc,
-    bin_index,
     brier,
     decompose_brier,
     ece,
     equal_mass_ece,
     mce,
     measure,
-    reliability_diagram,
 )
+from lib.score.reliability import bin_index, reliability_diagram
 
 # ---- five rows by hand, in three bins
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from lib.paths import ROOT, SHIPPED
-from lib.tasks import answers
+from lib.tasks import answers, grading
+from lib.tasks.written_numbers import canonical_number, format_number, parse_number
 
 PLAIN = ["tiny-llama", "Llama-3.1-8B-Instruct", "Qwen3-8B"]
 EACH = [*PLAIN, "Llama-3.2-3B-Instruct", "DeepSeek-R1-Distill-Llama-8B", "Qwen3-4B-Instruct-2507"]
@@ -175,7 +176,7 @@ def value_of(text):
     span = answers.find_answer(text)
     if span is None:
         return None
-    number = Fraction(answers.parse_number(text[slice(*span)]))
+    number = Fraction(parse_number(text[slice(*span)]))
     return f"{number.limit_denominator(10**20)}"
 
 
@@ -186,7 +187,7 @@ def test_a_number_is_read_whole(number, sign, before, after):
     signed = FACTOR_BY_SIGN[sign] * value
     text = f"So it is.\n#### {before}{sign}{written}{after}"
     assert value_of(text) == f"{signed.limit_denominator(10**20)}", text
-    grades = [answers.grade(str(value + 1), written, grader) for grader in answers.GRADERS]
+    grades = [grading.grade(str(value + 1), written, grader) for grader in grading.GRADERS]
     assert value.denominator > 1 or not any(grades), "its neighbor is another"
 
 
@@ -238,9 +239,9 @@ def test_any_text(text, start):
         span = find(text, start)
         if span is not None:
             assert start <= span[0] < span[1] <= len(text)
-            number = answers.parse_number(text[slice(*span)])
-            assert answers.parse_number(answers.format_number(number)) == number
-            assert answers.grade(text[slice(*span)], answers.format_number(number), "exact")
+            number = parse_number(text[slice(*span)])
+            assert parse_number(format_number(number)) == number
+            assert grading.grade(text[slice(*span)], format_number(number), "exact")
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
 
 
@@ -302,5 +303,5 @@ def test_degenerate_loops_take_linear_time(pieces):
         answers.last_number(text)
         answers.runs_on(text)
         start, end = answers.find_answer(text) or (0, 0)
-        answers.canonical_number(text[start:end])
+        canonical_number(text[start:end])
         assert time.process_time() - began < 20, piece  # quadratic time takes minutes

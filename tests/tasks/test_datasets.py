@@ -11,7 +11,8 @@ from datasets import Dataset
 
 from lib import parameter_schemas, params
 from lib.errors import UserError
-from lib.tasks import answers, datasets, question_files
+from lib.tasks import dataset_sources, datasets, question_files
+from lib.tasks.written_numbers import format_number, parse_number
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
@@ -53,8 +54,8 @@ def test_published_files(name, shared, monkeypatch):
     assert splits == ["calibration"] * calibration + ["evaluation"] * evaluation
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
-        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
-    assert str(shared) not in json.dumps(datasets.describe_source(published))
+        assert format_number(parse_number(example.reference)) == example.reference
+    assert str(shared) not in json.dumps(dataset_sources.describe_source(published))
 
 
 # ---- the hub
@@ -84,7 +85,7 @@ def test_a_folder_is_found_from_any_working_folder(tmp_path, monkeypatch):
     for source in ("./mine", "~/mine", str(folder)):
         mine = dataset(source)
         assert [example.question for example in datasets.load_examples(mine)] == ["train?", "test?"]
-        assert datasets.describe_source(mine) == facts
+        assert dataset_sources.describe_source(mine) == facts
 
 
 def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
@@ -109,13 +110,13 @@ def test_published_files_stand_in_for_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     from_hub = datasets.load_examples(mine)
     assert [example.example_id for example in from_hub] == ["2", "0", "1"]
-    assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "cd"}
+    assert dataset_sources.describe_source(mine) == {"source": "me/mine", "revision": "cd"}
 
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.delattr("datasets.load_dataset")
     assert datasets.load_examples(mine) == from_hub
     facts = {questions.name: files["all"]["sha256"], ids.name: files["split_ids"]["sha256"]}
-    assert datasets.describe_source(mine) == facts
+    assert dataset_sources.describe_source(mine) == facts
     lines(ids, {})
     assert refusal(mine) == (
         f"{ids} is not that of dataset 'Mine': "
@@ -142,7 +143,7 @@ def test_a_shuffle_is_that_of_hashes_whatever_the_library(tmp_path):
     assert examples == expected
     assert datasets.find_example(examples, "row-2") == examples[order.index(2)]
     assert datasets.find_example(examples, "other") == examples[0]
-    assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
+    assert dataset_sources.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
 def test_a_large_table_is_read_whole(tmp_path):
@@ -174,3 +175,45 @@ def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
         parts[part] = Dataset.from_parquet(file, cache_dir=tmp_path)
     monkeypatch.setattr("datasets.load_dataset", lambda *words, **more: parts)
     assert datasets.load_examples(dataset("me/mine", calibration=3)) == examples
+
+
+# ---- sizes
+
+
+def test_a_seed_without_sizes_makes_halves(tmp_path):
+    """Every row is in one of them, and the same seed makes the same halves."""
+    path = lines(tmp_path / "q.jsonl", *({"question": f"{n}?", "answer": n} for n in range(9)))
+    mine = dataset({"all": path}, None, None, seed=3)
+    examples = datasets.load_examples(mine)
+    splits = [example.split for example in examples]
+    assert splits == ["calibration"] * 4 + ["evaluation"] * 5
+    assert {example.question for example in examples} == {f"{n}?" for n in range(9)}
+    assert datasets.load_examples(mine) == examples
+    of_sizes = datasets.load_examples(dataset({"all": path}, 4, 5, seed=3))
+    assert of_sizes == examples
+
+
+def test_all_rows_may_calibrate(tmp_path):
+    path = lines(tmp_path / "q.jsonl", *({"question": f"{n}?", "answer": n} for n in range(9)))
+    examples = datasets.load_examples(dataset({"all": path}, 9, 0, seed=3))
+    assert [example.split for example in examples] == ["calibration"] * 9
+
+
+@pytest.mark.parametrize(
+    "sizes, found", [((7, 4), "7 and 2"), ((2, 3), "2 and 7"), ((20, 5), "9 and 0")]
+)
+def test_sizes_that_do_not_fit_name_the_lines_to_write(tmp_path, sizes, found):
+    path = lines(tmp_path / "q.jsonl", *({"question": f"{n}?", "answer": n} for n in range(9)))
+    remedy = "there are 9 rows: write `calibration: 4` and `evaluation: 5`, say, or neither"
+    message = refusal(dataset({"all": path}, *sizes, seed=3))
+    assert f"found {found}; {remedy}" in message
+
+
+@pytest.mark.parametrize(
+    "lines_of_file", ["", "calibration: 3", "evaluation: 3", "calibration: 3\nseed: 0"]
+)
+def test_a_missing_size_is_named(tmp_path, lines_of_file):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"label: Mine\nsource: {{all: q.jsonl}}\n{lines_of_file}\n")
+    with pytest.raises(UserError, match="' is missing; `seed: 0`, without both sizes, makes hal"):
+        params.read_parameter_file(path, parameter_schemas.Dataset)

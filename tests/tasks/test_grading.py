@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lib.tasks.answers import canonical_number, grade
+from lib.tasks.grading import grade
+from lib.tasks.written_numbers import canonical_number
 
 CANONICAL = {
     "1,000": "1000",

@@ -21,7 +21,7 @@ from test_fresh import run_of
 from lib import params
 from lib.errors import UserError
 from lib.models import loading
-from lib.tasks import datasets
+from lib.tasks import dataset_sources
 from workflow import check, hub
 from workflow.engine import job_key
 from workflow.engine.jobs_of_run import Run
@@ -294,7 +294,7 @@ def test_a_dataset_that_is_loaded_from_the_hub_is_pinned(inside, pretended_hub, 
     )
     hub.pin_revisions(run_of())
     assert pretended_hub.asked == [source] and {source: SHA} == params.REVISIONS
-    described = datasets.describe_source(params.load_dataset_config("easy"))
+    described = dataset_sources.describe_source(params.load_dataset_config("easy"))
     assert described == {"source": source, "revision": SHA}
 
 

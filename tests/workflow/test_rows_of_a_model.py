@@ -10,7 +10,7 @@ from small_project import PAIR, write
 from lib import params, store
 from lib.files import digest
 from lib.row_cache import RowCache
-from lib.tasks import datasets
+from lib.tasks import dataset_sources
 from workflow.engine import freshness, job_key, local_files
 from workflow.engine.jobs_of_run import Run
 
@@ -56,7 +56,7 @@ def ask_for_rows(inside, request, monkeypatch):
         spec, data = params.load_model_config("tiny"), params.load_dataset_config("easy")
         facts = {
             "model": spec.model_dump(),
-            "data": datasets.describe_source(data),
+            "data": dataset_sources.describe_source(data),
             "loaded": {"device": "cpu"},
         }
         items_made = []
@@ -144,7 +144,7 @@ def test_two_data_files_of_one_name_are_two(ask_for_rows, inside, tmp_path):
     assert {"file .../q.jsonl", "file .../q.jsonl (2)"} <= before.keys() and str(
         tmp_path
     ) not in str(before)
-    described = datasets.describe_source(params.load_dataset_config("easy"))
+    described = dataset_sources.describe_source(params.load_dataset_config("easy"))
     assert list(described) == [".../q.jsonl", ".../q.jsonl (2)"] and len({*described.values()}) == 2
     for path in (first, second):
         text = path.read_text()

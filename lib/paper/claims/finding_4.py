@@ -9,8 +9,8 @@ from lib.calibrate.calibrators import METHODS
 from lib.paper.cases import Margin, as_frame, compare, hard_dataset, make_case, table_rows
 from lib.paper.claim import OPEN, claim, decide, decide_by_number, format_cases
 from lib.paper.claims.abstract import WITH_SECOND_METHOD
+from lib.score.bootstrap import percentile_interval
 from lib.score.estimators import PAPER_ESTIMATORS
-from lib.score.evaluation import percentile_interval
 from lib.store import PAIR, SCORE_CELL
 
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]

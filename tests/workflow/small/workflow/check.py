@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from lib import params
-from lib.tasks import datasets
+from lib.tasks import dataset_sources
 from workflow import project_check
 
 
 def refuse_unusable(run, names):
     if names:
         for name in run.values["datasets"]:
-            datasets.use_local_files(params.load_dataset_config(name))
+            dataset_sources.use_local_files(params.load_dataset_config(name))
 
 
 def with_small(run, names):

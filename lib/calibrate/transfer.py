@@ -1,0 +1,83 @@
+"""For which other pairs a calibrator holds (Finding 4).
+
+Calibrators of Ans Avg are applied to other model-dataset pairs (`tab:calibration_transfer_full`).
+"""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from lib.calibrate.calibration_sets import DataByPair, ScoredSplit
+from lib.calibrate.fit_methods import Fit
+from lib.score.metrics import ece, measure
+from lib.store import PAIR
+
+SOURCE = ["source_model", "source_dataset"]
+
+
+def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.DataFrame:
+    """Apply calibrators of Ans Avg that were fitted on one pair to every pair.
+
+    Parameters
+    ----------
+    sets : dict
+        As `calibration_data` returns it.
+    fits : iterable of Fit
+        As `calibrate` returns them.
+    n_bins
+        As for `ece`.
+
+    Returns
+    -------
+    DataFrame
+        The target's model and dataset, source_model and source_dataset ("" for the raw score),
+        method, metric (ece, mce, brier, and `delta_ece` against the raw score), value, n.
+
+    Examples
+    --------
+    >>> from lib.calibrate.calibration_sets import CalibrationData
+    >>> import numpy as np
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a", "b", "c"]})
+    >>> correct = np.array([False, True, True])
+    >>> split = ScoredSplit(keys, np.array([0.2, 0.9, 0.6]), None, correct)
+    >>> sets = {("m", "d"): CalibrationData(split, split)}
+    >>> errors = transfer(sets, [])
+    >>> errors[errors.metric == "ece"].value.round(2).tolist()
+    [0.23]
+    """
+    rows: list[tuple] = []
+    for target, data in sets.items():
+        new = data.evaluation
+        raw_error = ece(new.confidence, new.correct, n_bins)
+        for source, scores in scores_by_source(new, fits).items():
+            values = {}
+            for metric in ("ece", "mce", "brier"):
+                values[metric] = measure(metric, scores, new.correct, n_bins)
+            values["delta_ece"] = values["ece"] - raw_error
+            for metric, value in values.items():
+                rows.append((*target, *source, metric, value, len(scores)))
+    return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
+
+
+def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
+    """Return Ans Avg of evaluation rows, raw and calibrated by every pair's calibrators.
+
+    The frame has a row per example_id and a column per (source_model, source_dataset, method). The
+    raw score comes first, with empty names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> keys = pd.DataFrame({"model": "m", "dataset": "d", "example_id": ["a"]})
+    >>> new = ScoredSplit(keys, np.array([0.2]), None, np.array([False]))
+    >>> scores_by_source(new, []).loc["a"].tolist()
+    [0.2]
+    """
+    scores = {("", "", ""): new.confidence}
+    for fit in fits:
+        kind = fit.method.answer_input
+        values = getattr(new, kind)
+        is_of_ans_avg = fit.estimator in ("ans", "ans_avg") and fit.kind == kind
+        if is_of_ans_avg and values is not None:
+            scores[*fit.pair, fit.method.name] = fit.calibrator.predict(values)
+    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])
