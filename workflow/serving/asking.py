@@ -245,7 +245,8 @@ class Asker:
                 if self.in_a_row >= max(IN_A_ROW, self.args.concurrent):
                     return
 
-        await asyncio.gather(*(work() for _ in range(min(self.args.concurrent, len(names)))))
+        count = min(self.args.concurrent, len(names))
+        await asyncio.gather(*(work() for _ in range(count)))
         progress.end()
 
     async def send(self, name: str) -> None:
