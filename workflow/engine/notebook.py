@@ -227,11 +227,11 @@ if IS_FORKED:
 # ---- execution
 
 
-def tell_shards(tell: Tell, text: str) -> None:
-    """Report the lines of a cell's stdout that begin with 'shard'; others are read in the executed
-    notebook."""
+def tell_progress(tell: Tell, text: str) -> None:
+    """Report the lines of a cell's stdout on finished shards and drawn responses; others are read
+    in the executed notebook."""
     for line in text.splitlines():
-        if line.startswith("shard"):
+        if line.startswith("shard") or line.endswith(" drawn"):
             tell("progress", text=line.strip())
 
 
@@ -252,7 +252,7 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
         launch = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-    stdout = SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None)
+    stdout = SimpleNamespace(write=partial(tell_progress, tell), flush=lambda: None)
     try:
         with mock.patch.object(local_provisioner, "launch_kernel", launch):
             executed = execute_notebook(
