@@ -5,12 +5,14 @@ beside the raw scores of that half; those that are kept as files are fitted on e
 one group lie in one half, and are resampled together.
 """
 
+import warnings
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import LinAlgWarning
 from scipy.stats import binom, binomtest
 from sklearn.base import clone
 
@@ -32,7 +34,8 @@ METRICS = ("ece", "brier", "mcb", "dsc", "auroc")
 COMPARED = ("ece", "brier", "auroc")  # between columns, and before and after calibration
 CONSTANT = "constant"  # beside the names of METHODS
 TESTING_SHARE = 1 / 3  # of a table's rows: two thirds of its first half test thresholds
-MOST_ANSWERED = 100_000  # answers beyond which more labels are no plan
+POWER = 0.8  # probability that so many labels are enough
+SIZES = np.unique(np.geomspace(1, 100_000, 500).astype(int))  # of answers; more are no plan
 MIN_ROWS = 30  # for a figure that says something
 MIN_OF_CLASS = 10
 
@@ -152,44 +155,61 @@ class CalibratedNumbers(NamedTuple):
 
 def judge_calibrated(table: ScoreTable, settings: TableJudgment) -> CalibratedNumbers:
     """Fit every method to the first half of a table, and measure it on the second."""
-    first = mark_first_half(table.rows.group, settings.seed)
-    old = table.rows[first]
-    new = table.rows[~first]
-    refits = min(REFITS, settings.resamples)
-    of_fit = draw_group_counts(old.group.tolist(), refits, stream_seed(settings.seed, "refits"))
-    of_new = draw_group_counts(new.group.tolist(), refits, settings.seed)
-    fit_counts = np.concatenate(list(of_fit)).astype(int)
-    counts = np.concatenate(list(of_new)).astype(int)
-    correct = new.correct.to_numpy(float)
+    is_first = mark_first_half(table.rows.group, settings.seed)
+    old = table.rows[is_first]
+    new = table.rows[~is_first]
+    fit_counts = count_refits(old, stream_seed(settings.seed, "refits"), settings)
+    counts = count_refits(new, settings.seed, settings)
     results = []
     scores = []
     for name, column in table.scores.items():
-        half = Half(column[first].to_numpy(), old.correct.to_numpy(float), fit_counts)
-        raw_draws: dict[str, np.ndarray] = {}
-        for method, confidence, refitted in calibrate_half(half, column[~first].to_numpy()):
-            scores.append(
-                pd.DataFrame({
-                    "id": new.id, "column": name, "method": method,
-                    "confidence": confidence, "correct": new.correct,
-                })
-            )  # fmt: skip
-            for metric in COMPARED:
-                value = float(measure(metric, confidence, correct, settings.bins))
-                draws = measure_refitted(metric, refitted, correct, counts, settings.bins)
-                raw = raw_draws.setdefault(metric, draws)
-                low, high = percentile_interval(draws)
-                row = {"column": name, "method": method, "metric": metric, "value": value}
-                row |= {"low": low, "high": high, "n": len(correct)}
-                ends = percentile_interval(draws - raw)
-                row |= {"difference_low": ends[0], "difference_high": ends[1]}
-                if metric == "ece":
-                    row |= compare_ece_with_chance(confidence, value, settings)
-                results.append(row)
-    frame = pd.DataFrame(results)
-    raw_values = frame[frame["method"] == ""].set_index(["column", "metric"]).value
-    cells = pd.MultiIndex.from_frame(frame[["column", "metric"]])
-    frame["difference"] = frame.value - raw_values.reindex(cells).to_numpy()
-    return CalibratedNumbers(frame, pd.concat(scores, ignore_index=True))
+        half = Half(column[is_first].to_numpy(), old.correct.to_numpy(float), fit_counts)
+        methods = list(calibrate_half(half, column[~is_first].to_numpy()))
+        numbers = measure_methods(methods, new.correct.to_numpy(float), counts, settings)
+        results.append(numbers.assign(column=name))
+        for method in methods:
+            rows = new[["id", "correct"]].assign(column=name, method=method.name)
+            scores.append(rows.assign(confidence=method.confidence))
+    return CalibratedNumbers(
+        pd.concat(results, ignore_index=True), pd.concat(scores, ignore_index=True)
+    )
+
+
+def count_refits(rows: pd.DataFrame, seed: int, settings: TableJudgment) -> np.ndarray:
+    """Return how often each row of a half is in each resample of its groups, (refits, n)."""
+    refits = min(REFITS, settings.resamples)
+    blocks = draw_group_counts(rows.group.tolist(), refits, seed)
+    return np.concatenate(list(blocks)).astype(int)
+
+
+class MethodScores(NamedTuple):
+    """The scores of the second half by one method, (n,), and by it fitted again, (refits, n)."""
+
+    name: str
+    confidence: np.ndarray
+    refitted: np.ndarray
+
+
+def measure_methods(
+    methods: list[MethodScores], correct: np.ndarray, counts: np.ndarray, settings: TableJudgment
+) -> pd.DataFrame:
+    """Return the `results` of `CalibratedNumbers` of one column, whose first method is raw."""
+    rows = []
+    for metric in COMPARED:
+        raw_value = measure(metric, methods[0].confidence, correct, settings.bins)
+        raw_draws = measure_refitted(metric, methods[0].refitted, correct, counts, settings.bins)
+        for method in methods:
+            value = float(measure(metric, method.confidence, correct, settings.bins))
+            draws = measure_refitted(metric, method.refitted, correct, counts, settings.bins)
+            low, high = percentile_interval(draws)
+            row = {"method": method.name, "metric": metric, "value": value}
+            row |= {"low": low, "high": high, "n": len(correct), "difference": value - raw_value}
+            low, high = percentile_interval(draws - raw_draws)
+            row |= {"difference_low": low, "difference_high": high}
+            if metric == "ece":
+                row |= compare_ece_with_chance(method.confidence, value, settings)
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 class Half(NamedTuple):
@@ -200,20 +220,25 @@ class Half(NamedTuple):
     counts: np.ndarray
 
 
-def calibrate_half(half: Half, new: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield the scores of new rows (k,): raw, after each method, and the constant, each with those
-    of the calibrators fitted again, (refits, k)."""
+def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
+    """Yield the scores of new rows: raw, after each method, and the constant.
+
+    scikit-learn warns of resampled rows that it fits by another solver.
+    """
     refits = len(half.counts)
-    yield "", new, np.broadcast_to(new, (refits, len(new)))
+    yield MethodScores("", new, np.broadcast_to(new, (refits, len(new))))
     for method, kind, calibrator in list_calibrators():
         old = FROM_CONFIDENCE[kind](half.confidence)
         others = FROM_CONFIDENCE[kind](new)
-        fitted = clone(calibrator).fit(old, half.correct)
-        again = Refits(calibrator, old, half.correct, half.counts)
-        yield method.name, fitted.predict(others), again.predict(others)
+        with warnings.catch_warnings(action="ignore", category=LinAlgWarning):
+            fitted = clone(calibrator).fit(old, half.correct)
+            again = Refits(calibrator, old, half.correct, half.counts)
+            scores = MethodScores(method.name, fitted.predict(others), again.predict(others))
+        yield scores
     constant = smoothed_base_rate(half.correct)
     rates = (half.counts @ half.correct + 1) / (half.counts.sum(axis=1) + 2)
-    yield CONSTANT, np.full(len(new), constant), np.repeat(rates[:, None], len(new), axis=1)
+    refitted = np.repeat(rates[:, None], len(new), axis=1)
+    yield MethodScores(CONSTANT, np.full(len(new), constant), refitted)
 
 
 def fit_on_all_rows(table: ScoreTable) -> list[Fit]:
@@ -284,8 +309,9 @@ def precision_interval(row: dict[str, Any]) -> tuple[float, float]:
 def count_more_labels(
     confidence: np.ndarray, correct: np.ndarray, target: float, certainty: float
 ) -> Any:
-    """Return about how many more labels would guarantee a target precision at some threshold, if
-    answers stay as good as in these n rows; missing (NA) if no threshold has so many right.
+    """Return about how many more labels would guarantee a target precision at some threshold, with
+    probability POWER, if answers stay as good as in these n rows; missing (NA) if at no threshold
+    so many are right. 0: these are as many, and it was not to be.
 
     One wrong answer is added to each threshold's, so that few right ones promise little.
 
@@ -294,27 +320,28 @@ def count_more_labels(
     >>> scores = np.array([0.2] * 10 + [0.9] * 10)
     >>> correct = np.array([False] * 10 + [True] * 10)
     >>> count_more_labels(scores, correct, target=0.8, certainty=0.9)
-    172
+    286
     >>> count_more_labels(scores, ~correct, target=0.8, certainty=0.9)
     <NA>
     """
     n = len(confidence)
     quantiles = np.arange(N_PROPOSED) / N_PROPOSED
-    needed = []
+    totals = []
     for threshold in np.unique(np.quantile(confidence, quantiles, method="lower")):
         is_answered = confidence >= threshold
         answered = int(is_answered.sum())
         wrong = int((~correct[is_answered]).sum()) + 1
         tested = count_needed_answers(wrong / (answered + 1), target, certainty)
         if tested:
-            needed.append(tested / (answered / n) / TESTING_SHARE)
-    if not needed:
+            totals.append(tested / (answered / n) / TESTING_SHARE)
+    if not totals:
         return pd.NA
-    return max(1, int(np.ceil(min(needed))) - n)
+    return max(0, int(np.ceil(min(totals))) - n)
 
 
 def count_needed_answers(wrong_share: float, target: float, certainty: float) -> int:
-    """Return how many answers, of which this share is wrong, guarantee a precision; 0 if none do.
+    """Return about how many answers, each wrong with this probability, guarantee a precision with
+    probability POWER; 0 if none do.
 
     Examples
     --------
@@ -325,10 +352,10 @@ def count_needed_answers(wrong_share: float, target: float, certainty: float) ->
     """
     if wrong_share >= 1 - target:
         return 0
-    answered = np.arange(1, MOST_ANSWERED + 1)
-    wrong = np.ceil(answered * wrong_share - ROUNDING)
-    passes = binom.cdf(wrong, answered, 1 - target) <= 1 - certainty
-    return int(answered[passes.argmax()]) if passes.any() else 0
+    least_over = binom.ppf(1 - certainty, SIZES, 1 - target)  # wrong answers that are too many
+    passed = binom.cdf(least_over - 1, SIZES, wrong_share)
+    is_enough = passed >= POWER
+    return int(SIZES[is_enough.argmax()]) if is_enough.any() else 0
 
 
 # ---- stored

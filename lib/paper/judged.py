@@ -107,7 +107,7 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
                 cells["Brier minus raw"] = embolden(cell) if is_decided else cell
         records.append(cells)
     heads = ["ECE", "chance", "Brier", "AUROC", "Brier minus raw"]
-    frame = pd.DataFrame(records, columns=["column", "method", *heads]).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "method", *heads]).astype(object).fillna("")
     return set_cells(frame.set_index(["column", "method"]), title)
 
 
@@ -125,7 +125,7 @@ def thresholds_table(thresholds: pd.DataFrame, title: str = "") -> Table:
             cells["precision"] = interval_cell(row["precision"], row["low"], row["high"])
         records.append(cells)
     heads = ["threshold", "answered", "precision", "more labels"]
-    frame = pd.DataFrame(records, columns=["column", "target", *heads]).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "target", *heads]).astype(object).fillna("")
     return set_cells(frame.set_index(["column", "target"]), title)
 
 
@@ -139,6 +139,8 @@ def describe_more_labels(count: object) -> str:
     """
     if pd.isna(count):
         return "not often enough right"
+    if not count:
+        return "a few"
     return f"about {float(f'{count:.2g}'):,.0f}"
 
 
@@ -147,7 +149,8 @@ def describe_more_labels(count: object) -> str:
 
 def diagram_title(name: str) -> str:
     """Return a user's name as matplotlib sets it: a dollar sign begins no formula."""
-    return show_hidden(shorten(name)).replace("$", r"\$")
+    words = " ".join(show_hidden(shorten(name)).split())
+    return words.replace("$", r"\$")
 
 
 @in_paper_style
@@ -202,7 +205,7 @@ def list_answers(
     if warning:
         records.append(("warning", f"These rows can tell little: {warning}."))
     sentences = [
-        f"{len(table.rows):,} rows, {table.rows.correct.mean():.1%} right.",
+        describe_rows(table),
         describe_best(raw, "ece"),
         describe_best(raw, "auroc"),
         *describe_methods(after.results),
@@ -211,6 +214,15 @@ def list_answers(
     records += [("sentence", sentence) for sentence in sentences]
     frame = pd.DataFrame(records, columns=["kind", "text"])
     return ReportRecords(frame, frame[["text"]])
+
+
+def describe_rows(table: ScoreTable) -> str:
+    """Say how many rows and groups a table has, and how many are right."""
+    rows = f"{len(table.rows):,} rows"
+    groups = table.rows.group.nunique()
+    if groups < len(table.rows):
+        rows += f" in {groups:,} groups"
+    return f"{rows}, {table.rows.correct.mean():.1%} right."
 
 
 def describe_best(raw: RawNumbers, metric: str) -> str:
