@@ -46,6 +46,9 @@ fi
 python="$("$boot" -I "$here/workflow/environment.py" "$verb")" || exit $?
 export PYTHONPATH="$here"
 
+if [ "$verb" = lab ]; then
+  first="$(cd -- "$here" && "$python" -m workflow.lab "$@")" || exit $?
+fi
 if [ "$verb" = lab ] || [ "$verb" = test ]; then  # what follows -- is theirs
   while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done
   [ $# -gt 0 ] && shift
@@ -54,7 +57,7 @@ case "$verb" in
   lab)
     [ "$(id -u)" = 0 ] && set -- --allow-root "$@"
     export JUPYTER_PREFER_ENV_PATH=1 JUPYTER_CONFIG_PATH="$here/notebooks/.jupyter"  # which asks about no news
-    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_overview.ipynb "$@"
+    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url="/lab/tree/$first" "$@"
     ;;
   test)
     cd -- "$here" && "$python" -m ruff check . && "$python" -m ruff format --check --quiet . && "$python" -m mypy && exec "$python" -m pytest "$@"

@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -65,18 +65,30 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file. Raise UserError if it can't be read, or may have no end, as a
-    pipe or /dev/zero."""
+def open_to_read(path: Path) -> BinaryIO:
+    """Open a file. Raise UserError if it can't be read, or may have no end, as a pipe or
+    /dev/zero."""
     where = relative_path(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # a folder raises, as it should
-            return path.read_bytes()
+            return path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: an invalid file name
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{where} can't be read: {reason}") from error
     raise UserError(f"{where} is a pipe or a device: write its content to a file")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file. Raise UserError as `open_to_read`."""
+    with open_to_read(path) as file:
+        return file.read()
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, one at a time in memory. Raise UserError as `open_to_read`."""
+    with open_to_read(path) as file:
+        yield from file
 
 
 def parse_json(data: bytes, where: object, line: int = 1) -> Any:

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+)
 
 from lib.errors import UserError, nearest
 from lib.paths import MODELS, is_path, local_path, of_project, public_path
@@ -138,6 +146,8 @@ class Model(StrictModel):
     # JSON lines of precomputed responses, or their folder ({dataset}: the dataset's name);
     # generation is skipped
     responses: PathWithDataset | None = None
+    # merged into every body that a server is sent; null removes a field
+    request: dict[Name, JsonValue] = {}
 
     @pydantic.model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -201,8 +211,9 @@ class Dataset(StrictModel):
     question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]
     answer: Name = "answer"  # field with a number, or a text that ends in `#### number`
     id: Name | None = None  # field; null: `id` if a row has one, else split and row index
-    calibration: Count  # rows expected, checked at loading
-    evaluation: Count
+    # rows expected, checked at loading; neither, with a `seed`: halves
+    calibration: Count | None = None
+    evaluation: Rows | None = None
     parts: dict[Name, Literal["calibration", "evaluation"]] = {
         "train": "calibration", "test": "evaluation",
         "calibration": "calibration", "evaluation": "evaluation",
@@ -211,6 +222,15 @@ class Dataset(StrictModel):
     split_ids: PathOrHubName | None = None  # file with the list of ids of each part
     # by part, and `split_ids`: the same rows below DATA_FOLDER
     files: dict[str, PublishedFile] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _has_sizes(self) -> Self:
+        if self.seed is not None and self.calibration is None and self.evaluation is None:
+            return self
+        for key, size in (("calibration", self.calibration), ("evaluation", self.evaluation)):
+            if size is None:
+                raise ValueError(f"'{key}' is missing; `seed: 0`, without both sizes, makes halves")
+        return self
 
     @property
     def repository(self) -> str:

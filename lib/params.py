@@ -141,6 +141,13 @@ class SelectivePrediction(Resampling):
     precision_confidence: Proportion = 0.90
 
 
+class TableJudgment(SelectivePrediction):
+    """What 10 reads: how a table of scores is judged."""
+
+    target_precisions: AtLeastOne[Proportion] = [0.70, 0.80, 0.90]
+    bins: Bins = 10
+
+
 # ---- what the steps that run a model read
 
 
@@ -196,6 +203,9 @@ class Profile(
     cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
     # effect of a code-only change on generations
     on_code_change: Literal["remake", "keep"] = "remake"
+    # 0: without these steps
+    dropout_passes: int = Field(10, ge=0, le=10_000)
+    ablation_limit: Rows = 100
     # tables and figures
     main_figure_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
     main_figure_dataset: Text = ""
@@ -211,6 +221,8 @@ class Profile(
 # commits by hub source, for files without a revision; set by a run, for its notebooks in the
 # environment
 REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
+# datasets of a user's file, by name, until the run writes their files
+UNWRITTEN: dict[str, Dataset] = {}
 Source = TypeVar("Source", Model, Dataset)
 
 
@@ -250,8 +262,9 @@ def load_model_config(name: str) -> Model:
 
 
 def load_dataset_config(name: str) -> Dataset:
-    """Read `params/datasets/<name>.yaml`."""
-    return pin_revision(load_parameter_file("dataset", name, Dataset))
+    """Read `params/datasets/<name>.yaml`, or what a run has yet to write there."""
+    spec = UNWRITTEN.get(name)
+    return pin_revision(spec or load_parameter_file("dataset", name, Dataset))
 
 
 LOADERS: dict[str, Callable[[str], Model | Dataset]] = {

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from argparse import Namespace
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -11,10 +12,10 @@ from lib import params
 from lib.parameter_schemas import Model
 from lib.responses.formats import read_response_file
 from lib.responses.imported import ImportedResponses
-from lib.responses.served import exchange_files
-from workflow import serve_requests
+from lib.responses.server_requests import RequestFile, exchange_files
 from workflow.check import select_examples
 from workflow.engine.jobs_of_run import Run
+from workflow.serving import asking, batch_files
 
 DATASET = "demo-easy"
 TOPS = {"A": -0.2, "B": -1.8}
@@ -30,19 +31,23 @@ class Served:
         values |= {"limit": count, "example": "", "models": ["served"], "datasets": [DATASET]}
         self.run = Run("demo", values)
         self.run.specs["served"] = self.spec
-        self.asked = select_examples(self.run, DATASET)
+        self.examples = select_examples(self.run, DATASET)
 
-    def command(self, verb, **options):
-        """`./run_all.sh requests` or `ask` for this model alone."""
-        usual = {"verb": verb, "model_name": "", "datasets": []}
-        args = SimpleNamespace(**usual | options)
-        assert serve_requests.main(self.run, args) == 0
+    def write_requests(self, model_name="m"):
+        """`./run_all.sh requests` for this model alone."""
+        assert batch_files.main(self.run, Namespace(model_name=model_name)) == 0
 
-    def send(self, answer, concurrent=4):
-        """`ask` a server that answers in this way; return what it was asked."""
+    def ask(self, url, **options):
+        """What `./run_all.sh demo --url` asks before it runs; return how it ended."""
+        usual = {"model_name": "m", "models": ["served"], "concurrent": 4, "timeout": None}
+        return asking.ask_run(self.run, Namespace(**usual | options, url=url))
+
+    def ask_fake(self, answer, **options):
+        """Ask a server that answers in this way; return the requests that it got, and how asking
+        ended."""
         with serving(answer) as server:
-            self.command("ask", url=server.url, concurrent=concurrent)
-        return server.asked
+            outcome = self.ask(server.url, **options)
+        return server.requests, outcome
 
     def respond(self, text):
         """Write the file of responses, all alike, each with an end token."""
@@ -51,16 +56,25 @@ class Served:
         self.answers().write_text("".join(batch_line(name, body) for name in self.names()))
 
     def names(self):
-        return [example.example_id for example in self.asked]
+        return [example.example_id for example in self.examples]
+
+    def requests(self, form=""):
+        """The requests of a form, by name."""
+        return RequestFile(exchange_files(self.spec, DATASET, form)[0])
 
     def answers(self, form=""):
         return exchange_files(self.spec, DATASET, form)[1]
 
-    def read_responses(self):
-        return read_response_file(self.answers(), DATASET)
+    def read_responses(self, form=""):
+        return read_response_file(self.answers(form), DATASET)
 
     def imported(self):
-        return ImportedResponses.read(self.spec, DATASET, self.asked)
+        return ImportedResponses.read(self.spec, DATASET, self.examples)
+
+
+def of_questions(requests):
+    """Those of them that ask a question: they alone have a seed."""
+    return [request for request in requests if "seed" in request.body]
 
 
 def batch_line(name, body, status=200):
@@ -69,11 +83,11 @@ def batch_line(name, body, status=200):
     return json.dumps({"custom_id": name, "response": response, "error": None}) + "\n"
 
 
-def completion(text="#### 7", tops=TOPS, prompt=40, **usage):
+def completion(text="#### 7", tops=TOPS, prompt=40, logprob=-0.2, **usage):
     """What a server answers: a token per word, each beside the most probable ones."""
     listed = [{"token": token, "logprob": logprob} for token, logprob in tops.items()]
     content = [
-        {"token": piece, "logprob": -0.2, "bytes": list(piece.encode()), "top_logprobs": listed}
+        {"token": piece, "logprob": logprob, "bytes": list(piece.encode()), "top_logprobs": listed}
         for piece in re.findall(r" ?\S+", text)
     ]
     ending = "stop" if len(content) > 1 else "length"
@@ -98,19 +112,26 @@ def right(request, text="#### 7"):
 
 
 @contextmanager
-def serving(answer):
+def serving(answer, models=("m",)):
     """A server that answers with `answer(request)`: an object, or (status, headers, bytes or None
     to say nothing).
 
-    A request has its path, its body, and the key that it came with; `asked` has them all.
+    A request has its path, its body, and the key that it came with; `requests` has them all.
+    `models`: the names that it lists.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             request = SimpleNamespace(path=self.path, body=body, key=self.headers["authorization"])
-            server.asked.append(request)
-            reply = answer(request)
+            server.requests.append(request)
+            self.reply(answer(request))
+
+        def do_GET(self):
+            server.paths.append(self.path)
+            self.reply({"data": [{"id": name} for name in models]})
+
+        def reply(self, reply):
             if not isinstance(reply, tuple):
                 reply = (200, {}, json.dumps(reply).encode())
             status, headers, data = reply
@@ -125,7 +146,8 @@ def serving(answer):
             """Requests are none of what a test says."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.asked = []
+        server.requests = []
+        server.paths = []
         server.url = f"http://127.0.0.1:{server.server_address[1]}"
         server.handle_error = lambda *_: None  # of a client that went away
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import textwrap
 from io import TextIOWrapper
@@ -20,7 +19,8 @@ if not __package__:  # started by its path
 
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
-from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, RunName
+from lib.run_names import DEFAULT, LAB, MAKE, PUBLISHED, REPLAY, check_own_name, make_word
+from workflow.serving.address import EXAMPLE, parse_address
 
 
 def user_path(word: str) -> str:
@@ -40,24 +40,29 @@ def whole_number(word: str) -> int:
 
 
 FINDINGS = ["1", "2", "3", "4"]
+JUDGE = "judge"
+# of tables of scores, all also with .gz; lib.tasks.question_files reads them
+TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".parquet")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
-WITH_MODELS = (*SELECTION, "--data-dir", *JOBS, "--cpu", "--slurm")
+NAMED = (*SELECTION, "--name")  # what decides which run it is
+WITH_MODELS = (*NAMED, "--data-dir", *JOBS, "--cpu", "--slurm")
+OF_A_SERVER = ("--url", "--model-name", "--concurrent", "--timeout")
 TAKES = {  # options of each verb; a profile may stand before --models
-    MAKE: WITH_MODELS,
+    MAKE: (*WITH_MODELS, *OF_A_SERVER),
     "verify": WITH_MODELS,
-    "check": (*SELECTION, "--data-dir", "--cores", "--cpu"),
+    "check": (*NAMED, "--data-dir", "--cores", "--cpu"),
     REPLAY: (*SELECTION, *JOBS),
-    "requests": (*SELECTION, "--data-dir", "--model-name"),
-    "ask": (*SELECTION, "--data-dir", "--url", "--concurrent"),
+    "requests": (*NAMED, "--data-dir", "--model-name"),
     PUBLISHED: JOBS,
-    LAB: (),
+    JUDGE: ("--name", *JOBS),
+    LAB: NAMED,
     "test": (),
     "archive": (),
     "help": (),
 }
 VERBS = sorted({*TAKES, "finding"} - {MAKE})
-OPTIONS = (*WITH_MODELS, "--model-name", "--url", "--concurrent")
+OPTIONS = (*WITH_MODELS, *OF_A_SERVER)
 
 
 def parameter_files(folder: str = "") -> list[str]:
@@ -68,6 +73,12 @@ def parameter_files(folder: str = "") -> list[str]:
 def notebook_numbers() -> list[str]:
     """Return the numbers of the notebooks, as `--force` takes them: 01, ..., 04b."""
     return [path.name.split("_")[0] for path in (ROOT / "notebooks").glob("[0-9][0-9]*_*.ipynb")]
+
+
+def check_run_name(name: str) -> str:
+    """Return the name of a user's own run, or of the results of a user's file. Raise UserError if
+    it is taken."""
+    return check_own_name(name, [*parameter_files(), *VERBS])
 
 
 def choose(kind: str, word: str, options: list[str]) -> str:
@@ -93,10 +104,11 @@ def parser_of_options() -> Parser:
         parser.add_argument(option, type=user_path)
     for option in ("--cpu", "--dry-run"):
         parser.add_argument(option, action="store_true")
-    for option in ("--model-name", "--url"):
+    for option in ("--name", "--model-name", "--url"):
         parser.add_argument(option, default="")
     parser.add_argument("--cores", type=whole_number)
     parser.add_argument("--concurrent", type=whole_number, default=8)
+    parser.add_argument("--timeout", type=whole_number)
     return parser
 
 
@@ -125,11 +137,32 @@ def parse_and_check(argv: list[str]) -> argparse.Namespace:
     profile = DEFAULT
     if "--models" in TAKES[verb] and words and not words[0].startswith("-"):
         profile = choose_profile(verb, words.pop(0))
-    run = str(RunName(verb if verb in (REPLAY, PUBLISHED) else MAKE, profile))
-    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, run=run)
+    table = choose_table(words) if verb == JUDGE else ""
+    decided = argparse.Namespace(verb=verb, profile=profile, finding=finding, table=table)
     args = parser_of_options().parse_args(words, decided)
     check_values(args)
     return args
+
+
+def without_gz(path: str) -> str:
+    return path[: -len(".gz")] if path.lower().endswith(".gz") else path
+
+
+def choose_table(words: list[str]) -> str:
+    """Remove the table from the words of `judge`, and return its path. Raise UserError for one that
+    is not there, or of an unknown kind."""
+    if not words or words[0].startswith("-"):
+        raise UserError("judge takes a table of scores, as ./run_all.sh judge scores.csv")
+    word = words.pop(0)
+    try:
+        path = user_path(word)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(error) from None
+    if not os.path.isfile(path) or not without_gz(path).lower().endswith(TABLE_ENDINGS):
+        raise UserError(
+            f"{word}: a table of scores is a .csv, .tsv, .jsonl or .parquet file, also with .gz"
+        )
+    return path
 
 
 def choose_profile(verb: str, word: str) -> str:
@@ -155,19 +188,41 @@ def check_option(verb: str, option: str) -> None:
         raise UserError(f"{verb} takes no {option}")
 
 
+def choose_dataset(word: str) -> str:
+    """Return the word if it is the name of a dataset, and the path of a file of questions."""
+    names = parameter_files("datasets")
+    if word in names or not (os.sep in word or os.path.splitext(word)[1]):
+        return choose("dataset", word, names)
+    try:
+        return user_path(word)
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f"--datasets: {error}") from None
+
+
 def check_values(args: argparse.Namespace) -> None:
     """Raise UserError for a value of an option that names nothing."""
     for model in args.models + args.add_models:
         choose("model", model, parameter_files("models"))
-    for dataset in args.datasets + args.add_datasets:
-        choose("dataset", dataset, parameter_files("datasets"))
+    args.datasets = [choose_dataset(word) for word in args.datasets]
+    args.add_datasets = [choose_dataset(word) for word in args.add_datasets]
+    if args.verb == JUDGE and not args.name:
+        args.name = make_word(Path(without_gz(args.table)).stem)
+    if args.name or args.verb == JUDGE:
+        check_run_name(args.name)
     args.force = [choose("notebook", word.split("_")[0], notebook_numbers()) for word in args.force]
-    if args.verb == "ask" and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", args.url):
-        raise UserError(
-            f"ask takes the address of a server, as --url http://localhost:8000, not '{args.url}'"
-        )
+    check_server(args)
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
+
+
+def check_server(args: argparse.Namespace) -> None:
+    """Raise UserError for an address that is none, or what is said of a server without one."""
+    if args.url:
+        parse_address(args.url)
+        if args.dry_run:
+            raise UserError("--dry-run does not go with --url: what it would ask is not known yet")
+    elif args.verb == MAKE and (args.model_name or args.timeout):
+        raise UserError(f"--model-name and --timeout are for a server: add {EXAMPLE}")
 
 
 def help_text() -> str:

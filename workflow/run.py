@@ -22,7 +22,7 @@ from lib import params
 from lib.errors import UserError, one_line
 from lib.files import write_atomically
 from lib.paths import ROOT
-from workflow import check, cli, hub, machine
+from workflow import check, cli, dataset_file, hub, machine
 from workflow.engine import apart, freshness, slurm
 from workflow.engine.freshness import Freshness
 from workflow.engine.jobs import Schedule, start_fork_server
@@ -71,13 +71,33 @@ def print_error(text: object) -> None:
 
 def execute_command(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
+    if args.url or args.verb == "requests":
+        return execute_for_server(args)
+    if args.verb == cli.JUDGE:
+        return judge_table(args)
     run = plan(args)
     if args.verb == "check":
         return check.main(run)
-    if args.verb in ("requests", "ask"):
-        from workflow import serve_requests  # slow to import, and other verbs do not need it
+    return make_and_judge(args, run)
 
-        return serve_requests.main(run, args)
+
+def execute_for_server(args: Namespace) -> int:
+    """Ask a server what a run of its model lacks, then run everything; or write its requests."""
+    from workflow.serving import asking, batch_files, model_file  # slow to import
+
+    args = model_file.choose_model(args)
+    run = plan(args)
+    if args.verb == "requests":
+        return batch_files.main(run, args)
+    outcome = asking.ask_run(run, args)
+    code = 1 if outcome.is_stopped else make_and_judge(args, run)
+    if outcome.missing:
+        say(outcome.describe())
+    return code or min(outcome.missing, 1)
+
+
+def make_and_judge(args: Namespace, run: Run) -> int:
+    """Run everything, judge what was asked for, and return the exit code."""
     code = make(args, run)
     if code or args.dry_run:
         return code
@@ -88,6 +108,19 @@ def execute_command(args: Namespace) -> int:
             return verify.verify(run)
         for line in verify.summary_lines(run, args.finding):
             say(line)
+    return 0
+
+
+def judge_table(args: Namespace) -> int:
+    """Judge a table of scores, and print what its report says first."""
+    from workflow import judge  # slow to import, too
+
+    run = judge.plan(args)
+    code = make(args, run)
+    if code or args.dry_run:
+        return code
+    for line in judge.answer_lines(run):
+        say(line)
     return 0
 
 
@@ -103,6 +136,8 @@ def make(args: Namespace, run: Run) -> int:
         summarize(run, 0, started)
         return 0
     with machine.run_lock(run) as scratch:
+        if run.table:  # its copy is what the notebook reads
+            write_atomically(ROOT / run.table, partial(shutil.copyfile, args.table))
         hub.pin_revisions(run, anew="01" in args.force)
         board = run_jobs(freshness.force(run, args.force), scratch)
         if board.failed:
@@ -173,6 +208,7 @@ def run_jobs(run: Run, scratch: Path) -> Board:
         return board
     print_start(run, assessments)
     hub.save_revisions(run)
+    dataset_file.write_files()
     if run.slurm:
         run.save()
         Submission(run, board, taken).run_jobs()

@@ -2,7 +2,6 @@
 parameter files."""
 
 import os
-import re
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,9 @@ from lib import params
 from lib.errors import UserError
 from lib.parameter_schemas import as_list
 from lib.paths import ROOT
-from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName
-from workflow import machine
+from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName, is_word, join_names
+from workflow import dataset_file, machine
+from workflow.cli import check_run_name
 from workflow.engine import slurm
 from workflow.engine.fingerprint import checksum
 from workflow.engine.jobs_of_run import SHIPPED, Run
@@ -24,9 +24,21 @@ def plan(args: Namespace) -> Run:
     needs."""
     if args.data_dir:
         os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
-    values = choose_values(args)
-    wanted = NEEDS[args.finding] if args.finding else ()
-    run = Run(args.run, values, args.cores or count_cores(), wanted=wanted)
+    args.datasets = dataset_file.take_names(args.datasets)
+    args.add_datasets = dataset_file.take_names(args.add_datasets)
+    of_profile = read_profile(args.profile)
+    values = choose_values(args, of_profile)
+    name = name_run(args, of_profile, values)
+    run = Run(
+        name,
+        values,
+        args.cores or count_cores(),
+        wanted=NEEDS[args.finding] if args.finding else (),
+        profile=args.profile,
+        words=command_words(args, name),
+    )
+    if args.verb in (REPLAY, "verify"):
+        check_signals(run)
     if not args.slurm:
         return replace(run, gpus=len(machine.list_gpus()))
     options = slurm.read_options(Path(args.slurm))
@@ -42,23 +54,70 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def choose_values(args: Namespace) -> dict:
+def read_profile(name: str) -> dict:
+    """Return the parameters of a profile."""
+    return params.load_profile(validate_name("profile", name)).model_dump(mode="json")
+
+
+def choose_values(args: Namespace, of_profile: dict) -> dict:
     """Return the parameters of the profile, with the models and datasets of the command line."""
-    values = params.load_profile(validate_name("profile", args.profile)).model_dump(mode="json")
-    values["cpu"] = values["cpu"] or args.cpu
-    models = [*(args.models or values["models"]), *args.add_models]
-    datasets = [*(args.datasets or values["datasets"]), *args.add_datasets]
-    values["models"] = list(dict.fromkeys(models))
-    values["datasets"] = list(dict.fromkeys(datasets))
+    models = [*(args.models or of_profile["models"]), *args.add_models]
+    datasets = [*(args.datasets or of_profile["datasets"]), *args.add_datasets]
+    values = of_profile | {
+        "cpu": of_profile["cpu"] or args.cpu,
+        "models": list(dict.fromkeys(models)),
+        "datasets": list(dict.fromkeys(datasets)),
+    }
     if args.verb == PUBLISHED:
         return without_names(values) | {"title": "The paper's own numbers, set again."}
     check_shipped_files(args.profile)
     for kind in params.LOADERS:
         check_labels(kind, values[f"{kind}s"])
         keep_chosen(kind, values)
-    if args.verb in (REPLAY, "verify"):
-        check_signals(args.profile, values)
     return values
+
+
+def name_run(args: Namespace, of_profile: dict, values: dict) -> str:
+    """Return the name of the run: its profile's if all that --models and --datasets name is the
+    profile's, else that of the models that are not, then of such datasets.
+
+    Raise UserError if that can't be a run's name.
+    """
+    if args.verb in (REPLAY, PUBLISHED):
+        return str(RunName(args.verb, args.profile))
+    if args.name:
+        return check_run_name(args.name)
+    replaced = foreign_names(args.models, of_profile["models"])
+    replaced += foreign_names(args.datasets, of_profile["datasets"])
+    if not replaced:
+        return str(RunName(MAKE, args.profile))
+    models = foreign_names(values["models"], of_profile["models"])
+    datasets = foreign_names(values["datasets"], of_profile["datasets"])
+    return check_run_name(join_names([*models, *datasets]))
+
+
+def foreign_names(names: list[str], of_profile: list[str]) -> list[str]:
+    """Return the names of models or datasets that are not the profile's."""
+    return [name for name in names if name not in of_profile]
+
+
+def command_words(args: Namespace, name: str) -> str:
+    """Return the words after `./run_all.sh` that make a user's own run; empty for another, which
+    its name tells."""
+    if args.verb in (REPLAY, PUBLISHED) or name == args.profile:
+        return ""
+    words = [args.profile]
+    options = {
+        "--models": args.models,
+        "--add-models": args.add_models,
+        "--datasets": args.datasets,
+        "--add-datasets": args.add_datasets,
+        "--name": [args.name] if args.name else [],
+    }
+    for option, of_option in options.items():
+        if of_option:
+            words += [option, *of_option]
+    return " ".join(words)
 
 
 def without_names(values: dict) -> dict:
@@ -94,7 +153,7 @@ def keep_chosen(kind: str, values: dict) -> None:
 
 def validate_name(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
-    if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
+    if not is_word(name) or name == "shipped":
         raise UserError(
             f"{kind} '{name}': a file's name needs "
             "letters, digits, '.', '-' and single '_', not 'shipped'"
@@ -111,12 +170,13 @@ def validate_name(kind: str, name: str) -> str:
 LIST = "SHA256SUMS"  # in artifacts/shipped/<run>/, in git: `sha256sum -c` does the same
 
 
-def check_signals(profile: str, values: dict) -> None:
-    """Raise UserError if a replay of the profile would lack shipped signals."""
-    for job in Run(str(RunName(REPLAY, profile)), values).jobs:
+def check_signals(run: Run) -> None:
+    """Raise UserError if a replay of the run's profile would lack shipped signals."""
+    command = run.words or run.profile
+    for job in Run(str(RunName(REPLAY, run.profile)), run.values).jobs:
         for path in job.inputs:
             if path.startswith(SHIPPED) and not (ROOT / path).exists():
-                raise UserError(f"{path} is not shipped: ./run_all.sh {profile} computes it")
+                raise UserError(f"{path} is not shipped: ./run_all.sh {command} computes it")
 
 
 def check_shipped_files(profile: str) -> None:

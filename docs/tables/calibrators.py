@@ -16,6 +16,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from lib.analysis.asking import describe_asking
 from lib.analysis.signals import load_signals
 from lib.calibrate.calibration_sets import Pair
 from lib.calibrate.calibrator_base import Calibrator
@@ -71,6 +72,7 @@ def describe_elsewhere(
 
 def main() -> None:
     scores = load_scores()
+    asking = describe_asking("replay-small", SMALL.models, SMALL.datasets)
     for estimator in ESTIMATORS:
         by_pair = dict(list(scores[scores.estimator == estimator].groupby(PAIR, sort=False)))
         evaluation = {pair: evaluation_rows(rows) for pair, rows in by_pair.items()}
@@ -81,8 +83,6 @@ def main() -> None:
             before = ece(new.confidence, new.correct, CHOICES.bins)
             after = ece(predict_all(calibrator, new), new.correct, CHOICES.bins)
             facts = {
-                "n": calibrator.n_rows_,
-                "demonstration": SMALL.demonstration,
                 "ece": round(float(before), 4),
                 "ece_calibrated": round(float(after), 4),
                 "note": NOTE,
@@ -91,7 +91,7 @@ def main() -> None:
             model, dataset = pair
             path = CALIBRATORS / f"{model}__{dataset}__{estimator}__isotonic.json"
             path.parent.mkdir(exist_ok=True)
-            record = calibrator_record(fit, **facts)
+            record = calibrator_record(fit, asking[pair], **facts)
             path.write_text(json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
             print(path.name, facts)
 

@@ -1,7 +1,8 @@
 """Calibrators as files: self-contained JSON, with exact float64 round trips."""
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib import store
+from lib.calibrate.calibration_sets import Pair
 from lib.calibrate.calibrator_base import Calibrator
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fit_methods import Fit
@@ -17,12 +19,18 @@ from lib.files import digest, parse_json, read_bytes, write_text
 from lib.paths import relative_path
 from lib.store import SCORE_CELL
 
+LONGEST_WORD = 60  # letters of a file's name that are a column's
 
-def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
+
+def save_calibrators(
+    fits: Iterable[Fit], run: str, asking: Mapping[Pair, Mapping[str, Any]] | None = None
+) -> pd.DataFrame:
     """Write each calibrator to
-    artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
+    artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json; without the
+    model for a table of scores.
 
-    Return a frame with model, dataset, estimator, calibrator, rows and file.
+    `asking` says of each pair how its rows were asked. Return a frame with model, dataset,
+    estimator, calibrator, rows and file.
 
     Examples
     --------
@@ -30,17 +38,43 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     ['model', 'dataset', 'estimator', 'calibrator', 'rows', 'file']
     """
     written = []
+    names: set[str] = set()
+    of_pair = asking if asking is not None else {}
     for fit in fits:
         parts = (*fit.pair, fit.estimator, type(fit.calibrator).__name__.lower())
-        path = store.frame_path(run, "calibrators", "__".join(parts)).with_suffix(".json")
-        text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True)
+        name = name_file(parts, names)
+        names.add(name)
+        path = store.frame_path(run, "calibrators", name).with_suffix(".json")
+        record = calibrator_record(fit, of_pair.get(fit.pair))
+        text = json.dumps(record, indent=1, sort_keys=True)
         write_text(path, text + "\n")
         written.append((*parts, fit.calibrator.n_rows_, path.name))
     return pd.DataFrame(written, columns=[*SCORE_CELL, "calibrator", "rows", "file"])
 
 
-def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
-    """Return the contents of a file, with further `facts`.
+def name_file(parts: Iterable[str], taken: Collection[str]) -> str:
+    """Return the name of a calibrator's file, which may hold the words of a user's table; numbered
+    if it is taken.
+
+    Examples
+    --------
+    >>> name_file(["", "scores", "P(True), %", "platt"], [])
+    'scores__P-True-__platt'
+    """
+    words = [re.sub(r"[^\w.-]+", "-", part)[:LONGEST_WORD] for part in parts if part]
+    name = "__".join(words)
+    number = 2
+    while name in taken:
+        name = f"{'__'.join(words)}-{number}"
+        number += 1
+    return name
+
+
+def calibrator_record(
+    fit: Fit, asking: Mapping[str, Any] | None = None, **facts: Any
+) -> dict[str, Any]:
+    """Return the contents of a file: what was fitted on how many rows (`n`), and how these were
+    `asking`, as `lib.analysis.asking.describe_asking` says, with further `facts`.
 
     Examples
     --------
@@ -56,6 +90,8 @@ def calibrator_record(fit: Fit, **facts: Any) -> dict[str, Any]:
         "estimator": fit.estimator,
         "method": fit.method.name,
         "input": fit.kind,
+        "n": fit.calibrator.n_rows_,
+        "asking": dict(asking) if asking is not None else {},
         "attributes": vars(fit.calibrator),
         **facts,
     }
@@ -84,6 +120,8 @@ def read_calibrator_record(path: Path) -> dict[str, Any]:
     record = parse_json(read_bytes(path), where)
     if not isinstance(record, dict) or record.pop("sha256", None) != digest([record]):
         raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 09 again")
+    if "asking" not in record:
+        raise UserError(f"{where} is of an earlier version: run 09 again")
     return record
 
 

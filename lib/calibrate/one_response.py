@@ -1,5 +1,6 @@
 """A calibrated number for one new response: `score(response, calibrator)`, by a calibrator of a run
 or a shipped one, such as "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic". It is 0 without an answer.
+`score_confidence` takes a confidence of any kind instead.
 
 The calibrators of two real models are shipped, each with the data that it was fitted on and what it
 does elsewhere: on other questions, or with another model, it may make the calibration worse.
@@ -13,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lib.calibrate.calibrator_files import load_calibrator, read_calibrator_record
-from lib.calibrate.calibrators import Isotonic
+from lib.calibrate.calibrators import Calibrator, Isotonic
+from lib.calibrate.from_confidence import FROM_CONFIDENCE
 from lib.errors import UserError, nearest
 from lib.files import parse_json
 from lib.params import EvaluationChoices
 from lib.responses.formats import parse_response
+from lib.responses.responses_api import as_chat_completion
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.interpretation import InterpretedRow, interpret_row
 from lib.tasks.answers import locate_answer
@@ -49,8 +52,12 @@ class CalibratedScore(NamedTuple):
         Whether `raw` lies outside the range of the scores that an isotonic calibrator was fitted
         to: `calibrated` is then that of the nearest one.
     fitted_on : dict
-        The calibrator's model, dataset and estimator; of a shipped one also `n`, `ece`,
-        `ece_calibrated`, `note` and `elsewhere`.
+        The calibrator's model, dataset, estimator and number of rows (`n`), and how these were
+        `asking`; of a shipped one also `ece`, `ece_calibrated`, `note` and `elsewhere`.
+    model, calibrator_model : str
+        What the response and the calibrator's file call their models; empty if they do not.
+    same_model : bool
+        Whether these names are equal. Servers rename models, so another name is not refused.
     """
 
     raw: float
@@ -59,6 +66,53 @@ class CalibratedScore(NamedTuple):
     reason: str
     outside_range: bool
     fitted_on: dict[str, Any]
+    model: str
+    calibrator_model: str
+    same_model: bool
+
+
+class CalibratedConfidence(NamedTuple):
+    """A confidence of any kind before and after calibration; the fields are as those of
+    `CalibratedScore`."""
+
+    raw: float
+    calibrated: float
+    outside_range: bool
+    fitted_on: dict[str, Any]
+
+
+def score_confidence(confidence: float, calibrator: str | Path) -> CalibratedConfidence:
+    """Return a confidence in [0, 1], raw and calibrated, by a calibrator of the same kind.
+
+    Parameters
+    ----------
+    confidence : such as a number that a model states, by a calibrator of its table (10_judge); or
+        P(True), by one of a run
+    calibrator : as for `score`, but of answer tokens
+
+    Raises
+    ------
+    UserError
+        If the confidence lies outside [0, 1], or the calibrator is unknown or takes answer tokens.
+
+    Examples
+    --------
+    >>> made = score_confidence(0.95, "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic")
+    >>> round(made.calibrated, 2), made.outside_range
+    (0.71, False)
+    """
+    path = find_calibrator(calibrator)
+    record = read_calibrator_record(path)
+    if record["input"] not in FROM_CONFIDENCE:
+        raise UserError(f"{path.name} calibrates the tokens of an answer: choose an isotonic one")
+    if not 0 <= confidence <= 1:
+        raise UserError(f"a confidence lies in [0, 1], not {confidence}")
+    value = FROM_CONFIDENCE[record["input"]]([confidence])
+    fitted = load_calibrator(path)
+    calibrated = float(fitted.predict(value)[0])
+    return CalibratedConfidence(
+        float(confidence), calibrated, _is_outside(fitted, confidence), _facts_of(record)
+    )
 
 
 def score(response: Any, calibrator: str | Path) -> CalibratedScore:
@@ -66,7 +120,8 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
 
     Parameters
     ----------
-    response : a chat completion with `logprobs`, as its object, its dict or its JSON
+    response : a chat completion with `logprobs`, or a response of the Responses API with them, as
+        its object, its dict or its JSON
     calibrator : name of a shipped one, or file of a run (`artifacts/<run>/calibrators/`), of a
         single-pass estimator
 
@@ -87,16 +142,39 @@ def score(response: Any, calibrator: str | Path) -> CalibratedScore:
     path = find_calibrator(calibrator)
     record = read_calibrator_record(path)
     estimator = _find_estimator(record, path.name)
-    fitted_on = {key: value for key, value in record.items() if key not in NO_FACTS}
     completion = _decode_completion(response)
     row, reason = _interpret_completion(completion)
-    if row is None:
-        return CalibratedScore(0.0, 0.0, False, reason, False, fitted_on)
-    raw = estimator.function(getattr(row, estimator.needs))
-    fitted = load_calibrator(path)
-    calibrated = float(fitted.predict([raw])[0])
-    outside_range = isinstance(fitted, Isotonic) and bool(fitted.is_outside([raw])[0])
-    return CalibratedScore(raw, calibrated, True, "", outside_range, fitted_on)
+    raw = calibrated = 0.0
+    outside_range = False
+    if row is not None:
+        raw = estimator.function(getattr(row, estimator.needs))
+        fitted = load_calibrator(path)
+        calibrated = float(fitted.predict([raw])[0])
+        outside_range = _is_outside(fitted, raw)
+    name = completion.get("model")
+    model = name if isinstance(name, str) else ""
+    fitted_model = record["asking"].get("model", record["model"])
+    return CalibratedScore(
+        raw=raw,
+        calibrated=calibrated,
+        parsed=row is not None,
+        reason=reason,
+        outside_range=outside_range,
+        fitted_on=_facts_of(record),
+        model=model,
+        calibrator_model=fitted_model,
+        same_model=model == fitted_model,
+    )
+
+
+def _is_outside(fitted: Calibrator, confidence: float) -> bool:
+    """Whether a confidence lies outside those that an isotonic calibrator was fitted to."""
+    return isinstance(fitted, Isotonic) and bool(fitted.is_outside([confidence])[0])
+
+
+def _facts_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a calibrator's file says about its rows."""
+    return {key: value for key, value in record.items() if key not in NO_FACTS}
 
 
 def find_calibrator(name: str | Path) -> Path:
@@ -120,7 +198,8 @@ def _find_estimator(record: dict[str, Any], file: str) -> Estimator:
     of_tokens = estimator is not None and estimator.needs in ("response", "answer")
     if estimator is None or not of_tokens or record["input"] != "confidence":
         raise UserError(
-            f"{file} does not calibrate a score of a response's tokens: choose an isotonic one"
+            f"{file} does not calibrate a score of a response's tokens: choose an isotonic one, "
+            "or give `score_confidence` your own"
         )
     return estimator
 
@@ -129,14 +208,18 @@ def _find_estimator(record: dict[str, Any], file: str) -> Estimator:
 
 
 def _decode_completion(response: Any) -> Any:
-    """Return a chat completion as JSON has it, from the client's object or its JSON."""
+    """Return a chat completion as JSON has it, from the client's object or its JSON. One of the
+    Responses API is brought into this form."""
     if hasattr(response, "model_dump"):
-        return response.model_dump()
-    if isinstance(response, str):
-        return parse_json(response.encode(errors="surrogatepass"), "the response")
-    if isinstance(response, bytes):
-        return parse_json(response, "the response")
-    return response
+        response = response.model_dump()
+    elif isinstance(response, str):
+        response = parse_json(response.encode(errors="surrogatepass"), "the response")
+    elif isinstance(response, bytes):
+        response = parse_json(response, "the response")
+    try:
+        return as_chat_completion(response)
+    except (LookupError, TypeError, AttributeError):
+        return response  # which is refused as what it is
 
 
 def _find_choice(completion: Any) -> dict[str, Any]:
@@ -185,7 +268,10 @@ def _interpret_text(completion: dict[str, Any]) -> InterpretedRow:
     line = {"custom_id": "", "response": {"body": completion}}
     response = parse_response(json.dumps(line, default=str).encode(), "the response")
     if response.text and not response.pieces:
-        raise UserError("the response has no log-probabilities: ask for it with `logprobs: true`")
+        raise UserError(
+            "the response has no log-probabilities: ask for it with `logprobs: true`, or from the "
+            'Responses API with `include: ["message.output_text.logprobs"]`'
+        )
     texts = response.pieces[:-1] if response.ended else response.pieces
     thinks = response.thought or response.text.lstrip().startswith("<think>")
     row = SimpleNamespace(

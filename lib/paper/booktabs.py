@@ -27,6 +27,7 @@ _TEXTS = yaml.safe_load((FOLDER / "captions.yaml").read_text(encoding="utf-8"))
 # short and long, of what is exported
 PAPER_CAPTIONS: Mapping[str, tuple[str, str]] = _TEXTS["of_paper"]
 CAPTIONS: Mapping[str, tuple[str, str]] = {**PAPER_CAPTIONS, **_TEXTS["beyond"]}
+TABLE_CAPTIONS: Mapping[str, tuple[str, str]] = _TEXTS["of_table"]  # of a table of scores
 CHOICES: Mapping[str, str] = _TEXTS["choices"]
 
 # ---- LaTeX

@@ -18,6 +18,7 @@ from lib.paper.booktabs import Table, embolden, escape
 from lib.score.baselines import BASE
 from lib.score.estimators import ESTIMATORS, Estimator, in_column_order
 
+pd.options.display.max_columns = None  # a notebook shows every column of a table
 Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number
 HEADLINE = {  # scores that are compared first, by estimator and method
@@ -25,8 +26,9 @@ HEADLINE = {  # scores that are compared first, by estimator and method
     ("ans_avg", ""): "Ans Avg",
     ("ans_avg", "isotonic"): "Ans Avg, isotonic",
     (BASE, ""): "a constant",
+    ("p_true", ""): "P(True)",
 }
-OVERVIEW = HEADLINE | {("p_true", ""): "P(True)", ("p_true_insitu", ""): "P(True) in situ"}
+OVERVIEW = HEADLINE | {("p_true_insitu", ""): "P(True) in situ"}
 CHANCE_MARK = "\N{DEGREE SIGN}"  # of an ECE that cannot be told from that of calibrated scores
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {

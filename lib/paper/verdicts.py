@@ -174,19 +174,21 @@ def show_claims(
     datasets: Mapping[str, str],
     scores: ResampledScores | None = None,
     shared_masks: bool = False,
+    moved: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
     **frames: pd.DataFrame,
 ) -> ReportRecords:
     """Return a table of claims with their verdicts on the paper's printed numbers and on a run's.
 
     `names` are claims, or a group such as Finding 1, of which the claims that the run's numbers can
     judge are shown. `scores`, `shared_masks` and `frames` are those of `Results`; `models` and
-    `datasets` are {name: label}.
+    `datasets` are {name: label}. `moved` are those between which calibrators are judged; all by
+    default.
     """
     results = Results(
         models=models,
         datasets=datasets,
         bin_labels=models,
-        transfer_labels=(models, datasets),
+        transfer_labels=(models, datasets) if moved is None else moved,
         settings=(),
         frames=frames,
         scores=scores,

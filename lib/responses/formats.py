@@ -5,12 +5,12 @@ compared. Each line is read whole. Otherwise it is refused with its number and t
 half of a response would silently have another answer or confidence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lib.errors import UserError
-from lib.files import read_bytes
+from lib.files import read_lines
 from lib.paths import relative_path
 from lib.responses.logged_tokens import LoggedText, read_text
 from lib.responses.response_lines import ResponseLine, parse_line
@@ -60,13 +60,13 @@ def read_response_file(path: Path, dataset: str) -> dict[str, Response]:
     Raise UserError, with the line number, for a line that cannot be read whole and for a question
     with two responses. An empty response, as of a failed request, may be repeated on another line.
     """
-    return parse_response_lines(read_bytes(path), relative_path(path), dataset)
+    return parse_response_lines(read_lines(path), relative_path(path), dataset)
 
 
-def parse_response_lines(data: bytes, name: str, dataset: str) -> dict[str, Response]:
-    """Return the responses of a file's content, as `read_response_file`; `name`: the file's."""
+def parse_response_lines(lines: Iterable[bytes], name: str, dataset: str) -> dict[str, Response]:
+    """Return the responses of a file's lines, as `read_response_file`; `name`: the file's."""
     responses: dict[str, Response] = {}
-    for number, text in enumerate(data.split(b"\n"), 1):
+    for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         line = parse_line(text, name, number)

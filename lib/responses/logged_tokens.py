@@ -2,6 +2,7 @@
 
 import codecs
 import re
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ def read_text(line: ResponseLine, where: str) -> LoggedText:
     Raise UserError if these are not decoded, or are not those of the text beside them.
     """
     text = line.text or ""
-    pieces = decode(line.logprobs)
+    pieces = restore_hidden_mark(decode(line.logprobs), line)
     ended = line.finish_reason == "stop" and is_end_token(pieces, text)
     body = pieces[:-1] if ended else pieces
     check_decoded(body, text, where)
@@ -60,11 +61,34 @@ def decode(tokens: Sequence[LoggedToken]) -> list[str]:
     pieces = []
     for token in tokens:
         data = bytes(token.bytes or token.token.encode())
-        pieces.append(decoder.decode(data, final=token is tokens[-1]))
+        piece = decoder.decode(data, final=token is tokens[-1])
+        pieces.append(sys.intern(piece))  # of many responses, each text once in memory
     thinking = [token for token in tokens if token.thinking]
     is_part = 0 < len(thinking) < len(tokens)
     if is_part and not CLOSING.search("".join(pieces)):
         pieces[len(thinking) - 1] += CLOSING_TAG
+    return pieces
+
+
+def restore_hidden_mark(pieces: list[str], line: ResponseLine) -> list[str]:
+    """Return the pieces with the mark that ends a thinking, where a server lists that token with an
+    empty text: its thinking and its text, in this order, are then all that the tokens make up."""
+    written = "".join(pieces)
+    thinking = (line.reasoning_content or "").strip()
+    text = (line.text or "").strip()
+    if not thinking or not text or CLOSING.search(written):
+        return pieces
+    count = len(pieces) - 1 if is_end_token(pieces, text) else len(pieces)
+    length = 0
+    for place in range(1, count):
+        length += len(pieces[place - 1])
+        before = written[:length].strip()
+        if len(before) > len(thinking):
+            break
+        if before == thinking and "".join(pieces[place:count]).strip() == text:
+            marked = list(pieces)
+            marked[place - 1] += CLOSING_TAG
+            return marked
     return pieces
 
 

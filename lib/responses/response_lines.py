@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 from lib.errors import UserError
 from lib.files import parse_json
 from lib.parameter_schemas import StrictModel, validate
+from lib.responses.responses_api import as_chat_completion
 
 # what a response is, by how its finish reason begins at OpenAI, vLLM, SGLang, TGI, llama.cpp,
 # Anthropic, Gemini, Cohere
@@ -156,7 +157,9 @@ def unwrap_batch(raw: Fields, where: str) -> Fields:
 
 
 def read_completion(body: Fields, is_verdict: bool) -> Fields:
-    """Return the fields of a chat completion with one choice."""
+    """Return the fields of a chat completion with one choice, or of a response of the Responses
+    API."""
+    body = as_chat_completion(body)
     choices = body["choices"]
     if isinstance(choices, dict):  # SGLang writes one
         choices = [choices]

@@ -18,9 +18,9 @@ from lib.responses.served_verdict import SPELLINGS, OptionVerdict
 from lib.responses.server_requests import (
     PROBES,
     VERIFICATIONS,
+    RequestFile,
     check_answered,
     exchange_files,
-    read_requests,
     verification_requests,
 )
 from lib.tasks import dataset_sources, datasets
@@ -73,10 +73,12 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
     path, answers = exchange_files(imported.spec, imported.dataset, form)
     if not answers.exists():
         return {}
-    questions = read_requests(exchange_files(imported.spec, imported.dataset)[0])
-    # without them nothing would tell which responses the verdicts are about
-    read_requests(path)
-    check_answered(verification_requests(imported, questions)[form], path, answers)
+    questions = RequestFile(exchange_files(imported.spec, imported.dataset)[0])
+    RequestFile(path)  # without it nothing would tell which responses the verdicts are about
+    requests = verification_requests(
+        form, imported.spec, questions, imported.examples, imported.responses
+    )
+    check_answered(requests, path, answers)
     verdicts = {}
     for name, response in read_response_file(answers, imported.dataset).items():
         if not response.empty:

@@ -9,7 +9,7 @@ from files (lib.tasks.dataset_sources). There are three ways to split:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -71,14 +71,31 @@ def _check_sizes(
     sizes = Counter(example.split for example in examples)
     calibration = sizes[CALIBRATION]
     evaluation = sizes[EVALUATION]
+    if dataset.calibration is None and calibration > 0:  # halves
+        return
     if calibration == dataset.calibration and evaluation == dataset.evaluation:
         return
-    parts = ", ".join(sorted({row.part for row in rows}))
+    wanted = "halves of at least 1"
+    if dataset.calibration is not None:
+        wanted = f"{dataset.calibration} {CALIBRATION} and {dataset.evaluation} {EVALUATION}"
     raise UserError(
-        f"dataset '{dataset.label}': expected {dataset.calibration} {CALIBRATION} and "
-        f"{dataset.evaluation} {EVALUATION} questions, found {calibration} and {evaluation}; "
-        f"the rows' parts are {parts}: set `parts`, a field `split` in one file, or a `seed`"
+        f"dataset '{dataset.label}': expected {wanted} questions, "
+        f"found {calibration} and {evaluation}; {_suggest_sizes(dataset, rows, sizes)}"
     )
+
+
+def _suggest_sizes(dataset: Dataset, rows: Sequence[PublishedRow], sizes: Mapping[str, int]) -> str:
+    """Return the lines for a dataset's file whose sizes are not those of its rows."""
+    if dataset.seed is not None:
+        half = len(rows) // 2
+        lines = f"`calibration: {half}` and `evaluation: {len(rows) - half}`"
+        return f"there are {len(rows)} rows: write {lines}, say, or neither line for halves"
+    if sizes[CALIBRATION] and sizes[EVALUATION]:
+        fitting = f"`calibration: {sizes[CALIBRATION]}` and `evaluation: {sizes[EVALUATION]}`"
+        return f"if these are all, write {fitting}"
+    parts = ", ".join(sorted({row.part for row in rows}))
+    remedy = "set `parts`, a field `split` in one file, or `seed: 0` in place of both sizes"
+    return f"the rows' parts are {parts}: {remedy}"
 
 
 def select_examples(
@@ -181,14 +198,18 @@ def _assign_splits(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[Pub
 
 
 def _shuffle(dataset: Dataset, rows: list[PublishedRow]) -> list[tuple[PublishedRow, str]]:
-    """Return the rows in the random order of a seed: the first ones calibrate."""
+    """Return the rows in the random order of a seed: the first ones calibrate, half of all if the
+    dataset's file names no size."""
+    calibration = dataset.calibration
+    if calibration is None:
+        calibration = len(rows) // 2
 
     def rank(row: PublishedRow) -> str:
         return files.sha256(f"{dataset.seed}|{row.number}".encode())
 
     assigned = []
     for place, row in enumerate(sorted(rows, key=rank)):
-        assigned.append((row, CALIBRATION if place < dataset.calibration else EVALUATION))
+        assigned.append((row, CALIBRATION if place < calibration else EVALUATION))
     return assigned
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny_gguf
-from served import DATASET, TOPS, Served, batch_line, completion, right
+from served import DATASET, TOPS, Served, batch_line, completion, of_questions, right
 
 from lib import params, store
 from lib.calibrate.one_response import CALIBRATORS, score
@@ -22,22 +22,21 @@ from lib.responses.formats import Response
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
 from lib.tasks import prompts
-from workflow import serve_requests
+from workflow.serving import batch_files
 
 KEYS = [*store.KEYS, "estimator"]
 
 
 def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
     """As a reader of OpenAI's documentation would check them, for a file in a folder that is still
-    empty."""
+    empty. What is off is not sent."""
     decoding = {"temperature": 0.7, "top_p": 0.9, "top_k": 20}
     model = Served(tmp_path, 3, **decoding, thinking=True, max_new_tokens=99, system_prompt=True)
-    model.command("requests", model_name="org/name")
+    model.write_requests("org/name")
     (path,) = tmp_path.iterdir()
     assert path.name == f"{DATASET}.requests.jsonl"
-    for line, example in zip(
-        map(json.loads, path.read_text().splitlines()), model.asked, strict=True
-    ):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, example in zip(lines, model.examples, strict=True):
         body = line.pop("body")
         assert line == {
             "custom_id": example.example_id,
@@ -48,48 +47,87 @@ def test_requests_are_the_papers_prompt_and_the_files_decoding(tmp_path):
         assert body == decoding | {
             "messages": prompts.question_messages(example.question, True, "none"),
             "model": "org/name",
-            "min_p": 0.0,
             "max_tokens": 99,
             "logprobs": True,
-            "top_logprobs": 20,
-            "chat_template_kwargs": {"enable_thinking": True},
+            "top_logprobs": 1,
+            "chat_template_kwargs": {"enable_thinking": True, "thinking": True},
         }
+
+
+def test_a_plain_model_is_sent_seven_fields_and_one_token_requests_list_twenty(tmp_path):
+    model = Served(tmp_path, 1)
+    requests, _ = model.ask_fake(right)
+    fields = {"model", "messages", "max_tokens", "temperature", "logprobs", "top_logprobs"}
+    questions = of_questions(requests)
+    assert len(questions) == 2
+    for request in questions:
+        assert request.body.keys() == fields | {"seed"}
+        assert request.body["top_logprobs"] == 1
+    for name in model.requests("verify"):
+        body = model.requests("verify")[name]["body"]
+        assert body.keys() == fields
+        assert (body["max_tokens"], body["temperature"], body["top_logprobs"]) == (1, 0.0, 20)
+
+
+def test_request_of_the_models_file_is_merged_into_every_body(tmp_path):
+    """Null removes a field, one inside another is added to it, and a request for one token stays
+    one, whatever the limit is called."""
+    changes = {"seed": None, "max_tokens": None, "max_completion_tokens": 1024}
+    changes["provider"] = {"only": ["a"]}
+    model = Served(tmp_path, 2, request=changes, thinking=True)
+    model.write_requests()
+    for request in model.requests().values():
+        body = request["body"]
+        assert "seed" not in body and "max_tokens" not in body
+        assert (body["max_completion_tokens"], body["provider"]) == (1024, {"only": ["a"]})
+    model.respond("Seven. </think> #### 7")
+    model.write_requests()
+    for form in served.VERIFICATIONS:
+        for request in model.requests(form).values():
+            assert request["body"]["max_completion_tokens"] == 1
+            assert "max_tokens" not in request["body"]
+            assert request["body"]["provider"] == {"only": ["a"]}
 
 
 def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
     model = Served("docs/served")
-    serve_requests.check_folders(model.run)  # the demo's questions belong to the project
+    batch_files.check_folders(model.run)  # the demo's questions belong to the project
     model.run.values["datasets"] = ["gsm8k"]
     with pytest.raises(
         UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"
     ):
-        model.command("requests")
+        model.write_requests()
     assert not (ROOT / "docs" / "served").exists()
     both = Served(tmp_path).run
     both.values["models"] = ["served", "other"]
     both.specs["other"] = both.specs["served"]
     with pytest.raises(UserError, match="models 'served' and 'other' have the same `responses`"):
-        serve_requests.check_folders(both)
+        batch_files.check_folders(both)
 
 
 def test_answers_to_other_requests_are_not_mixed(tmp_path):
     """A larger number of questions is asked beside the others; decoding that changed, or a
     response, is not."""
     few, more = Served(tmp_path, 2), Served(tmp_path, 3)
-    few.command("requests")
-    assert len(few.send(right)) == 4
-    more.command("requests")
-    # both forms of the first four, which had answers, and two prompts beside
-    assert len(more.send(right)) == 2 + 4 + 6
+    # four questions, both forms of each, and two prompts beside
+    assert len(few.ask_fake(right)[0]) == 4 + 8 + 2
+    assert len(more.ask_fake(right)[0]) == 2 + 4
     assert served.read_verification(few.imported(), "m").remarks == []
-    with pytest.raises(
-        UserError, match="answers 'easy-.*' with another 'temperature': move it away"
+    for facts, name in (
+        ({"temperature": 0.2}, "temperature"),
+        ({"top_p": 0.9}, "top_p"),  # which was off, and so not sent
+        ({"request": {"stop": ["x"]}}, "stop"),
     ):
-        Served(tmp_path, 3, temperature=0.2).command("requests")
+        with pytest.raises(
+            UserError, match=f"answers 'easy-.*' with another '{name}': move it away"
+        ):
+            Served(tmp_path, 3, **facts).write_requests()
+    renamed = {"seed": None, "max_tokens": None, "max_completion_tokens": 256}
+    Served(tmp_path, 3, request=renamed).write_requests()  # it changes no answer
     few.respond("#### 8")
     for read in (
         (lambda: served.read_verification(few.imported(), "m")),
-        (lambda: few.command("requests")),
+        (lambda: few.write_requests()),
     ):
         with pytest.raises(
             UserError,
@@ -118,16 +156,15 @@ def serve_with_llama_cpp(model, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
 def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
-    """Asked by `requests` and `ask` alone; the weights read the same texts in one pass."""
+    """Asked by the command alone; the weights read the same texts in one pass."""
     pytest.importorskip("xllamacpp")
     spec = params.load_model_config(name)
     model = Served(
         tmp_path, 4, **spec.model_dump(include={"temperature", "top_p", "top_k", "thinking"})
     )
     server = serve_with_llama_cpp(name, tmp_path)
-    for _ in "questions", "verification":
-        model.command("requests")
-        model.command("ask", url=server.listening_address, concurrent=4)
+    outcome = model.ask(server.listening_address)
+    assert not outcome.missing
     del server
     gc.collect()  # which ends it
 
@@ -150,7 +187,7 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
 
     settings = params.Generation(demonstration="none", max_new_tokens=256)
     frame_of_weights = generation.generate_responses(
-        lm, DATASET, model.asked, settings, SimpleNamespace(sample=the_same)
+        lm, DATASET, model.examples, settings, SimpleNamespace(sample=the_same)
     )
     theirs = p_true.verify_responses(lm, frame_of_weights)
     assert frame_of_weights.prompt_tokens.tolist() == served_frame.prompt_tokens.tolist()
@@ -186,9 +223,9 @@ BOTH = {"A": -0.4, " A": -3.0, "B": -1.5, " B": -4.0, "the": -5.0}
 def answered(tmp_path):
     """A model with twenty responses of two tokens to prompts of forty."""
     model = Served(tmp_path)
-    model.command("requests")
+    model.write_requests()
     model.respond("#### 7")
-    model.command("requests")
+    model.write_requests()
     return model
 
 
@@ -296,9 +333,8 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
     """As vLLM renders it, and answers in arrays: question, response with its thinking, and query,
     nothing else."""
     model = Served(tmp_path, 2, thinking=True)
-    for _ in "questions", "verification":
-        model.command("requests")
-        requests = model.send(like_vllm)
+    requests, outcome = model.ask_fake(like_vllm)
+    assert not outcome.missing
     sent = [
         request.body["prompt"]
         for request in requests
@@ -309,12 +345,11 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
         for request in requests
         if request.path == "/v1/chat/completions"
     ]
-    assert templates.count({"enable_thinking": False}) == 4, (
-        "the standard prompt is answered at once"
-    )
+    at_once = {"enable_thinking": False, "thinking": False}
+    assert templates.count(at_once) == 4, "the standard prompt is answered at once"
     written = "Seven. </think> #### 7" + prompts.QUERY
     expected = []
-    for example in model.asked:
+    for example in model.examples:
         (message,) = prompts.question_messages(example.question, False, "none")
         question = " ".join(message["content"].split())
         expected.append(f"{question} {written}")
@@ -356,6 +391,43 @@ def test_a_response_gets_the_number_that_the_file_says():
     ):
         with pytest.raises(UserError, match=message):
             score(body, calibrator)
+
+
+def responses_api(completion):
+    """The same as OpenAI's Responses API has it."""
+    (choice,) = completion["choices"]
+    text = choice["message"]["content"]
+    part = {"type": "output_text", "text": text, "logprobs": choice["logprobs"]["content"]}
+    message = {"type": "message", "role": "assistant", "content": [part]}
+    return {"object": "response", "status": "completed", "output": [message]}
+
+
+def test_a_response_of_the_responses_api_gets_the_same_number():
+    """Cut by length, refused and withheld as well."""
+    name = "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic"
+    body = responses_api(completion("That is #### 7"))
+    same = score(completion("That is #### 7"), name)
+    assert same.parsed
+    for response in body, json.dumps(body), SimpleNamespace(model_dump=lambda: body):
+        assert score(response, name) == same
+    (message,) = body["output"]
+    cut = {"incomplete_details": {"reason": "max_output_tokens"}, "status": "incomplete"}
+    without = responses_api(completion("That is seven"))
+    refusal = [{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]
+    reasons = [
+        (without | cut, "cut by length"),
+        (without, "no answer"),
+        (body | {"output": refusal}, "refusal"),
+        (body | {"output": [{"type": "function_call", "name": "f"}]}, "tool call"),
+    ]
+    for response, reason in reasons:
+        scored = score(response, name)
+        assert (scored.calibrated, scored.reason) == (0, reason)
+    message["content"][0]["logprobs"] = []
+    with pytest.raises(UserError, match="Responses API with `include:"):
+        score(body, name)
+    with pytest.raises(UserError, match="not one chat completion"):
+        score(body | {"output": [{"type": "message"}]}, name)
 
 
 def test_log_probabilities_that_are_all_zero_get_no_number():

@@ -175,3 +175,45 @@ def test_a_number_of_32_bits_is_the_one_that_was_written(tmp_path, monkeypatch):
         parts[part] = Dataset.from_parquet(file, cache_dir=tmp_path)
     monkeypatch.setattr("datasets.load_dataset", lambda *words, **more: parts)
     assert datasets.load_examples(dataset("me/mine", calibration=3)) == examples
+
+
+# ---- sizes
+
+
+def test_a_seed_without_sizes_makes_halves(tmp_path):
+    """Every row is in one of them, and the same seed makes the same halves."""
+    path = lines(tmp_path / "q.jsonl", *({"question": f"{n}?", "answer": n} for n in range(9)))
+    mine = dataset({"all": path}, None, None, seed=3)
+    examples = datasets.load_examples(mine)
+    splits = [example.split for example in examples]
+    assert splits == ["calibration"] * 4 + ["evaluation"] * 5
+    assert {example.question for example in examples} == {f"{n}?" for n in range(9)}
+    assert datasets.load_examples(mine) == examples
+    of_sizes = datasets.load_examples(dataset({"all": path}, 4, 5, seed=3))
+    assert of_sizes == examples
+
+
+def test_all_rows_may_calibrate(tmp_path):
+    path = lines(tmp_path / "q.jsonl", *({"question": f"{n}?", "answer": n} for n in range(9)))
+    examples = datasets.load_examples(dataset({"all": path}, 9, 0, seed=3))
+    assert [example.split for example in examples] == ["calibration"] * 9
+
+
+@pytest.mark.parametrize(
+    "sizes, found", [((7, 4), "7 and 2"), ((2, 3), "2 and 7"), ((20, 5), "9 and 0")]
+)
+def test_sizes_that_do_not_fit_name_the_lines_to_write(tmp_path, sizes, found):
+    path = lines(tmp_path / "q.jsonl", *({"question": f"{n}?", "answer": n} for n in range(9)))
+    remedy = "there are 9 rows: write `calibration: 4` and `evaluation: 5`, say, or neither"
+    message = refusal(dataset({"all": path}, *sizes, seed=3))
+    assert f"found {found}; {remedy}" in message
+
+
+@pytest.mark.parametrize(
+    "lines_of_file", ["", "calibration: 3", "evaluation: 3", "calibration: 3\nseed: 0"]
+)
+def test_a_missing_size_is_named(tmp_path, lines_of_file):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"label: Mine\nsource: {{all: q.jsonl}}\n{lines_of_file}\n")
+    with pytest.raises(UserError, match="' is missing; `seed: 0`, without both sizes, makes hal"):
+        params.read_parameter_file(path, parameter_schemas.Dataset)

@@ -28,6 +28,7 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
+    monkeypatch.setattr(params, "UNWRITTEN", {})
     for module in (places, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(parameter_schemas, "MODELS", project.root / "artifacts" / ".models")

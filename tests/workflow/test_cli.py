@@ -19,12 +19,14 @@ def test_a_wrong_word_installs_nothing(project):
 
 def test_bootstrap_is_standard_library_and_old_syntax():
     of_lib = {"lib.errors", "lib.paths", "lib.run_names"}
-    places = [f"{name.replace('.', '/')}.py" for name in sorted(of_lib)]
-    for file in ("workflow/cli.py", "workflow/environment.py", "workflow/__init__.py", *places):
+    of_project = of_lib | {"workflow.serving.address"}
+    places = [f"{name.replace('.', '/')}.py" for name in sorted(of_project)]
+    packages = ["workflow/__init__.py", "workflow/serving/__init__.py"]
+    for file in ("workflow/cli.py", "workflow/environment.py", *packages, *places):
         tree = ast.parse((ROOT / file).read_text(), feature_version=(3, 8))
         for name in modules_imported(tree):
             is_standard = name.split(".")[0] in sys.stdlib_module_names
-            assert is_standard or name in of_lib, file
+            assert is_standard or name in of_project, file
 
 
 def modules_imported(tree):

@@ -57,8 +57,10 @@ def key_parts(job: Job, current_paths: Mapping[str, str] | None = None) -> Parts
 def describe_content(spec: params.Model | params.Dataset, with_label: bool) -> dict[str, object]:
     """Return the content of a model or dataset file, with its label if the job shows it, but
     without the location of its data: the sha256 identifies a GGUF file and published questions,
-    from the Hub or a local folder."""
-    unused = {"gpus"} if with_label else {"gpus", "label"}
+    from the Hub or a local folder. What a server is sent counts by its answers."""
+    unused = {"gpus", "request"}
+    if not with_label:
+        unused.add("label")
     if getattr(spec, "gguf", None):
         unused |= {"source", "revision", "gguf"}
     content = spec.model_dump(mode="json", exclude=unused)

@@ -13,14 +13,17 @@ from itertools import product
 from lib import params
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
-from lib.run_names import DEFAULT, PUBLISHED, RunName
+from lib.run_names import DEFAULT, PUBLISHED, RunName, shows_paper
 from workflow.engine import notebook_table
 from workflow.engine.fingerprint import declared_parameters, write_json
 from workflow.engine.notebook_table import Notebook
 
 SHIPPED = "artifacts/shipped"
+# of steps that a profile may leave out: what it sets to 0
+STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
+THREADS_OF_GPU = 4  # at most, of a job on a GPU
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,9 @@ class Run:
     notebook, empty for a run on this machine; on a cluster each job counts the cores and GPUs of
     its node. `small`: models that run on the processor everywhere (lib.parameter_schemas.SMALL), on
     one thread: it is the fastest, and its results do not depend on the machine's cores. They are
-    known once jobs start. `forced`: how often `--force` asked for a job, by name.
+    known once jobs start. `forced`: how often `--force` asked for a job, by name. `profile`: its
+    parameter file, if another name than the run's. `words`: of the command that makes a user's own
+    run.
     """
 
     name: str
@@ -43,6 +48,8 @@ class Run:
     small: tuple[str, ...] = field(default=(), hash=False)
     slurm: dict = field(default_factory=dict, hash=False)
     forced: dict = field(default_factory=dict, hash=False)
+    profile: str = ""
+    words: str = field(default="", hash=False)
 
     @property
     def folder(self) -> str:
@@ -53,6 +60,16 @@ class Run:
         """The profile whose shipped signals a replay reads; empty for a run that runs its
         models."""
         return RunName.parse(self.name).shipped
+
+    @property
+    def table(self) -> str:
+        """The table of scores that the run judges; empty for a run of models."""
+        return self.values.get("table", "")
+
+    @property
+    def command(self) -> str:
+        """The words after `./run_all.sh` that make it."""
+        return self.words or RunName.parse(self.name).command
 
     @property
     def figures(self) -> str:
@@ -70,16 +87,38 @@ class Run:
     def notebooks(self) -> list[Notebook]:
         """The notebooks of this run, and the report. A replay runs no model; `published` only
         builds tables of the paper's numbers."""
-        rows = list(notebook_table.NOTEBOOKS)
+        if self.table:
+            return [row for row in notebook_table.NOTEBOOKS if row.of_table]
+        rows = []
+        for row in notebook_table.NOTEBOOKS:
+            is_other_report = row.module and row.of_model != self.is_of_model
+            if not row.of_table and not is_other_report:
+                rows.append(row)
         if self.wanted:
             rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
             rows = [row for row in rows if not row.of_shipped]
+        left_out = self.steps_left_out
+        rows = [row for row in rows if row.number not in left_out]
         if self.replayed:
             return [row for row in rows if not row.per_pair]
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports or row.module]
         return rows
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether its report answers for models of the user, not for the paper's claims."""
+        return not shows_paper(self.name)
+
+    @property
+    def steps_left_out(self) -> list[str]:
+        """The numbers of the notebooks of steps that the profile's 0 leaves out."""
+        numbers = []
+        for number, name in STEPS.items():
+            if self.values.get(name) == 0:
+                numbers.append(number)
+        return numbers
 
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
@@ -144,7 +183,7 @@ class Job:
     def executed(self) -> str:
         """The executed notebook, or the page of a module."""
         if self.notebook.module:
-            return f"{self.run.figures}/{self.name}.html"
+            return f"{self.run.figures}/report.html"
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
     @property
@@ -162,14 +201,15 @@ class Job:
 
     @property
     def threads(self) -> int:
-        """Its share of the cores; one for a small model."""
+        """Its share of the cores; one for a small model, and few beside a GPU."""
         if self.is_light:
             return 1
         if self.run.slurm:
             return self.run.cores
+        if self.run.gpus:
+            return min(THREADS_OF_GPU, max(1, self.run.cores // self.run.gpus))
         alike = [job for job in self.run.jobs if job.notebook == self.notebook]
-        side_by_side = self.run.gpus or len(alike)
-        return max(1, self.run.cores // side_by_side)
+        return max(1, self.run.cores // len(alike))
 
     @property
     def gpus(self) -> int:
@@ -249,7 +289,7 @@ class Job:
     @property
     def parameters(self) -> dict:
         """The value of each parameter that the notebook uses; UserError if no profile sets one."""
-        known = {**self.run.values, "run": self.run.name}
+        known = {**self.run.values, "run": self.run.name, "command": self.run.command}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
         used = {}

@@ -20,7 +20,7 @@ import jinja2
 
 from lib.errors import UserError, nearest
 from lib.files import write_atomically
-from lib.paper.booktabs import CAPTIONS, PAPER_CAPTIONS, escape
+from lib.paper.booktabs import CAPTIONS, PAPER_CAPTIONS, TABLE_CAPTIONS, escape
 from lib.run_names import PUBLISHED
 from workflow.engine.fingerprint import write_json
 
@@ -60,13 +60,15 @@ SECTIONS = (
     Section("numbers"),
     Section("ablation"),
     Section("sensitivity", notebook="09_beyond"),
-    Section("tokens", form="text/html"),
+    Section("explorer"),
     Section("notes"),
 )
 TARGETS = (*CAPTIONS, *(section.target for section in SECTIONS if section.notebook == TABLES))
 # The paper's printed numbers have no rows, so there are no figures and no comparison with the
 # paper.
 OF_PUBLISHED = (*(name for name in PAPER_CAPTIONS if name.startswith("tab_")), FINDINGS.target)
+# of a table of scores: what 10_judge shows
+OF_TABLE = (*TABLE_CAPTIONS, "rep_answer", "rep_calibrators")
 IN_REPORT = ("application/json", "image/png", "text/html")  # the forms that the report shows
 
 
@@ -83,10 +85,18 @@ def marked_outputs(nb: "NotebookNode") -> Iterator[tuple[str, dict]]:
                 yield output["metadata"]["paper"], output.get("data", {})
 
 
+def declared_targets(nb: "NotebookNode") -> tuple[str, ...]:
+    """Return the targets of a notebook that exports."""
+    parameters = parameters_of(nb)
+    if "table" in parameters:
+        return OF_TABLE
+    return OF_PUBLISHED if parameters.get("run") == PUBLISHED else TARGETS
+
+
 def exported_files(nb: "NotebookNode") -> dict[str, bytes]:
     """Return the files' contents by name. Raise UserError unless each target appears exactly
     once."""
-    declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
+    declared = declared_targets(nb)
     files = {}
     counts: Counter[str] = Counter()
     for target, data in marked_outputs(nb):
@@ -119,7 +129,9 @@ def export(nb: "NotebookNode", folder: Path) -> list[str]:
     """Write all files of an executed notebook to a folder, each atomically, and return their
     names."""
     files = exported_files(nb)
-    files["results.tex"] = results_document(parameters_of(nb).get("title", ""), files).encode()
+    if "table" not in parameters_of(nb):
+        title = parameters_of(nb).get("title", "")
+        files["results.tex"] = results_document(title, files).encode()
     for name, content in files.items():
         write_atomically(folder / name, partial(Path.write_bytes, data=content))
     return sorted(files)

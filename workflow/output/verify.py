@@ -124,8 +124,9 @@ def verify(run: Run) -> int:
     """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else
     1."""
     bins = run.values["n_bins_ablation"]
+    shipped = str(RunName(REPLAY, run.profile or run.name))
     ours = load_signals_of(run, run.name)
-    theirs = load_signals_of(run, str(RunName(REPLAY, run.name)))  # finds only shipped signals
+    theirs = load_signals_of(run, shipped)  # finds only shipped signals
     here = results_of(run, ours)
     matched = match_rows(ours, theirs)
     table = compare_runs(here, matched, bins)
