@@ -16,6 +16,7 @@ from lib.errors import UserError
 DEFAULT = "demo"  # the profile if none is given
 MAKE, REPLAY, PUBLISHED, LAB = "make", "replay", "published", "lab"
 RESERVED = ("shipped", "stale")  # folders of the project
+OF_PAPER = ("demo", "paper", "pilot", "small")  # profiles whose report judges the paper's claims
 LONGEST = 100  # characters of a run's name
 
 
@@ -61,6 +62,19 @@ class RunName:
 
 
 # ---- a user's own run
+
+
+def shows_paper(name: str) -> bool:
+    """Whether the report of a run judges the paper's claims first; that of any other answers for
+    the user's models.
+
+    Examples
+    --------
+    >>> shows_paper("small"), shows_paper("replay-small"), shows_paper("mine")
+    (True, True, False)
+    """
+    run = RunName.parse(name)
+    return run.verb != MAKE or run.profile in OF_PAPER
 
 
 def is_word(name: str) -> bool:

@@ -113,9 +113,25 @@ def read_frame(path: Path) -> pd.DataFrame:
     facts = read_manifest(path)
     if not path.exists() or sha256(path) != facts["sha256"]:
         raise damaged(path)
-    frame = pd.read_parquet(path)
-    stored_columns.check_columns(path.parent.name, list(frame), relative_path(path))
+    names = pq.read_schema(path).names
+    stored_columns.check_columns(path.parent.name, names, relative_path(path))
+    frame = read_columns(path)
     return frame.assign(**facts.get("row_seconds", {}))
+
+
+def read_columns(path: Path) -> pd.DataFrame:
+    """Read the columns of a parquet file; a list of lists becomes an array (p, k).
+
+    The arrays of a column are views of one: a list of small arrays would take several times the
+    memory.
+    """
+    schema = pq.read_schema(path)
+    nested = [field.name for field in schema if stored_columns.is_list_of_lists(field.type)]
+    plain = [name for name in schema.names if name not in nested]
+    frame = pd.read_parquet(path, columns=plain)
+    tables = pq.read_table(path, columns=nested)
+    arrays = {name: stored_columns.arrays_of(tables[name]) for name in nested}
+    return frame.assign(**arrays)[schema.names]
 
 
 def run_folder(run: Any) -> Path:

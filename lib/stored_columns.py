@@ -4,6 +4,7 @@ its batch) are not stored: a manifest has their means.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,31 @@ def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
         return pa.Table.from_pandas(frame, schema, preserve_index=False)
     except pa.ArrowException as error:
         raise UserError(f"{where}: {'; '.join(map(str, error.args))}") from None
+
+
+def is_list_of_lists(type_: pa.DataType) -> bool:
+    return pa.types.is_list(type_) and pa.types.is_list(type_.value_type)
+
+
+def arrays_of(cells: pa.ChunkedArray) -> list[np.ndarray]:
+    """Return the cells of a column of lists of lists, each as an array (p, k).
+
+    Examples
+    --------
+    >>> cells = pa.chunked_array([[[[3.0, 1.0], [2.0, 0.0]], [], [[5.0, 4.0]]]])
+    >>> [array.shape for array in arrays_of(cells)]
+    [(2, 2), (0, 0), (1, 2)]
+    """
+    lists = cells.combine_chunks()
+    numbers = lists.values.values.to_numpy(zero_copy_only=False)
+    first_list = lists.offsets.to_numpy()
+    first_number = lists.values.offsets.to_numpy()
+    arrays = []
+    for start, end in pairwise(first_list):
+        of_cell = numbers[first_number[start] : first_number[end]]
+        shape = (end - start, -1) if len(of_cell) else (end - start, 0)
+        arrays.append(of_cell.reshape(shape))
+    return arrays
 
 
 def empty_frame(kind: str) -> pd.DataFrame:

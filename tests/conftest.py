@@ -47,6 +47,13 @@ def lm(request):
 
 
 @pytest.fixture(scope="session")
+def llama():
+    import architectures  # slow to import
+
+    return architectures.load("tiny-llama")
+
+
+@pytest.fixture(scope="session")
 def shipped():
     """The shipped signals of the demo, read by its profile."""
     from lib.analysis.signals import load_signals

@@ -7,19 +7,21 @@ the module must then fail.
     python tests/mutants.py lib/score/metrics   # of a module, and draws new ones until it has three
     python tests/mutants.py --places            # seconds: which fragment has the code no longer?
     python tests/mutants.py --one lib/score     # one at a time, else two: on a machine that works
+    python tests/mutants.py --near lib/score    # on the nearest file of tests alone: minutes
 
 mutants.json keeps a mutant to a line: its module, its function, the fragment before and after
 (`fragments.py` says what a fragment is), and how it ended. The exit code is 1 where one that was
 killed is no longer, or a fragment has no place in the code: it is to be stated anew on today's
 code, as the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell
-from the code end as "alike", also with the reason. One whose tests fail without it, too, has no
-end.
+from the code end as "alike", also with the reason. One whose test fails without it, too, has no
+end. One that the nearest file does not kill keeps its end if no other file is tried.
 """
 
 import ast
 import copy
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +42,7 @@ COUNT = 3  # mutants that are drawn of a module
 LONGEST = 60  # characters of a fragment that is drawn
 FILES = 5  # files of tests that a mutant is tried on
 SECONDS = 600  # after so long a mutant counts as killed
+FAILURE = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)?)")
 KILLED, SURVIVED, ALIKE = "killed", "survived", "alike"
 
 
@@ -169,10 +172,14 @@ def draw_mutants(module: str, stored: list[Mutant]) -> list[Mutant]:
 
 
 @cache
-def imported_names(path: Path) -> set[str]:
-    """Return the names that a file imports, with those of their modules: lib.score.metrics."""
+def parse_file(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def imported_names(tree: ast.AST) -> set[str]:
+    """Return the names that code imports, with those of their modules: lib.score.metrics."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -181,11 +188,32 @@ def imported_names(path: Path) -> set[str]:
     return names
 
 
+def functions_with_fixtures(path: Path) -> list[ast.AST]:
+    """Return a file of tests, and the functions of tests/conftest.py whose results it takes."""
+    functions = fragments.functions_of(parse_file(ROOT / "tests" / "conftest.py"))
+    parts: list[ast.AST] = [parse_file(path)]
+    for part in parts:
+        for node in ast.walk(part):
+            fixture = functions.get(node.arg) if isinstance(node, ast.arg) else None
+            if fixture is not None and fixture not in parts:
+                parts.append(fixture)
+    return parts
+
+
+@cache
+def names_in_tests(path: Path) -> set[str]:
+    """Return the names that a file of tests imports, itself or by a fixture."""
+    names = set()
+    for part in functions_with_fixtures(path):
+        names |= imported_names(part)
+    return names
+
+
 def files_that_import(module: str) -> list[Path]:
     """Return the files of tests that import a module."""
     files = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        if module.replace("/", ".") in imported_names(path):
+        if module.replace("/", ".") in names_in_tests(path):
             files.append(path)
     return files
 
@@ -196,7 +224,7 @@ def files_that_use(module: str) -> list[Path]:
     if files:
         return files
     for other in fragments.modules():
-        if module.replace("/", ".") in imported_names(ROOT / f"{other}.py"):
+        if module.replace("/", ".") in imported_names(parse_file(ROOT / f"{other}.py")):
             files += files_that_import(other)
     return sorted(set(files))
 
@@ -250,44 +278,58 @@ def run_tests(path: Path, text: str, project: Path, *words: str) -> subprocess.C
         path.write_bytes(before)
 
 
-def fails(project: Path, module: str, text: str) -> bool:
-    """Whether a test of a module fails with another text of it."""
-    with suppress(subprocess.TimeoutExpired):
-        done = run_tests(project / f"{module}.py", text, project, *tests_of(module))
-        return done.returncode != 0
-    return True
+def find_failure(project: Path, module: str, text: str, files: list[str]) -> str | None:
+    """Return the first test of some files that fails with another text of a module: its file and
+    function, or its file alone. None if all pass."""
+    try:
+        done = run_tests(project / f"{module}.py", text, project, *files)
+    except subprocess.TimeoutExpired:
+        return files[0]
+    if done.returncode == 0:
+        return None
+    failure = FAILURE.search(done.stdout)
+    return failure[1] if failure else files[0]
 
 
 @cache
-def passes_without_change(project: Path, module: str) -> bool:
-    return not fails(project, module, fragments.read_module(module))
+def passes_without_change(project: Path, module: str, test: str) -> bool:
+    path = project / f"{module}.py"
+    with suppress(subprocess.TimeoutExpired):
+        return run_tests(path, path.read_text("utf-8"), project, test).returncode == 0
+    return False
 
 
-def end_of(mutant: Mutant, project: Path) -> Mutant:
-    """Return a mutant with how it ends now."""
+def end_of(mutant: Mutant, project: Path, near: bool) -> Mutant:
+    """Return a mutant with how it ends now, perhaps on the nearest file of tests alone."""
     if mutant.end == ALIKE:
         return mutant
     module = mutant.change.module
-    if not passes_without_change(project, module):
-        print(f"tests fail without a mutant: {' '.join(tests_of(module))}", flush=True)
-        return replace(mutant, end="")
     text = fragments.change_module(mutant.change)
-    end = KILLED if fails(project, module, text) else SURVIVED
-    print(f"{end:9} {mutant.change}", flush=True)
+    nearest, *others = tests_of(module)
+    test = find_failure(project, module, text, [nearest])
+    if test is None and not near:
+        test = find_failure(project, module, text, others)
+    if test is None:
+        end = mutant.end if near else SURVIVED
+    elif passes_without_change(project, module, test):
+        end = KILLED
+    else:
+        print("fails without the mutant, too", flush=True)
+        end = ""
+    print(f"{end:9} {mutant.change}  {test or 'survives'}", flush=True)
     return replace(mutant, end=end)
 
 
-def try_all(mutants: list[Mutant], scratch: Path, copies: int) -> list[Mutant]:
+def try_all(mutants: list[Mutant], projects: list[Path], near: bool) -> list[Mutant]:
     """Try a share of the mutants in each of some copies of the project, at the same time."""
 
     def try_share(number: int) -> list[Mutant]:
-        project = copy_beside_shared(scratch / str(number) / "a project")
         share = mutants[number * size : (number + 1) * size]
-        return [end_of(mutant, project) for mutant in share]
+        return [end_of(mutant, projects[number], near) for mutant in share]
 
-    size = -(-len(mutants) // copies)
-    with ThreadPoolExecutor(copies) as pool:
-        shares = pool.map(try_share, range(copies))
+    size = -(-len(mutants) // len(projects))
+    with ThreadPoolExecutor(len(projects)) as pool:
+        shares = pool.map(try_share, range(len(projects)))
     tried = []
     for share in shares:
         tried += share
@@ -332,27 +374,45 @@ def place_all(mutants: list[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
     return placed, lost
 
 
-def main(words: list[str], scratch: Path) -> int:
+def try_by_module(
+    placed: list[Mutant], others: list[Mutant], impossible: list[dict[str, str]], words: list[str]
+) -> list[Mutant]:
+    """Try mutants, a module after the other, and store all of them after each module."""
+    copies = 1 if "--one" in words else 2
+    tried: list[Mutant] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch, str(number), "a project") for number in range(copies)]
+        projects = [copy_beside_shared(folder) for folder in folders]
+        for module in dict.fromkeys(mutant.change.module for mutant in placed):
+            of_module = [mutant for mutant in placed if mutant.is_in([module])]
+            tried += try_all(of_module, projects, near="--near" in words)
+            trying = {mutant.change for mutant in tried}
+            untried = [mutant for mutant in placed if mutant.change not in trying]
+            store(others + tried + untried, impossible)
+    return tried
+
+
+def main(words: list[str]) -> int:
     stored = json.loads(STORE.read_text("utf-8"))
     mutants = [Mutant.parse(line) for line in stored["mutants"]]
     rooms = [word for word in words if not word.startswith("--")]
     others = [mutant for mutant in mutants if not mutant.is_in(rooms)]
     placed, lost = place_all([mutant for mutant in mutants if mutant.is_in(rooms)])
-    if "--places" not in words:
+    if "--places" in words:
+        store(others + lost + placed, stored["impossible"])
+        tried = placed
+    else:
         for module in set(rooms) & set(fragments.modules()):
             placed += draw_mutants(module, placed)
-        tried = try_all(placed, scratch, copies=1 if "--one" in words else 2)
-    else:
-        tried = placed
+        tried = try_by_module(placed, others + lost, stored["impossible"], words)
     print(f"{rate(placed)} killed then, {rate(tried)} now; {len(lost)} without a place")
-    store(others + lost + tried, stored["impossible"])
+    ends = {mutant.change: mutant.end for mutant in tried}
     risen = []
-    for before, now in zip(placed, tried, strict=True):
-        if before.end == KILLED and now.end != KILLED:
-            risen.append(now)
+    for mutant in placed:
+        if mutant.end == KILLED and ends[mutant.change] != KILLED:
+            risen.append(mutant)
     return int(bool(risen or lost))
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        sys.exit(main(sys.argv[1:], Path(folder)))
+    sys.exit(main(sys.argv[1:]))

@@ -152,6 +152,8 @@ def claims() -> str:
             if claim.group == group and claim.name in LEADING:
                 cells = " | ".join(verdict(claim.name, run, side) for run, side in SIDES)
                 lines.append(f"| \u201c{claim.quote}\u201d: {claim.counted} | {cells} |")
+    others = " | ".join(f"**{count(run, side, '(?!Finding)')}**" for run, side in SIDES)
+    lines.append(f"| **Abstract and introduction** | {others} |")
     return "\n".join(lines)
 
 

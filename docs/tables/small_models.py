@@ -1,6 +1,6 @@
-"""What docs/small-models.md and README say of the real models, from their shipped signals.
+"""What docs/small-models.md says of the real models, from their shipped signals.
 
-`python docs/tables/small_models.py` renews the tables of both.
+`python docs/tables/small_models.py` renews its tables.
 """
 
 import sys
@@ -16,7 +16,6 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from docs.tables.replacing import replace_table
 from lib import store
 from lib.analysis.multi_pass_statistics import split_half_reliability
 from lib.analysis.prompt_ablation import summarize_arms
@@ -38,7 +37,6 @@ from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.interpretation import answer_coverage
 
 PAGE = ROOT / "docs" / "small-models.md"
-README = ROOT / "README.md"
 RUN = "replay-small"
 SMALL = load_profile("small")
 CHOICES = EvaluationChoices.of(SMALL.model_dump())
@@ -64,8 +62,6 @@ HALF = "ECE of the constant .5"
 EQUAL = "p of equal accuracy in both splits"
 CONSTANT_LOWER = "re-splits in which a constant has the lower ECE"
 ISOTONIC_LOWER = "re-splits in which isotonic has the lower Brier score"
-# scores of README's table, a column each
-IN_README = ["Seq Avg", "Ans Avg", "Ans Avg, isotonic", "constant", "P(True)", "P(True) in situ"]
 
 
 def three(value: float) -> str:
@@ -242,25 +238,5 @@ def renewed(text: str) -> str:
     return text
 
 
-def table_of_readme() -> str:
-    """Accuracy, and each score's ECE with its spread and DSC."""
-    rows = results()
-    lines = []
-    for pair, label in PAIRS.items():
-        line = [label, rows["of these right, evaluation"][pair]]
-        for score in IN_README:
-            ece = rows[CONSTANT if score == "constant" else f"ECE {score}"][pair]
-            spread = rows[f"spread of {score}"][pair]
-            dsc = rows[f"DSC {score}"][pair]
-            line.append(f"{ece} ({spread}; {dsc})")
-        lines.append(line)
-    return as_table(["accuracy", *IN_README], lines)
-
-
-def renewed_readme(text: str) -> str:
-    return replace_table(text, BEGIN.format("readme"), table_of_readme())
-
-
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    README.write_text(renewed_readme(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -16,7 +16,7 @@ from workflow import cli
 PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+@pytest.mark.parametrize("page", ["docs/code-map.md", "docs/extending.md"])
 def test_the_lines_of_a_page_run(page, tmp_path):
     """In any folder, and print what stands beside them."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.S)
@@ -34,6 +34,10 @@ def test_every_command_is_understood(tmp_path, monkeypatch):
         (tmp_path / "params" / folder / "mine.yaml").touch()
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     words = {"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}
+    words |= dict.fromkeys(["scores.csv", "FILE"], str(ROOT / "demo" / "scores.csv"))
+    for name in ("questions.csv", "mine.csv"):  # files of a user
+        words[name] = str(tmp_path / name)
+        (tmp_path / name).touch()
     words["ADDRESS"] = "http://localhost:8000/v1"
     command = re.compile(r"(?m)(?:^|`)\./run_all\.sh([^`\n]*?)(?:  #.*)?(?:`|$)")  # up to a comment
     count = 0

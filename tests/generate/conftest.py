@@ -1,14 +1,9 @@
-"""Models that several files of this folder ask."""
+"""The models of each architecture."""
 
 import architectures
 import pytest
 
 SLOW = pytest.param("tiny-qwen", marks=pytest.mark.slow)
-
-
-@pytest.fixture(scope="session")
-def llama():
-    return architectures.load("tiny-llama")
 
 
 @pytest.fixture(scope="session", params=["tiny-llama", "gpt2", "mistral", "gemma2", SLOW])

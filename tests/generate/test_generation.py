@@ -1,36 +1,21 @@
-"""Sampling and what is kept of it, against transformers' own numbers and the shipped signals, and
-the float32 logits of half precision (plain forward passes of many architectures:
-tests/field/test_architectures.py)."""
+"""Sampling and what is kept of it, against transformers' own numbers and the shipped signals (plain
+forward passes of many architectures: tests/field/test_architectures.py)."""
 
 import dataclasses
-import json
-import shutil
 import types
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from architectures import (
-    SETTINGS,
-    assert_alike,
-    examples,
-    load,
-    plain_logits,
-    random,
-    requests,
-    respond,
-    warp,
-)
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from architectures import SETTINGS, assert_alike, examples, requests, respond, warp
 
 from lib import params, store
 from lib.errors import UserError
 from lib.generate import generation, mc_dropout, p_true, sampling, teacher_forcing
-from lib.models import batching, float32_logits, loading
+from lib.models import loading
 from lib.params import Dropout, Generation
-from lib.paths import ROOT, SHIPPED
+from lib.paths import SHIPPED
 
 OFF = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
 WARPED = [
@@ -61,16 +46,6 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     at_most = 20 if settings.get("top_p") == 0.999 else 0
     assert (torch.isinf(warped) != torch.isinf(expected)).sum() <= at_most
     torch.testing.assert_close(warped.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
-
-
-def test_a_loaded_network_draws_no_masks(llama, tmp_path):
-    """Though its configuration names a rate of dropout, which is for training."""
-    folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"attention_dropout": 0.5}))
-    lm, ids = load("tiny-llama", source=str(folder)), list(range(5, 30))
-    assert lm.model.config.attention_dropout == 0.5
-    assert torch.equal(plain_logits(lm, ids), plain_logits(llama, ids))
 
 
 def test_sampling_follows_the_distribution():
@@ -104,20 +79,6 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(llama, ask, end):
     )
     with llama.model.get_output_embeddings().register_forward_hook(spoil), refused:
         ask(llama, frame)
-
-
-@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000), st.booleans())
-@settings(max_examples=60)
-def test_batches_hold_everyone_once_within_the_budget(lengths, budget, equal):
-    groups = batching.batch_by_length(lengths, budget, equal=equal)
-    places = []
-    for group in groups:
-        places += group
-        of_group = [lengths[place] for place in group]
-        assert len(group) == 1 or len(group) * max(of_group) <= budget
-        if equal:
-            assert len(set(of_group)) == 1
-    assert sorted(places) == list(range(len(lengths)))
 
 
 def test_responses_end_where_the_context_does(lm, monkeypatch):
@@ -226,45 +187,3 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
     in_nucleus = (2 * logits[:2]).log_softmax(-1)[1]
     beyond = (2 * logits).log_softmax(-1)[2]
     torch.testing.assert_close(logprobs, torch.stack([in_nucleus, beyond]))
-
-
-# ---- half precision: the last layer gives float32 logits
-
-
-@pytest.mark.parametrize("name", ["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
-def test_every_token_is_read_from_float32_logits(name):
-    """Log-probabilities and what is kept, to the last digits; though drawing rounds on a
-    processor."""
-    half = load(name, dtype="bfloat16")
-    frame, layer = (
-        respond(half, 4, max_new_tokens=80, top_logits=64),
-        half.model.get_output_embeddings(),
-    )
-    assert half.facts["logits"] == "float32" and layer.weight.dtype == torch.bfloat16
-    chosen = np.concatenate(frame.chosen_logit)
-    assert not np.array_equal(chosen, torch.tensor(chosen).bfloat16().float().numpy())
-    for row in frame.itertuples():
-        # the rest has next to nothing
-        at_one = np.logaddexp.reduce(np.stack(row.top_logits), axis=1)
-        np.testing.assert_allclose(
-            row.chosen_logit - at_one, row.token_logprobs[row.kept_positions], atol=2e-3
-        )
-    assert not float32_logits.rounding
-
-
-@pytest.mark.parametrize("name", ["gemma2", "phi"])
-@torch.inference_mode()
-def test_the_product_is_that_of_float32(name, monkeypatch):
-    """In parts of the weights; before the model caps its logits, or with the layer's bias."""
-    monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 100)
-    network = random(name, final_logit_softcapping=2.0).model
-    ids = torch.tensor([list(range(5, 30))])
-    assert not float32_logits.give_float32_logits(network), "float32 is left alone"
-    layer = network.bfloat16().get_output_embeddings()
-    bias = 0 if layer.bias is None else layer.bias.normal_().double()
-    assert float32_logits.give_float32_logits(network)
-    logits = network(ids).logits
-    hidden = network.model(ids).last_hidden_state
-    expected = hidden.double() @ layer.weight.double().T + bias
-    expected = 2 * (expected / 2).tanh() if name == "gemma2" else expected
-    torch.testing.assert_close(logits, expected.float(), atol=1e-5, rtol=1e-5)

@@ -45,7 +45,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     if not CAN_FORK or not jobs:
         return
     imports = list(notebook.IMPORTS)
-    if any(job.model and not job.gpus for job in jobs):
+    if any(job.model for job in jobs):  # which of them are small is not known yet
         imports += notebook.IMPORTS_WITH_MODEL
     # of one thread and no GPU, as all jobs whose kernels are forked
     environment = notebook.fixed_environment(Job(run, NOTEBOOKS[-1]))
@@ -107,8 +107,11 @@ class Schedule:
         """Whether a job can start beside those that run. One alone always can."""
         if not self.running:
             return True
-        threads = job.threads + sum(running.job.threads for running in self.running.values())
-        return threads <= self.run.cores and job.gpus <= len(self.free_gpus)
+        if job.gpus:  # it leaves the cores to others
+            return job.gpus <= len(self.free_gpus)
+        beside = [running.job for running in self.running.values()]
+        threads = sum(other.threads for other in beside if not other.gpus)
+        return threads + job.threads <= self.run.cores
 
     def start(self, job: Job) -> None:
         gpus = self.free_gpus[: job.gpus]
@@ -240,12 +243,16 @@ def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> str:
 
 
 def write_page(job: Job) -> None:
-    """Write the report of a run, or of a table of scores."""
+    """Write the report of a run, of a user's model, or of a table of scores."""
     exported = ROOT / job.run.folder / "exported"
     if job.run.table:
         from workflow.output.table_report import write_table_report  # slow to import
 
         write_table_report(exported, ROOT / job.executed)
+    elif job.notebook.of_model:
+        from workflow.output.model_report import write_model_report  # slow to import, too
+
+        write_model_report(job.run, ROOT / job.executed)
     else:
         from workflow.output.report import write_report  # slow to import, as what exports
 

@@ -13,7 +13,7 @@ from itertools import product
 from lib import params
 from lib.errors import UserError, nearest
 from lib.paths import ROOT
-from lib.run_names import DEFAULT, PUBLISHED, RunName
+from lib.run_names import DEFAULT, PUBLISHED, RunName, shows_paper
 from workflow.engine import notebook_table
 from workflow.engine.fingerprint import declared_parameters, write_json
 from workflow.engine.notebook_table import Notebook
@@ -23,6 +23,7 @@ SHIPPED = "artifacts/shipped"
 STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
+THREADS_OF_GPU = 4  # at most, of a job on a GPU
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,11 @@ class Run:
         builds tables of the paper's numbers."""
         if self.table:
             return [row for row in notebook_table.NOTEBOOKS if row.of_table]
-        rows = [row for row in notebook_table.NOTEBOOKS if not row.of_table]
+        rows = []
+        for row in notebook_table.NOTEBOOKS:
+            is_other_report = row.module and row.of_model != self.is_of_model
+            if not row.of_table and not is_other_report:
+                rows.append(row)
         if self.wanted:
             rows = notebook_table.needed(self.wanted)
         if not self.replayed and self.name != DEFAULT:
@@ -100,6 +105,11 @@ class Run:
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports or row.module]
         return rows
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether its report answers for models of the user, not for the paper's claims."""
+        return not shows_paper(self.name)
 
     @property
     def steps_left_out(self) -> list[str]:
@@ -191,14 +201,15 @@ class Job:
 
     @property
     def threads(self) -> int:
-        """Its share of the cores; one for a small model."""
+        """Its share of the cores; one for a small model, and few beside a GPU."""
         if self.is_light:
             return 1
         if self.run.slurm:
             return self.run.cores
+        if self.run.gpus:
+            return min(THREADS_OF_GPU, max(1, self.run.cores // self.run.gpus))
         alike = [job for job in self.run.jobs if job.notebook == self.notebook]
-        side_by_side = self.run.gpus or len(alike)
-        return max(1, self.run.cores // side_by_side)
+        return max(1, self.run.cores // len(alike))
 
     @property
     def gpus(self) -> int:
@@ -278,7 +289,7 @@ class Job:
     @property
     def parameters(self) -> dict:
         """The value of each parameter that the notebook uses; UserError if no profile sets one."""
-        known = {**self.run.values, "run": self.run.name}
+        known = {**self.run.values, "run": self.run.name, "command": self.run.command}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
         used = {}
