@@ -234,7 +234,8 @@ class Job:
         if self.run.gpus:
             return min(THREADS_OF_GPU, max(1, self.run.cores // self.run.gpus))
         alike = [job for job in self.run.jobs if job.notebook == self.notebook]
-        return max(1, self.run.cores // len(alike))
+        side_by_side = len(alike) * (1 + len(self.helpers))
+        return max(1, self.run.cores // side_by_side)
 
     @property
     def gpus(self) -> int:
