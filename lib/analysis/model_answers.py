@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from lib.analysis.judged_scores import MIN_OF_CLASS, MIN_ROWS, count_more_labels
+from lib.analysis.answer_thresholds import count_more_labels
+from lib.analysis.judged_scores import MIN_OF_CLASS, MIN_ROWS
 from lib.analysis.resampled_scores import (
     Measure,
     ResampledScores,

@@ -132,10 +132,11 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
     discrimination.
     """
     canvas = style.new_canvas(2.2, title=title)
-    shown = evaluation_rows(scores).rename(columns={"confidence": "value"})
+    responses = evaluation_rows(scores).rename(columns={"confidence": "value"})
     axes = style.add_panels(canvas, len(names), sharey=True)
     for ax, (name, label) in zip(axes, names.items(), strict=True):
-        draw_histogram(ax, shown[shown["estimator"] == name], np.linspace(0, 1, 21), "responses")
+        of_estimator = responses[responses["estimator"] == name]
+        draw_histogram(ax, of_estimator, np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
     return canvas
 

@@ -80,12 +80,12 @@ def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
 
 def estimators_of(frame: pd.DataFrame) -> list[Estimator]:
     """Return the estimators of a frame that have columns, single-pass before multi-pass."""
-    shown = [estimator for estimator in estimators_shown(frame) if estimator.definition]
+    with_column = [estimator for estimator in estimators_shown(frame) if estimator.definition]
     groups = list(PARTS)
-    return sorted(shown, key=lambda estimator: groups.index(estimator.group))
+    return sorted(with_column, key=lambda estimator: groups.index(estimator.group))
 
 
-def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
+def specs_by_part(listed: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
     """Return LaTeX's column specifications of a table of single-pass estimators above one of the
     others, by caption.
 
@@ -93,7 +93,7 @@ def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dic
     """
     specs: dict[str, str] = {}
     for group, caption in PARTS.items():
-        count = sum(estimator.group == group for estimator in shown)
+        count = sum(estimator.group == group for estimator in listed)
         if count:
             specs[caption] = "ll" + first + each * count
             first = ""

@@ -39,14 +39,14 @@ CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 class Verdict:
     """The outcome of a claim.
 
-    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `said` counts them, and
+    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `summary` counts them, and
     `open_cases` names the open ones with their intervals. A claim is not judged if the results lack
-    a frame (`lacks`), if all cases lack a number, or for a reason that `said` gives.
+    a frame (`lacks`), if all cases lack a number, or for a reason that `summary` gives.
     """
 
     claim: Claim
     kind: str = NOT_JUDGED
-    said: str = ""
+    summary: str = ""
     open_cases: str = ""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     lacks: str = ""
@@ -54,8 +54,8 @@ class Verdict:
     def in_words(self, otherwise: str) -> str:
         """Return a short form such as "holds: 15 pairs agree"."""
         if self.kind == NOT_JUDGED:
-            return f"{NOT_JUDGED}: {self.said or otherwise}"
-        return f"{self.kind}: {self.said}"
+            return f"{NOT_JUDGED}: {self.summary or otherwise}"
+        return f"{self.kind}: {self.summary}"
 
 
 # ---- judging
@@ -69,10 +69,10 @@ def judge(claim: Claim, results: Results) -> Verdict:
     except MissingFrameError as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotJudgedError as reason:
-        return Verdict(claim, said=str(reason))
+        return Verdict(claim, summary=str(reason))
     cases = cases.dropna(subset="outcome")
     if cases.empty:
-        return Verdict(claim, said="no case has all the numbers")
+        return Verdict(claim, summary="no case has all the numbers")
     texts = []
     if claim.numbers is not None:
         texts.append(claim.numbers(cases))
@@ -156,7 +156,7 @@ def list_claims(
     for side, verdicts in sides.items():
         in_order = [verdicts[name] for name in paper]
         frame[side] = [verdict.kind for verdict in in_order]
-        frame[f"{side}_said"] = [verdict.said or NO_NUMBER[side] for verdict in in_order]
+        frame[f"{side}_said"] = [verdict.summary or NO_NUMBER[side] for verdict in in_order]
         frame[f"{side}_open"] = [verdict.open_cases for verdict in in_order]
         frame[f"{side}_rows"] = [rows_as_json(verdict.rows) for verdict in in_order]
         shown[side] = [verdict.in_words(NO_NUMBER[side]) for verdict in in_order]
