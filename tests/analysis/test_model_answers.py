@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 from scipy.stats import beta
 
+from lib.analysis.answering_thresholds import share_with_interval
 from lib.analysis.model_answers import (
     answer_for_pairs,
     choose_score,
     compare_scores,
     judge_choice,
     name_shortage,
-    share_with_interval,
 )
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
 from lib.analysis.signals import Signals, load_signals
