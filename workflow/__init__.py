@@ -32,6 +32,7 @@ engine/fingerprint      JSON files, and checksums of files and code
 engine/freshness        which outputs are up to date
 engine/jobs             run the jobs in order, on this machine, each in a process of its own
 engine/notebook         the environment of a notebook, its kernel and its execution
+engine/notebook_links   the links of an executed notebook
 engine/apart            a function in a process that ends, and its memory with it
 engine/slurm            submit the jobs to a SLURM cluster
 engine/progress         the lines printed while jobs run

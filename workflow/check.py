@@ -37,6 +37,7 @@ LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
 # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
 SAMPLING_BYTES = 44
 GPU = "a GPU"
+VLLM_BYTES = 2e9  # of vLLM beside its weights and cache, estimated
 SPARE = 1.1  # memory for weights, in multiples of their size
 SILENT = (
     "it does not answer; models and datasets must be in the local cache, "
@@ -219,6 +220,7 @@ def about_place(run: Run, lm: "LanguageModel") -> Iterator[Line]:
     """Report a model that would run without a GPU, probably by mistake, or that vLLM can't load."""
     from lib.models import loading
 
+    loading.check_precision(lm.spec, lm.model)
     beyond_vllm = lm.spec.gguf or lm.spec.gpus
     if beyond_vllm and machine.uses_vllm(run) and not lm.spec.responses:
         problem = "vLLM loads no GGUF file here, and no model on several GPUs (`gpus: all`)"
@@ -257,10 +259,10 @@ def find_memory(run: Run, lm: "LanguageModel") -> tuple[str, float]:
         return "a node", math.inf
     if not loading.runs_on_gpu(lm.model):
         return "the CPU", psutil.virtual_memory().available
-    largest = GPU_SHARE * max(machine.memory_by_gpu().values(), default=math.inf)
+    sizes = [GPU_SHARE * size for size in loading.memory_of_gpus()]
     if lm.spec.gpus == "all":
-        return "all GPUs", run.gpus * largest
-    return GPU, largest
+        return "all GPUs", sum(sizes)
+    return GPU, min(sizes, default=math.inf)  # any job may get the smallest
 
 
 def bytes_per_token(lm: "LanguageModel", longest: int) -> float:
@@ -275,15 +277,36 @@ def bytes_per_token(lm: "LanguageModel", longest: int) -> float:
     return cache * (1 + 1 / config.num_hidden_layers) + sampling
 
 
+def estimate_prompt(lm: "LanguageModel", run: Run) -> int:
+    from lib.generate import preflight
+
+    return preflight.estimate_prompt(lm, run.values)
+
+
+def about_vllm(lm: "LanguageModel", free: float, longest: int, new_tokens: int) -> Iterator[Line]:
+    """Report a GPU on which vLLM would not start: it wants room for one response of the longest
+    kind. It draws before the network is loaded."""
+    from lib.models import loading
+
+    number_bytes = loading.loading_dtype(lm.spec, lm.model).itemsize
+    left = free - lm.model.num_parameters() * number_bytes - VLLM_BYTES
+    fitting = int(left / (cache_numbers_per_token(lm.model) * number_bytes)) - longest + new_tokens
+    if fitting < 1:
+        yield "wrong", f"{free / 1e9:.4g} GB are too little for vLLM's weights: {machine.REMEDY}"
+    elif fitting < new_tokens:
+        remedy = f"write `max_new_tokens: {fitting}` in its file, or {machine.REMEDY}"
+        room = f"vLLM has room for a response of {fitting} tokens, not of {new_tokens}"
+        yield "wrong", f"{room}: {remedy}"
+
+
 def about_memory(run: Run, lm: "LanguageModel", thorough: bool) -> Iterator[Line]:
     """Compare the memory of weights, and of the caches and logits of rows that are decoded
     together, with what the place has. Only weights that do not fit a GPU refuse a run."""
-    from lib.generate import preflight
     from lib.models import loading
 
     batch_tokens = run.values["max_batch_tokens"]
     new_tokens = lm.spec.max_new_tokens or run.values["max_new_tokens"]
-    longest = preflight.estimate_prompt(lm, run.values) + new_tokens
+    longest = estimate_prompt(lm, run) + new_tokens
     size = lm.model.num_parameters()
     weights = SPARE * size * loading.loading_dtype(lm.spec, lm.model).itemsize
     token = bytes_per_token(lm, longest)
@@ -294,10 +317,13 @@ def about_memory(run: Run, lm: "LanguageModel", thorough: bool) -> Iterator[Line
     )
     place, free = find_memory(run, lm)
     lacks = f"{text}: {place} has room for {free / 1e9:.4g} GB"
+    if thorough and machine.uses_vllm(run) and not lm.spec.responses:
+        yield from about_vllm(lm, free, longest, new_tokens)
     if weights + token > free and (thorough or place == GPU):
         problem = f"{lacks}, too little for the weights alone"
         if place == GPU:
             problem += ": write `gpus: all` in its file to spread it over all GPUs"
+            problem += ", or leave smaller GPUs out by CUDA_VISIBLE_DEVICES"
         yield "wrong", problem
     elif thorough and need > free:
         yield "wrong", f"{lacks}; max_batch_tokens {int((free - weights) / token)} would fit"

@@ -41,16 +41,8 @@ def list_gpus() -> list[str]:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [word.strip() for word in chosen.split(",") if word.strip() not in ("", "-1")]
-    return list(memory_by_gpu())
-
-
-def memory_by_gpu() -> dict[str, float]:
-    """Return the bytes of memory of every GPU, by UUID; an empty dictionary without nvidia-smi."""
-    query = ("--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
-    _, output = run_program("nvidia-smi", *query)
-    # no line of an error is of this form
-    rows = re.findall(r"^(\S+), *([\d.]+)$", output, flags=re.M)
-    return {uuid: 2**20 * float(size) for uuid, size in rows}
+    _, output = run_program("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
+    return re.findall(r"^GPU-\S+$", output, flags=re.M)  # no line of an error is of this form
 
 
 # ---- the folders of a run

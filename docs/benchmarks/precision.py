@@ -30,6 +30,7 @@ PASSES = 10
 SETTINGS = params.Generation(
     seed=0, demonstration="none", max_new_tokens=256, top_logits=32, max_batch_tokens=32768
 )
+loading.SMALL = 0  # the demo models run on a GPU here, if there is one
 
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:

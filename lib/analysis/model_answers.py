@@ -13,12 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.analysis.answering_thresholds import (
-    AnsweringThreshold,
-    Estimate,
-    read_threshold,
-    share_with_interval,
-)
 from lib.analysis.judged_scores import MIN_OF_CLASS, MIN_ROWS
 from lib.analysis.resampled_scores import (
     Measure,
@@ -26,6 +20,12 @@ from lib.analysis.resampled_scores import (
     ResampleSettings,
     Score,
     draws_of,
+)
+from lib.analysis.run_thresholds import (
+    AnsweringThreshold,
+    Estimate,
+    read_threshold,
+    share_with_interval,
 )
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals

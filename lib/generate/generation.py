@@ -19,10 +19,11 @@ from lib import row_order, store
 from lib.errors import UserError, nearest
 from lib.generate import p_true
 from lib.generate.engines.file_engine import FileEngine
-from lib.generate.engines.vllm_launch import draw_with_vllm
+from lib.generate.engines.vllm_launch import Drawing, draw_with_vllm, open_drawn
 from lib.generate.sampling import TransformersEngine
 from lib.generate.teacher_forcing import score_responses
-from lib.models.loading import LanguageModel, apply_chat_template, encode
+from lib.models.loading import LanguageModel, apply_chat_template, encode, outline_language_model
+from lib.parameter_schemas import Dataset
 from lib.params import (
     Demonstration,
     Engine,
@@ -30,6 +31,7 @@ from lib.params import (
     GenerationStep,
     Selection,
     load_dataset_config,
+    load_model_config,
 )
 from lib.paths import relative_path
 from lib.random_streams import stream_seed
@@ -104,22 +106,22 @@ def choose_engine(
     settings: Generation,
     engine: Engine,
     examples: Sequence[Example],
-    scratch: Path,
+    drawn: Path,
 ) -> Sampler:
     """Return the engine for a pair's responses: the response file that the model's config names,
     else `engine`.
 
-    vLLM samples all `examples` of the run together, into a file in the folder `scratch`.
+    vLLM draws those of all `examples` of the run that its file in the folder `drawn` lacks.
     """
     if lm.spec.responses:
         return FileEngine(lm, dataset, examples)
     if engine == "transformers":
         return TransformersEngine(lm, settings.max_batch_tokens)
-    requests = build_requests(lm, dataset, examples, settings)
-    path, facts = draw_with_vllm(lm, requests, scratch)
-    spec = lm.spec.model_copy(update={"responses": relative_path(path)})
+    drawing = Drawing(build_requests(lm, dataset, examples, settings), drawn)
+    draw_with_vllm(lm, [drawing])
+    spec = lm.spec.model_copy(update={"responses": relative_path(drawing.file)})
     from_file = FileEngine(replace(lm, spec=spec), dataset, examples)
-    from_file.facts |= facts
+    from_file.facts |= drawing.describe()
     return from_file
 
 
@@ -170,6 +172,37 @@ def count_cut_by_context(lm: LanguageModel, frame: pd.DataFrame) -> int:
 # ---- a pair's responses (01)
 
 
+def draw_pair(run: str, model: str, dataset: str, settings: GenerationStep) -> None:
+    """Let vLLM draw the responses of a model to a dataset, if the settings name it, while no
+    network is on the GPU. `generate_pair` finds them.
+    """
+    spec = load_model_config(model)
+    if settings.engine != "vllm" or spec.responses:
+        return
+    lm = outline_language_model(model, spec)
+    data = load_dataset_config(dataset)
+    chosen = choose_examples(datasets.load_examples(data), dataset, settings)
+    facts = describe_rows(lm, data, settings)
+    drawn = open_drawn(run, "generations", lm, dataset, facts)
+    requests = build_requests(lm, dataset, chosen, settings)
+    draw_with_vllm(lm, [Drawing(requests, drawn.folder)])
+
+
+def choose_examples(
+    examples: Sequence[Example], dataset: str, settings: Selection
+) -> list[Example]:
+    """Return those of a dataset's examples that a step takes, in a fixed random order."""
+    return datasets.select_examples(
+        examples, settings.limit, settings.seed, dataset, always_first=settings.example
+    )
+
+
+def describe_rows(lm: LanguageModel, data: Dataset, settings: GenerationStep) -> dict[str, Any]:
+    """Return all that every row of a pair depends on."""
+    facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
+    return facts | {"engine": settings.engine, "dataset": data.model_dump()}
+
+
 def generate_pair(
     run: str, lm: LanguageModel, dataset: str, settings: GenerationStep
 ) -> pd.DataFrame:
@@ -188,13 +221,12 @@ def generate_pair(
     pair = f"{lm.name}__{dataset}"
     data = load_dataset_config(dataset)
     examples = datasets.load_examples(data)
-    chosen = datasets.select_examples(
-        examples, settings.limit, settings.seed, dataset, always_first=settings.example
-    )
+    chosen = choose_examples(examples, dataset, settings)
     facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
-    of_rows = facts | {"engine": settings.engine, "dataset": data.model_dump()}
+    of_rows = describe_rows(lm, data, settings)
     cache = RowCache(run, "generations", pair, of_rows, settings.rows_per_shard)
-    engine = choose_engine(lm, dataset, settings, settings.engine, chosen, cache.folder)
+    drawn = open_drawn(run, "generations", lm, dataset, of_rows)
+    engine = choose_engine(lm, dataset, settings, settings.engine, chosen, drawn.folder)
 
     def respond(part: Sequence[Example]) -> pd.DataFrame:
         return generate_responses(lm, dataset, part, settings, engine)
@@ -205,6 +237,7 @@ def generate_pair(
     facts |= {"limit": settings.limit, "drawn": engine.facts} | measured_facts(cache)
     write_responses(run, pair, lm, frame, facts)
     cache.clear()
+    drawn.clear()
     return frame
 
 

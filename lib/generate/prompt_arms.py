@@ -11,8 +11,9 @@ import pandas as pd
 
 from lib import store
 from lib.generate import generation
-from lib.models.loading import LanguageModel
-from lib.params import AblationStep, Demonstration
+from lib.generate.engines.vllm_launch import Drawing, draw_with_vllm, open_drawn
+from lib.models.loading import LanguageModel, outline_language_model
+from lib.params import AblationStep, Demonstration, load_model_config
 from lib.random_streams import stream_seed
 from lib.row_cache import RowCache, measured_facts
 from lib.tasks.datasets import Example
@@ -45,7 +46,52 @@ class Arm(NamedTuple):
 
     responses: pd.DataFrame
     drawn: dict[str, Any]  # facts on the engine
-    cache: RowCache
+    caches: list[RowCache]
+
+
+def draw_arms(run: str, model: str, dataset: str, settings: AblationStep) -> None:
+    """Let vLLM draw the responses after each other prompt in one start, if the settings name it,
+    while no network is on the GPU. `ask_pair` finds them.
+    """
+    if settings.engine != "vllm":
+        return
+    lm = outline_language_model(model, load_model_config(model))
+    examples = as_examples(read_chosen_rows(run, lm, dataset, settings))
+    drawings = []
+    for of_arm in settings_of_arms(settings).values():
+        facts = describe_rows(run, lm, dataset, of_arm)
+        drawn = open_drawn(run, "ablation", lm, dataset, facts)
+        requests = generation.build_requests(lm, dataset, examples, of_arm)
+        drawings.append(Drawing(requests, drawn.folder))
+    draw_with_vllm(lm, drawings)
+
+
+def settings_of_arms(settings: AblationStep) -> dict[Demonstration, AblationStep]:
+    """Return the settings of each other prompt, by its demonstration."""
+    of_arms = {}
+    for demonstration in ARMS:
+        if demonstration != settings.demonstration:
+            of_arms[demonstration] = settings.model_copy(update={"demonstration": demonstration})
+    return of_arms
+
+
+def as_examples(rows: pd.DataFrame) -> list[Example]:
+    """Return the questions of stored responses."""
+    questions = rows[list(Example._fields)]
+    return [Example(*row) for row in questions.itertuples(index=False)]
+
+
+def describe_rows(
+    run: str, lm: LanguageModel, dataset: str, settings: AblationStep
+) -> dict[str, Any]:
+    """Return all that every row after one prompt depends on."""
+    pair = f"{lm.name}__{dataset}"
+    responses = store.read_manifest(store.find_frame(run, "generations", pair))
+    return generation.describe_generation(lm, settings) | {
+        "pair": [lm.name, dataset],
+        "data": responses["data"],
+        "engine": settings.engine,
+    }
 
 
 def ask_pair(
@@ -71,13 +117,10 @@ def ask_pair(
     """
     pair = f"{lm.name}__{dataset}"
     rows = read_chosen_rows(run, lm, dataset, settings)
-    questions = rows[list(Example._fields)]
-    examples = [Example(*row) for row in questions.itertuples(index=False)]
+    examples = as_examples(rows)
     arms = {}
-    for demonstration in ARMS:
-        if demonstration != settings.demonstration:
-            of_arm = settings.model_copy(update={"demonstration": demonstration})
-            arms[demonstration] = ask_arm(run, lm, dataset, examples, of_arm)
+    for demonstration, of_arm in settings_of_arms(settings).items():
+        arms[demonstration] = ask_arm(run, lm, dataset, examples, of_arm)
     answered = {demonstration: arm.responses for demonstration, arm in arms.items()}
     frame = combine(rows, settings.demonstration, answered)
     facts = generation.describe_generation(lm, settings) | {
@@ -85,7 +128,7 @@ def ask_pair(
         "inputs": store.file_checksums([store.find_frame(run, "generations", pair)]),
         "drawn": {demonstration: arm.drawn for demonstration, arm in arms.items()},
     }
-    caches = [arm.cache for arm in arms.values()]
+    caches = [cache for arm in arms.values() for cache in arm.caches]
     path = store.frame_path(run, "ablation", pair)
     store.write_frame(frame, path, **facts, **measured_facts(*caches))
     for cache in caches:
@@ -97,21 +140,17 @@ def ask_arm(
     run: str, lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: AblationStep
 ) -> Arm:
     """Ask the questions with the demonstration of the settings, or read what is finished."""
+    facts = describe_rows(run, lm, dataset, settings)
     pair = f"{lm.name}__{dataset}"
-    responses = store.read_manifest(store.find_frame(run, "generations", pair))
-    facts = generation.describe_generation(lm, settings) | {
-        "pair": [lm.name, dataset],
-        "data": responses["data"],
-        "engine": settings.engine,
-    }
     cache = RowCache(run, "ablation", pair, facts, settings.rows_per_shard)
+    drawn = open_drawn(run, "ablation", lm, dataset, facts)
     # a file of responses answers one prompt only
     without_file = replace(lm, spec=lm.spec.model_copy(update={"responses": None}))
     engine = generation.choose_engine(
-        without_file, dataset, settings, settings.engine, examples, cache.folder
+        without_file, dataset, settings, settings.engine, examples, drawn.folder
     )
 
     def respond(part: Sequence[Example]) -> pd.DataFrame:
         return generation.generate_responses(without_file, dataset, part, settings, engine)
 
-    return Arm(cache.map(respond, examples), engine.facts, cache)
+    return Arm(cache.map(respond, examples), engine.facts, [cache, drawn])

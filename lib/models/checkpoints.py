@@ -8,7 +8,7 @@ without an end token a response never ends. So both are checked here.
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +201,14 @@ def outline_network(config: Any) -> Any:
     """Return the network of a configuration, without memory for its weights."""
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config)
+
+
+def read_generation_settings(network: Any, source: str, revision: str | None) -> None:
+    """Give an outline the generation settings of its repository, if it has some, as loading the
+    weights would."""
+    with suppress(OSError):  # there is no such file
+        named: dict[str, Any] = {"revision": revision} if revision else {}
+        network.generation_config = GenerationConfig.from_pretrained(source, **named)
 
 
 def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> list[int]:

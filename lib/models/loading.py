@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,6 +28,8 @@ from lib.paths import public_path
 from lib.tasks import prompts
 from lib.tasks.prompts import Messages
 from lib.tasks.thinking import Family, find_family
+
+BFLOAT16_FROM = (8, 0)  # CUDA's compute capability
 
 
 @dataclass(eq=False)
@@ -80,26 +83,22 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         incomplete: missing or extra tensors, no end token, tokens without a row. Or it does not fit
         the visible GPUs.
     """
-    named = {"gguf_file": Path(spec.gguf).name} if spec.gguf else {"revision": spec.revision}
+    outline = outline_language_model(name, spec)
+    dtype = loading_dtype(spec, outline.model)
+    on_gpu = runs_on_gpu(outline.model)
+    tokenizer = outline.tokenizer
+    if is_small(outline.model):
+        torch.set_num_threads(1)
+    # onto GPUs without a copy in the host's memory
+    gpus = "auto" if spec.gpus == "all" else "cuda"
     with loading_errors(f"model '{name}' ({spec.source}): "):
-        check_gpu_is_seen()
-        source = checkpoints.find_source(spec)
-        config = checkpoints.read_config(source, **named)
-        tokenizer = checkpoints.read_tokenizer(source, **named)
-        outline = checkpoints.outline_network(config)
-        dtype = loading_dtype(spec, outline)
-        on_gpu = runs_on_gpu(outline)
-        if is_small(outline):
-            torch.set_num_threads(1)
-        # onto GPUs without a copy in the host's memory
-        gpus = "auto" if spec.gpus == "all" else "cuda"
         model = load_network(
-            source,
-            config=config,
+            checkpoints.find_source(spec),
+            config=outline.model.config,
             dtype=dtype,
             attn_implementation=None if spec.attention == "auto" else spec.attention,
             device_map=gpus if on_gpu else None,
-            **named,
+            **named_files(spec),
         ).eval()
         if not on_gpu and dtype == torch.float32:
             multiply_with_onednn(model)
@@ -117,14 +116,63 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     return LanguageModel(name, spec, model, tokenizer, eos, facts)
 
 
-def check_gpu_is_seen() -> None:
-    """Raise UserError if this job was given a GPU that PyTorch does not see."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith(("GPU-", "MIG-"))
-    if given and not torch.cuda.is_available():
+def outline_language_model(name: str, spec: Model) -> LanguageModel:
+    """Return a model without its weights: its network is on torch's meta device.
+
+    Its tokenizer, context and end tokens suffice to ask another engine for responses, while the GPU
+    is free. Raise UserError as `load_language_model`, but for what only the weights show.
+    """
+    named = named_files(spec)
+    with loading_errors(f"model '{name}' ({spec.source}): "):
+        source = checkpoints.find_source(spec)
+        config = checkpoints.read_config(source, **named)
+        tokenizer = checkpoints.read_tokenizer(source, **named)
+        network = checkpoints.outline_network(config)
+        check_gpu_is_seen(network)
+        check_precision(spec, network)
+        if spec.repository and not spec.gguf:
+            checkpoints.read_generation_settings(network, source, spec.revision)
+        eos = checkpoints.read_end_tokens(network, tokenizer, local_folder(spec))
+    return LanguageModel(name, spec, network, tokenizer, eos, facts={})
+
+
+def named_files(spec: Model) -> dict[str, Any]:
+    """Return what names a model's files in its source: a revision, or one GGUF file."""
+    if spec.gguf:
+        return {"gguf_file": Path(spec.gguf).name}
+    return {"revision": spec.revision}
+
+
+# words of CUDA_VISIBLE_DEVICES that name a GPU: SLURM writes places, a run writes UUIDs
+GPU_WORD = re.compile(r"\d+|(GPU|MIG)-\S+")
+
+
+def check_gpu_is_seen(network: Any) -> None:
+    """Raise UserError if the job of a network that is not small was given a GPU that PyTorch does
+    not see: it would run on the processor, for weeks."""
+    words = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    given = any(GPU_WORD.fullmatch(word.strip()) for word in words)
+    if given and not is_small(network) and not torch.cuda.is_available():
         seen = f"this job holds a GPU, but PyTorch {torch.__version__} sees none"
         raise UserError(
             f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
         )
+
+
+def check_precision(spec: Model, network: Any) -> None:
+    """Raise UserError for a network in bfloat16 on a GPU that has none: it would be emulated, and
+    vLLM refuses it."""
+    if not runs_on_gpu(network) or loading_dtype(spec, network) != torch.bfloat16:
+        return
+    if torch.version.hip:  # all of AMD's that PyTorch supports have it
+        return
+    for number in range(torch.cuda.device_count()):
+        if torch.cuda.get_device_capability(number) < BFLOAT16_FROM:
+            gpu = torch.cuda.get_device_name(number)
+            raise UserError(
+                f"{gpu} does not compute in bfloat16: write `dtype: float16` in its file, or "
+                "`dtype: float32`"
+            )
 
 
 def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
@@ -154,6 +202,13 @@ def is_small(network: Any) -> bool:
 def runs_on_gpu(network: Any) -> bool:
     """Whether a network runs on a GPU on this machine."""
     return torch.cuda.is_available() and not is_small(network)
+
+
+def memory_of_gpus() -> list[int]:
+    """Return the bytes of memory of each visible GPU. PyTorch knows those that CUDA_VISIBLE_DEVICES
+    names by place or UUID, and slices of one."""
+    numbers = range(torch.cuda.device_count())
+    return [torch.cuda.get_device_properties(number).total_memory for number in numbers]
 
 
 def loading_dtype(spec: Model, network: Any) -> torch.dtype:

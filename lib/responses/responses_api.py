@@ -25,19 +25,21 @@ def as_chat_completion(body: Any) -> Any:
     """
     if not isinstance(body, dict) or "choices" in body or not isinstance(body.get("output"), list):
         return body
-    parts = [part for item in items_of(body, "message") for part in item["content"]]
+    parts = parts_of(body, "message", "content")
     texts = [part for part in parts if part["type"] == "output_text"]
     refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
-    thoughts = []
-    for item in items_of(body, "reasoning"):
-        thoughts += [part["text"] for part in item.get("content") or item.get("summary") or []]
+    thoughts = parts_of(body, "reasoning", "content")
+    if not thoughts:
+        thoughts = parts_of(body, "reasoning", "summary")
     message = {
         "content": "".join(part["text"] for part in texts),
-        "reasoning_content": "\n".join(thoughts),
+        "reasoning_content": "\n".join(part["text"] for part in thoughts),
         "refusal": refusals[0] if refusals else None,
         "tool_calls": items_of(body, "function_call"),
     }
-    tokens = [token for part in texts for token in part.get("logprobs") or []]
+    tokens: list[Fields] = []
+    for part in texts:
+        tokens += part.get("logprobs") or []
     choice = {
         "message": message,
         "finish_reason": finish_reason_of(body, message),
@@ -54,6 +56,14 @@ def as_chat_completion(body: Any) -> Any:
 def items_of(body: Fields, kind: str) -> list[Fields]:
     """Return the items of one kind that a response has put out."""
     return [item for item in body["output"] if item["type"] == kind]
+
+
+def parts_of(body: Fields, kind: str, field: str) -> list[Fields]:
+    """Return the parts of all items of one kind."""
+    parts: list[Fields] = []
+    for item in items_of(body, kind):
+        parts += item.get(field) or []
+    return parts
 
 
 def finish_reason_of(body: Fields, message: Fields) -> str | None:

@@ -6,6 +6,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from lib.analysis import judged_scores as judging
+from lib.analysis.answer_thresholds import judge_thresholds
 from lib.analysis.group_resamples import SortedScores, draw_group_counts, measure_drawn
 from lib.analysis.signals import load_signals
 from lib.params import EvaluationChoices, TableJudgment
@@ -200,7 +201,7 @@ def test_platt_scaling_mends_a_tempered_confidence():
 
 def test_a_threshold_holds_or_more_labels_are_asked_for():
     table = random_table(n=600)
-    rows = judging.judge_thresholds(table, FEW).set_index(["column", "target"])
+    rows = judge_thresholds(table, FEW).set_index(["column", "target"])
     good = rows.loc[("good", 0.8)]
     assert 0.5 < good.threshold < 0.95
     assert good.low < good.precision <= good.high
@@ -214,7 +215,7 @@ def threshold_of(n, seed):
     table = random_table(n, seed)
     alone = make_table(table.rows.group, table.rows.correct, good=table.scores.good)
     settings = TableJudgment.of({"target_precisions": [0.8]})
-    return judging.judge_thresholds(alone, settings).iloc[0]
+    return judge_thresholds(alone, settings).iloc[0]
 
 
 def test_so_many_labels_are_enough_about_as_often_as_promised():
@@ -234,7 +235,7 @@ def test_one_row_of_a_group_counts_for_a_guarantee():
     rng = np.random.default_rng(0)
     groups = np.repeat([f"g{n}" for n in range(6)], 100).tolist()
     correct = np.repeat([True, True, True, True, True, False], 100)
-    rows = judging.judge_thresholds(make_table(groups, correct, p=rng.random(600)), FEW)
+    rows = judge_thresholds(make_table(groups, correct, p=rng.random(600)), FEW)
     assert rows.threshold.isna().all()
     assert (rows.tested <= 3).all()
 

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 from scipy.stats import beta
 
-from lib.analysis.answering_thresholds import share_with_interval
 from lib.analysis.model_answers import (
     answer_for_pairs,
     choose_score,
@@ -15,6 +14,7 @@ from lib.analysis.model_answers import (
     name_shortage,
 )
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
+from lib.analysis.run_thresholds import share_with_interval
 from lib.analysis.signals import Signals, load_signals
 from lib.params import EvaluationChoices, SelectivePrediction
 from lib.row_order import first_rows

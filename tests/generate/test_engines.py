@@ -3,6 +3,7 @@ here."""
 
 import dataclasses
 import json
+import re
 import sys
 import textwrap
 import types
@@ -15,9 +16,13 @@ import synthetic
 from architectures import SETTINGS, assert_alike, examples
 from clone import until
 
+from lib import store
+from lib.analysis import prompt_ablation
 from lib.errors import UserError
-from lib.generate import generation
-from lib.params import Generation
+from lib.generate import generation, prompt_arms
+from lib.generate.engines import vllm_launch
+from lib.models import loading
+from lib.params import AblationStep, Generation, GenerationStep
 from lib.paths import ROOT
 
 RECORDED = json.loads((ROOT / "tests" / "vllm_demo.json").read_text(encoding="utf-8"))
@@ -108,6 +113,17 @@ STUB = """
 """
 
 
+def python_with(module, folder):
+    """A Python with a module in vLLM's place."""
+    (folder / "vllm.py").write_text(textwrap.dedent(module))
+    python = folder / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}" exec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
+
+
 def vllm(lm, folder):
     return generation.choose_engine(lm, DATASET, SETTINGS, "vllm", ASKED, folder)
 
@@ -119,14 +135,9 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
     first of its errors; what the engine started ends, or it would keep the GPU's memory; half a
     line, as of a killed worker, is not kept. Paths of sockets are short, and no module of this
     project stands where vLLM's are imported from."""
-    (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
-    python, shards = tmp_path / "python", tmp_path / "shards"
-    python.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{tmp_path}" exec "{sys.executable}" "$@"\n'
-    )
-    python.chmod(0o755)
+    shards = tmp_path / "shards"
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "lib" / "generate"))
-    monkeypatch.setenv("VLLM_PYTHON", str(python))
+    monkeypatch.setenv("VLLM_PYTHON", str(python_with(STUB, tmp_path)))
     with pytest.raises(UserError, match="^vLLM ended with 1: ValueError: too little memory$"):
         vllm(llama, shards)
     core = Path("/proc") / (tmp_path / "core").read_text()
@@ -160,6 +171,74 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
         assert responses.finish_reason.tolist() == reasons
     vllm(llama, shards)
     assert (shards / "vllm.log").read_text() == "", "where nothing is left, vLLM does not start"
+
+
+SLOW_STUB = """
+    import time
+    from pathlib import Path
+    from types import SimpleNamespace as Object
+    starts = Path(__file__).with_name("starts")
+    class LLM:
+        def __init__(self, **engine):
+            with starts.open("a") as file:
+                print(engine["dtype"], file=file)
+            self.llm_engine, self.waiting = self, []
+        def add_request(self, name, prompt, sampling):
+            self.waiting.append((name, sampling))
+        def has_unfinished_requests(self):
+            return bool(self.waiting)
+        def step(self):
+            time.sleep(0.3)
+            name, sampling = self.waiting.pop()
+            output = Object(token_ids=sampling["stop_token_ids"][:1], finish_reason="stop")
+            return [Object(request_id=name, finished=True, outputs=[output])]
+    SamplingParams, __version__ = dict, "9.9"
+"""
+
+
+def test_vllm_draws_before_the_network_is_loaded_and_says_how_far_it_is(
+    llama, tmp_path, monkeypatch, capsys
+):
+    """01 in one start, and 04b both of its other prompts in one; the steps then find all drawn."""
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path / "artifacts")
+    monkeypatch.setattr(vllm_launch, "REPORT_SECONDS", 0.1)
+    monkeypatch.setenv("VLLM_PYTHON", str(python_with(SLOW_STUB, tmp_path)))
+    starts = tmp_path / "starts"
+
+    def never(*words, **more):
+        raise AssertionError("the network is loaded")
+
+    asked = GenerationStep(demonstration="few", engine="vllm", limit=2, max_new_tokens=9)
+    again = AblationStep(demonstration="few", engine="vllm", ablation_limit=2, max_new_tokens=9)
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "load_network", never)
+        generation.draw_pair("mine", "tiny-llama", DATASET, asked)
+    drawn = [
+        int(count) for count in re.findall(r"^(\d) of 4 drawn$", capsys.readouterr().out, re.M)
+    ]
+    assert drawn == sorted({*drawn}) and len(drawn) >= 2
+    frame = generation.generate_pair("mine", llama, DATASET, asked)
+    assert len(frame) == 4 and starts.read_text() == "float32\n"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loading, "load_network", never)
+        prompt_arms.draw_arms("mine", "tiny-llama", DATASET, again)
+    assert starts.read_text() == "float32\n" * 2
+    combine = prompt_ablation.combine_arms
+    arms = prompt_arms.ask_pair("mine", llama, DATASET, again, combine)
+    assert arms.groupby("demonstration").size().to_dict() == {"few": 2, "none": 2, "one": 2}
+    assert starts.read_text() == "float32\n" * 2
+    assert capsys.readouterr().out.count(" of 4 drawn") >= 2
+    assert not list((tmp_path / "artifacts").rglob("drawn.jsonl")), "as nothing tells of edits"
+
+
+def test_an_outline_ends_where_the_loaded_model_does(llama):
+    outline = loading.outline_language_model("tiny-llama", llama.spec)
+    assert outline.eos == llama.eos
+    assert outline.context == llama.context and outline.vocab_size == llama.vocab_size
+    settings = SETTINGS.model_copy(update={"demonstration": "few"})
+    requests = [generation.build_requests(lm, DATASET, ASKED, settings) for lm in (outline, llama)]
+    assert requests[0] == requests[1]
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,22 @@ def bald_of(logits):
     return np.array(by_passes), halves
 
 
+def test_masks_of_a_gpu_are_seeded_by_pass_and_site():
+    """Here on the processor: the same again and in a smaller batch, others at another site, and as
+    many kept as the rates say."""
+    passes = [(11, 0.1), (12, 0.15), (13, 0.2)]
+    x = torch.zeros(3, 8, 50, 60)
+    masks = seeded_dropout.masks_on_gpu(passes, 5, x)
+    assert masks.dtype == torch.bool and masks.shape == x.shape
+    shares = masks.double().mean((1, 2, 3)).tolist()
+    assert shares == pytest.approx([0.9, 0.85, 0.8], abs=0.012)  # five standard deviations
+    assert torch.equal(masks, seeded_dropout.masks_on_gpu(passes, 5, x))
+    assert torch.equal(masks[1:2], seeded_dropout.masks_on_gpu(passes[1:2], 5, x[1:2]))
+    for others in (seeded_dropout.masks_on_gpu(passes, 6, x), masks.roll(1, 0)):
+        agreement = (masks[0] == others[0]).double().mean().item()
+        assert 0.7 < agreement < 0.9, "no more than chance"
+
+
 @pytest.mark.parametrize("sharpness", BALD_BY_BAAL)
 def test_bald_is_baals_for_every_number_of_passes(sharpness):
     bald, _ = bald_of(netcal_and_baal.logits(sharpness))

@@ -206,7 +206,7 @@ def test_a_form_that_a_server_refuses_leaves_the_other(model):
     _, outcome = model.ask_fake(answer)
     assert len(model.read_responses("verify")) == 20
     ((reason, count),) = outcome.reasons.items()
-    assert count == 20 and not outcome.is_stopped
+    assert count == 20 + 2 and not outcome.is_stopped
     assert "stays empty, unless it is asked by text: `thinking: true`" in reason
 
 
@@ -306,6 +306,18 @@ def test_the_first_eight_answers_are_a_probe(model, answer, form, message):
         assert len(outcome.reasons) == 2 and not outcome.is_stopped
         assert re.search(message, str(outcome.reasons))
     assert model.answers(form).read_bytes() == b""
+
+
+def test_another_model_is_noticed_by_a_later_command_too(model):
+    """The answers of before stay, and none of the other's is kept."""
+    model.ask_fake(right)
+    lines = model.answers().read_bytes().splitlines(keepends=True)
+    twelve = b"".join(lines[:12])
+    model.answers().write_bytes(twelve)
+    requests, outcome = model.ask_fake(with_model("other-v2"))
+    assert len(requests) == 8 and outcome.missing == 8
+    assert "answers as model 'other-v2'" in str(outcome.reasons)
+    assert model.answers().read_bytes() == twelve
 
 
 def test_a_model_that_was_to_think_and_does_not_is_a_wrong_setting(tmp_path):

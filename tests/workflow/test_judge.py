@@ -10,11 +10,13 @@ from bs4 import BeautifulSoup
 from clone import ROOT, copy_of_project, counts, refusal, run
 
 from lib.analysis import judged_scores as judging
+from lib.analysis.answer_thresholds import judge_thresholds
 from lib.calibrate.calibrator_files import name_file
 from lib.calibrate.one_response import score_confidence
 from lib.errors import UserError
 from lib.paper import judged
 from lib.paper.booktabs import TABLE_CAPTIONS
+from lib.paper.judged_sentences import list_answers
 from lib.params import TableJudgment
 from lib.score.score_tables import read_score_table
 from lib.tasks.question_files import FILE_ENDINGS
@@ -93,7 +95,7 @@ def hostile(tmp_path_factory):
     settings = TableJudgment.of({"resamples": 20})
     raw = judging.judge_raw(table, settings)
     after = judging.judge_calibrated(table, settings)
-    thresholds = judging.judge_thresholds(table, settings)
+    thresholds = judge_thresholds(table, settings)
     exhibits = {
         "tab_columns": judged.columns_table(raw.results),
         "tab_differences": judged.differences_table(raw.differences),
@@ -102,7 +104,7 @@ def hostile(tmp_path_factory):
         "fig_reliability": judged.reliability_figure(table),
         "fig_calibrated": judged.reliability_figure(table),
     }
-    answers = judged.list_answers(table, raw, after, thresholds)
+    answers = list_answers(table, raw, after, thresholds)
     return names, exhibits, answers, raw
 
 

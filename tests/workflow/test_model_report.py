@@ -1,6 +1,7 @@
 """The page of a user's model: which run gets it, what it shows first, and that it escapes what is
 written by users."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from bs4 import BeautifulSoup
 from lib import params
 from lib.analysis.model_answers import ModelAnswer, answer_for_pairs
 from lib.analysis.signals import load_signals
+from lib.paper.explorer import script_source
 from lib.params import EvaluationChoices, SelectivePrediction
 from lib.run_names import shows_paper
 from lib.score.selective import selective_thresholds
@@ -35,9 +37,9 @@ def answers():
     return answer_for_pairs(signals, thresholds, SelectivePrediction(resamples=200))
 
 
-def page_of(tmp_path, answers, run=RUN):
+def page_of(tmp_path, answers, run=RUN, outputs=OUTPUTS):
     path = tmp_path / "report.html"
-    path.write_text(model_report.model_report_page(run, answers, OUTPUTS))
+    path.write_text(model_report.model_report_page(run, answers, outputs))
     return path, BeautifulSoup(path.read_text(), "html.parser")
 
 
@@ -89,6 +91,17 @@ def test_names_of_users_are_text(answers, tmp_path, monkeypatch):
     monkeypatch.setattr(model_report, "labels_by_name", lambda kind, names: labels)
     _, page = page_of(tmp_path, answers, replace(RUN, words="try --name <b>x</b>"))
     assert not page.find_all(["script", "i"]) and "<script>x</script>" in page.h1.text
+
+
+def test_a_reader_can_choose_a_score_where_the_run_exports_them(answers, tmp_path):
+    pair = {"label": "</script>", "right": "1", "responses": []}
+    data = {"bins": 10, "most_bins": 50, "first": 0, "pairs": [pair | {"scores": []}]}
+    explored = OUTPUTS | {"rep_explorer": {"application/json": data}}
+    _, page = page_of(tmp_path, answers, outputs=explored)
+    shown, script = page.find_all("script")
+    assert json.loads(shown.string) == data
+    policy = page.find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
+    assert policy.endswith(f"; script-src {script_source(script.string)}")
 
 
 @pytest.mark.parametrize("name, is_of_paper", [

@@ -226,13 +226,34 @@ def test_jobs_at_once_share_cores_and_gpus_and_the_longest_chains_begin(monkeypa
         assert set(job.upstream) <= set(order[:place])
     threads = set()
     for running in together:
-        threads.add(sum(job.threads for job in running))
+        threads.add(sum(job.threads for job in running if not job.gpus))
         gpus = []
         for job in running:
             assert len(started[job]) == job.gpus
             gpus += started[job]
         assert len(set(gpus)) == len(gpus)
-    assert threads == {1, 2}, "a core each, two at once"
+    assert threads == {0, 1, 2}, "a core each, two at once, and jobs on GPUs take none of them"
+
+
+def test_a_job_on_a_gpu_leaves_the_cores_to_others_and_no_gpu_waits_for_a_core(
+    monkeypatch, tmp_path
+):
+    def titles_at_once(cores, gpus, small):
+        names = [str(number) for number in range(gpus)]
+        monkeypatch.setattr(machine, "list_gpus", lambda: names)
+        values = params.load_profile("demo").model_dump()
+        demo = Run("demo", values, cores=cores, gpus=gpus, small=small)
+        schedule = jobs.Schedule(demo, Board(demo.jobs), tmp_path)
+        monkeypatch.setattr(jobs, "CONTEXT", Mock(Pipe=lambda duplex: (object(), Mock())))
+        schedule.start_jobs()
+        return [running.job.title for running in schedule.running.values()]
+
+    beside = titles_at_once(cores=16, gpus=1, small=("tiny-llama",))
+    assert len([title for title in beside if "tiny-qwen" in title]) == 1
+    assert len([title for title in beside if "tiny-llama" in title]) == 3
+    assert "00_overview" in beside
+    many = titles_at_once(cores=2, gpus=5, small=())
+    assert len([title for title in many if "01_generate" in title]) == 5
 
 
 def test_a_run_has_its_lock_and_its_scratch_folder_to_itself(inside, capsys, monkeypatch, tmp_path):

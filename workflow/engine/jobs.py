@@ -45,7 +45,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     if not CAN_FORK or not jobs:
         return
     imports = list(notebook.IMPORTS)
-    if any(job.model and not job.gpus for job in jobs):
+    if any(job.model for job in jobs):  # which of them are small is not known yet
         imports += notebook.IMPORTS_WITH_MODEL
     # of one thread and no GPU, as all jobs whose kernels are forked
     environment = notebook.fixed_environment(Job(run, NOTEBOOKS[-1]))
@@ -107,8 +107,11 @@ class Schedule:
         """Whether a job can start beside those that run. One alone always can."""
         if not self.running:
             return True
-        threads = job.threads + sum(running.job.threads for running in self.running.values())
-        return threads <= self.run.cores and job.gpus <= len(self.free_gpus)
+        if job.gpus:  # it leaves the cores to others
+            return job.gpus <= len(self.free_gpus)
+        beside = [running.job for running in self.running.values()]
+        threads = sum(other.threads for other in beside if not other.gpus)
+        return threads + job.threads <= self.run.cores
 
     def start(self, job: Job) -> None:
         gpus = self.free_gpus[: job.gpus]

@@ -23,6 +23,7 @@ SHIPPED = "artifacts/shipped"
 STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
+THREADS_OF_GPU = 4  # at most, of a job on a GPU
 
 
 @dataclass(frozen=True)
@@ -200,14 +201,15 @@ class Job:
 
     @property
     def threads(self) -> int:
-        """Its share of the cores; one for a small model."""
+        """Its share of the cores; one for a small model, and few beside a GPU."""
         if self.is_light:
             return 1
         if self.run.slurm:
             return self.run.cores
+        if self.run.gpus:
+            return min(THREADS_OF_GPU, max(1, self.run.cores // self.run.gpus))
         alike = [job for job in self.run.jobs if job.notebook == self.notebook]
-        side_by_side = self.run.gpus or len(alike)
-        return max(1, self.run.cores // side_by_side)
+        return max(1, self.run.cores // len(alike))
 
     @property
     def gpus(self) -> int:

@@ -30,6 +30,7 @@ from lib.paths import ROOT
 from lib.run_names import PUBLISHED
 from workflow.engine import job_key
 from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.notebook_links import lead_links_to_project
 from workflow.engine.notebook_table import NOTEBOOKS
 
 if TYPE_CHECKING:  # slow to import
@@ -227,11 +228,11 @@ if IS_FORKED:
 # ---- execution
 
 
-def tell_shards(tell: Tell, text: str) -> None:
-    """Report the lines of a cell's stdout that begin with 'shard'; others are read in the executed
-    notebook."""
+def tell_progress(tell: Tell, text: str) -> None:
+    """Report the lines of a cell's stdout on finished shards and drawn responses; others are read
+    in the executed notebook."""
     for line in text.splitlines():
-        if line.startswith("shard"):
+        if line.startswith("shard") or line.endswith(" drawn"):
             tell("progress", text=line.strip())
 
 
@@ -243,6 +244,7 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
     from papermill.exceptions import PapermillExecutionError
+    from papermill.iorw import write_ipynb
     from traitlets.config import Config
 
     set_environment(job, parts, scratch)
@@ -252,7 +254,7 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
         launch = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-    stdout = SimpleNamespace(write=partial(tell_shards, tell), flush=lambda: None)
+    stdout = SimpleNamespace(write=partial(tell_progress, tell), flush=lambda: None)
     try:
         with mock.patch.object(local_provisioner, "launch_kernel", launch):
             executed = execute_notebook(
@@ -280,6 +282,8 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
             "reduce max_batch_tokens in the profile, "
             "or use --cores 1 to run one notebook at a time"
         ) from None
+    if executed and lead_links_to_project(executed, ROOT / job.executed):
+        write_ipynb(executed, job.executed)
     return executed
 
 

@@ -2,7 +2,8 @@
 (lib.responses.formats).
 
 vLLM pins other packages, so `vllm_worker.py` runs it as a script. The file grows by whole lines: a
-launch after a kill draws what it lacks.
+launch after a kill draws what it lacks. It is launched before the network is loaded, which is on
+torch's meta device: two copies of the weights would not fit many GPUs.
 """
 
 import json
@@ -10,59 +11,123 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
+from filelock import FileLock, Timeout
 
 from lib.errors import UserError
-from lib.models.loading import LanguageModel, local_folder
+from lib.models.loading import LanguageModel, loading_dtype, local_folder, runs_on_gpu
 from lib.paths import ROOT, relative_path
 from lib.responses.rows import Request
+from lib.row_cache import RowCache
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
-GPU_SHARE = 0.6  # maximum share of a GPU's memory for vLLM: the scoring model needs the rest
+GPU_SHARE = 0.9  # maximum share of a GPU's memory for vLLM
 GPU_SPARE = 1.5e9  # bytes of the free memory that vLLM leaves
 CPU_CACHE = 4 * 2**30  # bytes of vLLM's cache on a CPU, where it would use nearly all memory
 ROWS_AT_ONCE = 256  # more would outgrow a large GPU's cache, and vLLM would recompute them
+REPORT_SECONDS = 60.0  # between two lines on how far it is
 # no module of ours shadows vLLM's, and the paths of its sockets are short
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1", "VLLM_RPC_BASE_PATH": "/tmp"}
 
 
-def draw_with_vllm(
-    lm: LanguageModel, requests: Sequence[Request], folder: Path
-) -> tuple[Path, dict[str, Any]]:
-    """Return the file with a response to each request, of which vLLM draws the missing ones, and
-    facts about vLLM.
+class Drawing(NamedTuple):
+    """Requests, and the folder with the responses that vLLM has drawn to them so far."""
+
+    requests: Sequence[Request]
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "drawn.jsonl"
+
+    def count_drawn(self) -> int:
+        return self.file.read_bytes().count(b"\n") if self.file.exists() else 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return a manifest's facts on vLLM, once all responses are drawn."""
+        facts = {"engine": "vllm", "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0")}
+        return facts | json.loads((self.folder / "vllm.json").read_text())
+
+
+def open_drawn(
+    run: str, kind: str, lm: LanguageModel, dataset: str, facts: dict[str, Any]
+) -> RowCache:
+    """Return the cache whose folder holds what vLLM draws, by the facts of the rows. These are
+    known before the network is loaded.
+    """
+    loaded = {
+        "device": "GPU" if runs_on_gpu(lm.model) else "cpu",
+        "dtype": str(loading_dtype(lm.spec, lm.model)),
+    }
+    return RowCache(run, kind, f"{lm.name}__{dataset}", facts | {"loaded": loaded})
+
+
+def draw_with_vllm(lm: LanguageModel, drawings: Sequence[Drawing]) -> None:
+    """Let vLLM draw the responses that the files of some drawings lack, in one start.
+
+    Of several processes one draws, and the others wait for it. Raise UserError if there is no vLLM,
+    or if it fails, with the first of its errors.
 
     Parameters
     ----------
-    folder : of the file, and of vLLM's log
-
-    Raises
-    ------
-    UserError
-        There is no vLLM, or it fails: the first of its errors.
+    lm : a model, or its outline (lib.models.loading.outline_language_model)
+    drawings : the folder of the first holds vLLM's log, too
     """
     python = find_python()
-    folder.mkdir(parents=True, exist_ok=True)
-    responses = folder / "drawn.jsonl"
-    orders = folder / "requests.json"
-    log = folder / "vllm.log"
-    orders.write_text(json.dumps(build_orders(lm, requests)), encoding="utf-8")
-    print(
-        f"vLLM draws the responses that {relative_path(responses)} lacks; "
-        f"{log.name} beside it says how far it is"
-    )
-    code = run_worker([python, str(WORKER), str(orders), str(responses)], log)
+    for drawing in drawings:
+        drawing.folder.mkdir(parents=True, exist_ok=True)
+    folder = drawings[0].folder
+    progress = Progress(drawings)
+    with wait_for_lock(folder / "drawing.lock", progress.report):
+        orders = folder / "requests.json"
+        log = folder / "vllm.log"
+        orders.write_text(json.dumps(build_orders(lm, drawings)), encoding="utf-8")
+        files = ", ".join(relative_path(drawing.file) for drawing in drawings)
+        print(f"vLLM draws the responses that {files} lack; {relative_path(log)} is its log")
+        code = run_worker([python, str(WORKER), str(orders)], log, progress.report)
     if code:
         cause = find_root_cause(log.read_text(encoding="utf-8", errors="replace"))
         raise UserError(f"vLLM ended with {code}: {cause:.300}")
-    facts = {"engine": "vllm", "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0")}
-    return responses, facts | json.loads((folder / "vllm.json").read_text())
+
+
+class Progress:
+    """How many responses of some drawings are drawn."""
+
+    def __init__(self, drawings: Sequence[Drawing]):
+        self.drawings = drawings
+        self.drawn = self.count()
+
+    def count(self) -> int:
+        return sum(drawing.count_drawn() for drawing in self.drawings)
+
+    def report(self) -> None:
+        """Print how far it is, if that is farther than before: a run shows the line."""
+        before = self.drawn
+        self.drawn = self.count()
+        if self.drawn > before:
+            wanted = sum(len(drawing.requests) for drawing in self.drawings)
+            print(f"{self.drawn} of {wanted} drawn")
+
+
+@contextmanager
+def wait_for_lock(path: Path, report: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock, once no other process holds it. `report` is called while it waits."""
+    lock = FileLock(path)
+    while not lock.is_locked:
+        try:
+            lock.acquire(REPORT_SECONDS)
+        except Timeout:
+            report()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def find_python() -> str:
@@ -80,15 +145,20 @@ def find_python() -> str:
     return python
 
 
-def run_worker(command: Sequence[str], log: Path) -> int:
-    """Run a command to its end, and end all processes that it started; return its exit code."""
+def run_worker(command: Sequence[str], log: Path, report: Callable[[], None]) -> int:
+    """Run a command to its end, and end all processes that it started; return its exit code.
+    `report` is called while it runs.
+    """
     environment = {**ENVIRONMENT, **os.environ, "PYTHONPATH": ""}
     with log.open("wb") as output:
         worker = subprocess.Popen(
             command, stdout=output, stderr=output, env=environment, start_new_session=True
         )
         try:
-            return worker.wait()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return worker.wait(REPORT_SECONDS)
+                report()
         # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory
         finally:
             with suppress(ProcessLookupError):
@@ -96,21 +166,24 @@ def run_worker(command: Sequence[str], log: Path) -> int:
             worker.wait()
 
 
-def build_orders(lm: LanguageModel, requests: Sequence[Request]) -> dict[str, Any]:
+def build_orders(lm: LanguageModel, drawings: Sequence[Drawing]) -> dict[str, Any]:
     """Return the worker's input."""
     spec = lm.spec
-    lengths = [len(request.prompt_ids) + request.max_new_tokens for request in requests]
+    lengths = []
+    for drawing in drawings:
+        for request in drawing.requests:
+            lengths.append(len(request.prompt_ids) + request.max_new_tokens)
     folder = local_folder(spec)
     engine = {
         "model": spec.source if folder is None else str(folder),
         "revision": spec.revision,
         "trust_remote_code": False,
-        "dtype": lm.facts["dtype"],
+        "dtype": str(loading_dtype(spec, lm.model)).removeprefix("torch."),
         "max_model_len": max(lengths),
         "max_num_seqs": ROWS_AT_ONCE,
         "seed": 0,
         "generation_config": "vllm",
-        **memory_budget(lm.device, max(lengths)),
+        **memory_budget(runs_on_gpu(lm.model), max(lengths)),
     }
     sampling = {
         "temperature": spec.temperature,
@@ -119,21 +192,27 @@ def build_orders(lm: LanguageModel, requests: Sequence[Request]) -> dict[str, An
         "top_k": max(spec.top_k, 0),
         "stop_token_ids": lm.eos,
     }
+    files = {str(drawing.file): order_rows(drawing.requests) for drawing in drawings}
+    return {"engine": engine, "sampling": sampling, "files": files}
+
+
+def order_rows(requests: Sequence[Request]) -> list[list[Any]]:
+    """Return a row of the worker's input for each request."""
     rows = []
     for request in requests:
         example_id = request.example.example_id
         rows.append([example_id, request.prompt_ids, request.seed, request.max_new_tokens])
-    return {"engine": engine, "sampling": sampling, "requests": rows}
+    return rows
 
 
-def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
+def memory_budget(on_gpu: bool, longest: int) -> dict[str, Any]:
     """Return vLLM's memory options.
 
-    On a GPU: its share, within the memory that the loaded model leaves free, else vLLM refuses to
-    start. On a CPU: its cache and the tokens per step, as vLLM can't split the prompt of a seeded
-    request.
+    On a GPU: its share, within the memory that is free (a network may be loaded), else vLLM refuses
+    to start. On a CPU: its cache and the tokens per step, as vLLM can't split the prompt of a
+    seeded request.
     """
-    if device.type == "cuda":
+    if on_gpu:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
         share = min(GPU_SHARE, (free - GPU_SPARE) / total)

@@ -1,10 +1,10 @@
-"""Sample responses with vLLM in its own environment: `python vllm_worker.py REQUESTS ANSWERS`.
+"""Sample responses with vLLM in its own environment: `python vllm_worker.py REQUESTS`.
 
 REQUESTS is a JSON object with `engine` (arguments of vllm.LLM), `sampling` (of SamplingParams) and
-`requests`. Each request is an example's id, its prompt's token ids, seed and `max_tokens`. ANSWERS
-is a file as `responses:` of a model names it: each finished response is appended as a line of JSON.
-So a killed run resumes after the last complete line. This file imports nothing of the project, as
-vLLM pins other packages.
+`files`: the requests of each file of answers. A request is an example's id, its prompt's token ids,
+seed and `max_tokens`. A file of answers is one as `responses:` of a model names it: each finished
+response is appended as a line of JSON. So a killed run resumes after the last complete line. This
+file imports nothing of the project, as vLLM pins other packages.
 """
 
 import json
@@ -26,32 +26,41 @@ def end_with(parent: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def main(requests: Path, answers: Path) -> None:
-    answers.touch()
-    *lines, half = answers.read_bytes().split(b"\n")
-    # of a line that a killed worker was writing
-    os.truncate(answers, answers.stat().st_size - len(half))
-    finished = {json.loads(line)["example_id"] for line in lines}
+def main(requests: Path) -> None:
     orders = json.loads(requests.read_text(encoding="utf-8"))
-    waiting = [request for request in orders["requests"] if request[0] not in finished]
+    waiting = []  # files and requests without an answer in them
+    for name, asked in orders["files"].items():
+        file = Path(name)
+        finished = read_finished(file)
+        waiting += [(file, request) for request in asked if request[0] not in finished]
     if not waiting:
         return
     import vllm  # takes a minute
 
-    answers.with_name("vllm.json").write_text(json.dumps({"version": vllm.__version__}))
+    for file, _ in waiting:
+        file.with_name("vllm.json").write_text(json.dumps({"version": vllm.__version__}))
     engine = vllm.LLM(**orders["engine"]).llm_engine
-    for place, (_, prompt, seed, max_tokens) in enumerate(waiting):
+    for place, (_, (_, prompt, seed, max_tokens)) in enumerate(waiting):
         sampling = vllm.SamplingParams(
             **orders["sampling"], seed=seed, max_tokens=max_tokens, detokenize=False
         )
         engine.add_request(str(place), {"prompt_token_ids": prompt}, sampling)
-    with answers.open("a", encoding="utf-8") as file:
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                if output.finished:
-                    example_id = waiting[int(output.request_id)][0]
-                    print(as_line(example_id, output.outputs[0]), file=file, flush=True)
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            if output.finished:
+                file, (example_id, *_) = waiting[int(output.request_id)]
+                with file.open("a", encoding="utf-8") as answers:
+                    answers.write(as_line(example_id, output.outputs[0]) + "\n")
     print(f"{len(waiting)} responses drawn")
+
+
+def read_finished(answers: Path) -> set[str]:
+    """Return the ids of the examples with a line in a file of answers. Cut off half a line, which a
+    killed worker was writing."""
+    answers.touch()
+    *lines, half = answers.read_bytes().split(b"\n")
+    os.truncate(answers, answers.stat().st_size - len(half))
+    return {json.loads(line)["example_id"] for line in lines}
 
 
 def as_line(example_id: str, response) -> str:
@@ -66,4 +75,4 @@ def as_line(example_id: str, response) -> str:
 
 if __name__ == "__main__":
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from lib.analysis.judged_scores import count_more_labels
+from lib.analysis.answer_thresholds import TESTING_SHARE, count_more_labels
 from lib.params import SelectivePrediction
 
 TESTED_SHARE = 2 / 3  # of the calibration rows, for thresholds
-TABLE_TESTED_SHARE = 1 / 3  # what `count_more_labels` takes, of the rows of a table
 
 
 class Estimate(NamedTuple):
@@ -86,5 +85,5 @@ def count_more_rows(rows: pd.DataFrame, target: float, certainty: float) -> int 
     more = count_more_labels(confidence, rows.correct.to_numpy(bool), target, certainty)
     if pd.isna(more):
         return None
-    needed = (len(rows) + int(more)) * TABLE_TESTED_SHARE / TESTED_SHARE
+    needed = (len(rows) + int(more)) * TESTING_SHARE / TESTED_SHARE
     return max(1, int(np.ceil(needed)) - len(rows))
