@@ -19,6 +19,7 @@ ARTIFACTS = ROOT / "artifacts"
 PARAMS = ROOT / "params"
 MODELS = ARTIFACTS / ".models"  # GGUF files that were checked, each in a folder named by its sha256
 SHIPPED = ARTIFACTS / "shipped" / "demo"
+SPELLINGS = ARTIFACTS / "shipped" / "spellings"  # the text of tokens, by id, a file per model
 
 # tqdm warns in notebooks without ipywidgets, where its bars are text
 warnings.filterwarnings("ignore", message="IProgress not found")

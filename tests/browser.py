@@ -42,17 +42,28 @@ def browse(url, *options):
     )
 
 
+def probe(path, name, *options, **filled):
+    """What a probe, a page beside this file, tells of a page that it holds in a frame."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for word, value in filled.items():
+        text = text.replace(word, value)
+    page = html.escape(path.read_text(encoding="utf-8"))
+    beside = path.with_name(name)
+    beside.write_text(text.replace('"PAGE"', f'"{page}"'), encoding="utf-8")
+    done = browse(beside.as_uri(), *options)
+    return json.loads(html.unescape(re.search(r"(?s)<title>(.*?)</title>", done.stdout)[1]))
+
+
 def measure_page(path, width, dark):
     """What probe.html measures of a page that is `width` pixels wide, and that a browser shows in
     light or dark."""
-    probe = Path(__file__).with_name("probe.html").read_text(encoding="utf-8")
-    page = html.escape(path.read_text(encoding="utf-8"))
-    probe = probe.replace("WIDTH", width).replace('"PAGE"', f'"{page}"')
-    beside = path.with_name("probe.html")
-    beside.write_text(probe, encoding="utf-8")
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    done = browse(beside.as_uri(), scheme, "--window-size=1400,1000")
-    return json.loads(html.unescape(re.search(r"(?s)<title>(.*?)</title>", done.stdout)[1]))
+    return probe(path, "probe.html", scheme, "--window-size=1400,1000", WIDTH=width)
+
+
+def look_at_explorer(path):
+    """What probe_explorer.html sees in the interactive part of a page."""
+    return probe(path, "probe_explorer.html", "--window-size=1400,1000")
 
 
 def check_in_browser(path, anchor):

@@ -7,13 +7,14 @@ the module must then fail.
     python tests/mutants.py lib/score/metrics   # of a module, and draws new ones until it has three
     python tests/mutants.py --places            # seconds: which fragment has the code no longer?
     python tests/mutants.py --one lib/score     # one at a time, else two: on a machine that works
+    python tests/mutants.py --near lib/score    # on the nearest file of tests alone: minutes
 
 mutants.json keeps a mutant to a line: its module, its function, the fragment before and after
 (`fragments.py` says what a fragment is), and how it ended. The exit code is 1 where one that was
 killed is no longer, or a fragment has no place in the code: it is to be stated anew on today's
 code, as the same fault, or to move to `impossible`, with the reason. Mutants that no test can tell
 from the code end as "alike", also with the reason. One whose test fails without it, too, has no
-end.
+end. One that the nearest file does not kill keeps its end if no other file is tried.
 """
 
 import ast
@@ -277,49 +278,54 @@ def run_tests(path: Path, text: str, project: Path, *words: str) -> subprocess.C
         path.write_bytes(before)
 
 
-def find_failure(project: Path, module: str, text: str) -> str | None:
-    """Return the first test that fails with another text of a module: its file and function, or
-    its file alone. None if all pass."""
+def find_failure(project: Path, module: str, text: str, files: list[str]) -> str | None:
+    """Return the first test of some files that fails with another text of a module: its file and
+    function, or its file alone. None if all pass."""
     try:
-        done = run_tests(project / f"{module}.py", text, project, *tests_of(module))
+        done = run_tests(project / f"{module}.py", text, project, *files)
     except subprocess.TimeoutExpired:
-        return ""
+        return files[0]
     if done.returncode == 0:
         return None
     failure = FAILURE.search(done.stdout)
-    return failure[1] if failure else ""
+    return failure[1] if failure else files[0]
 
 
 @cache
 def passes_without_change(project: Path, module: str, test: str) -> bool:
-    """Whether a test of a module passes as it is; all of them, if the test has no name."""
     path = project / f"{module}.py"
-    words = [test] if test else tests_of(module)
     with suppress(subprocess.TimeoutExpired):
-        return run_tests(path, path.read_text("utf-8"), project, *words).returncode == 0
+        return run_tests(path, path.read_text("utf-8"), project, test).returncode == 0
     return False
 
 
-def end_of(mutant: Mutant, project: Path) -> Mutant:
-    """Return a mutant with how it ends now."""
+def end_of(mutant: Mutant, project: Path, near: bool) -> Mutant:
+    """Return a mutant with how it ends now, perhaps on the nearest file of tests alone."""
     if mutant.end == ALIKE:
         return mutant
     module = mutant.change.module
-    test = find_failure(project, module, fragments.change_module(mutant.change))
-    end = SURVIVED if test is None else KILLED
-    if test is not None and not passes_without_change(project, module, test):
-        print(f"fails without a mutant, too: {test or module}", flush=True)
+    text = fragments.change_module(mutant.change)
+    nearest, *others = tests_of(module)
+    test = find_failure(project, module, text, [nearest])
+    if test is None and not near:
+        test = find_failure(project, module, text, others)
+    if test is None:
+        end = mutant.end if near else SURVIVED
+    elif passes_without_change(project, module, test):
+        end = KILLED
+    else:
+        print("fails without the mutant, too", flush=True)
         end = ""
-    print(f"{end:9} {mutant.change}  {test or ''}", flush=True)
+    print(f"{end:9} {mutant.change}  {test or 'survives'}", flush=True)
     return replace(mutant, end=end)
 
 
-def try_all(mutants: list[Mutant], projects: list[Path]) -> list[Mutant]:
+def try_all(mutants: list[Mutant], projects: list[Path], near: bool) -> list[Mutant]:
     """Try a share of the mutants in each of some copies of the project, at the same time."""
 
     def try_share(number: int) -> list[Mutant]:
         share = mutants[number * size : (number + 1) * size]
-        return [end_of(mutant, projects[number]) for mutant in share]
+        return [end_of(mutant, projects[number], near) for mutant in share]
 
     size = -(-len(mutants) // len(projects))
     with ThreadPoolExecutor(len(projects)) as pool:
@@ -369,15 +375,17 @@ def place_all(mutants: list[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
 
 
 def try_by_module(
-    placed: list[Mutant], others: list[Mutant], impossible: list[dict[str, str]], copies: int
+    placed: list[Mutant], others: list[Mutant], impossible: list[dict[str, str]], words: list[str]
 ) -> list[Mutant]:
     """Try mutants, a module after the other, and store all of them after each module."""
+    copies = 1 if "--one" in words else 2
     tried: list[Mutant] = []
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch, str(number), "a project") for number in range(copies)]
         projects = [copy_beside_shared(folder) for folder in folders]
         for module in dict.fromkeys(mutant.change.module for mutant in placed):
-            tried += try_all([mutant for mutant in placed if mutant.is_in([module])], projects)
+            of_module = [mutant for mutant in placed if mutant.is_in([module])]
+            tried += try_all(of_module, projects, near="--near" in words)
             trying = {mutant.change for mutant in tried}
             untried = [mutant for mutant in placed if mutant.change not in trying]
             store(others + tried + untried, impossible)
@@ -396,8 +404,7 @@ def main(words: list[str]) -> int:
     else:
         for module in set(rooms) & set(fragments.modules()):
             placed += draw_mutants(module, placed)
-        copies = 1 if "--one" in words else 2
-        tried = try_by_module(placed, others + lost, stored["impossible"], copies)
+        tried = try_by_module(placed, others + lost, stored["impossible"], words)
     print(f"{rate(placed)} killed then, {rate(tried)} now; {len(lost)} without a place")
     ends = {mutant.change: mutant.end for mutant in tried}
     risen = []

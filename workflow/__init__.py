@@ -13,6 +13,7 @@ dataset_file            `--datasets mine.csv`: the parameter file of a file of q
 lab                     the notebook that JupyterLab opens
 hub                     revisions, access and weights of models
 machine                 programs and GPUs of this machine, the lock of a run, and vLLM
+judge                   `judge`: the run of a table of scores
 
 serving/address         the address of a server, as its users write it
 serving/model_file      the parameter file of a model that a server has
@@ -31,6 +32,7 @@ engine/fingerprint      JSON files, and checksums of files and code
 engine/freshness        which outputs are up to date
 engine/jobs             run the jobs in order, on this machine, each in a process of its own
 engine/notebook         the environment of a notebook, its kernel and its execution
+engine/notebook_links   the links of an executed notebook
 engine/apart            a function in a process that ends, and its memory with it
 engine/slurm            submit the jobs to a SLURM cluster
 engine/progress         the lines printed while jobs run
@@ -38,6 +40,7 @@ engine/progress         the lines printed while jobs run
 output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)
 output/first_numbers    the numbers that end the line of a job
 output/report           the HTML report of a run (report.html.jinja)
+output/table_report     that of a table of scores (table_report.html.jinja)
 output/model_report     the same of a user's model (model_report.html.jinja)
 output/verify           judge a finished run: a finding's claims, and whether it reproduces another
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = "URL-OF-THIS-REPOSITORY"
-LINK = re.compile(r"\[([^\]]*executed[^\]]*)\]\((?:\.\./)?docs/results\.md\)")
+LINK = re.compile(r"\[([^\]]*executed[^\]]*|Its results)\]\((?:\.\./)?docs/results\.md\)")
 SEVERAL_PAGES = ("01", "01b", "03", "04", "04b")  # one of each pair; the index lists them
 URL = re.compile(r"https://github\.com/([\w-]+)/([\w.-]+?)(?:\.git)?/?")
 

@@ -1,4 +1,4 @@
-"""`python docs/tables/scores.py` renews demo/scores.csv, the table that notebook 10 judges by default.
+"""`python docs/tables/scores.py` renews demo/scores.csv, which notebook 10 judges by default.
 
 A row is an evaluation question of SVAMP: whether the answer of the 1.5B is right, and four
 confidences in it, from the signals in artifacts/shipped/small/.

@@ -20,13 +20,13 @@ def count_tokens(
     The row of the response has its own tokens and its prompt's. Each pass with dropout reads prompt
     and response up to the answer's end. Columns: SCORE_CELL, value, metric (`tokens`).
     """
-    own = generations["prompt_tokens"] + generations["token_ids"].map(len)
+    of_response = generations["prompt_tokens"] + generations["token_ids"].map(len)
     passes = dropout.loc[dropout["selected"], [*KEYS, "predictive"]]
     passes = passes.merge(generations, on=KEYS)
     ends = [row.prompt_tokens + answer_span(row)[1] - 1 for row in passes.itertuples()]
     of_passes = passes["predictive"].map(len) * pd.Series(ends, dtype=float)
     parts = [
-        generations[KEYS].assign(estimator=RESPONSE_ITSELF, value=own),
+        generations[KEYS].assign(estimator=RESPONSE_ITSELF, value=of_response),
         verification[KEYS].assign(estimator="p_true", value=verification["standard_tokens"]),
         verification[KEYS].assign(estimator="p_true_insitu", value=verification["in_situ_tokens"]),
         passes[KEYS].assign(estimator="c_bald", value=of_passes),

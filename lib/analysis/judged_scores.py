@@ -5,13 +5,14 @@ beside the raw scores of that half; those that are kept as files are fitted on e
 one group lie in one half, and are resampled together.
 """
 
+import warnings
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom, binomtest
+from scipy.linalg import LinAlgWarning
 from sklearn.base import clone
 
 from lib import store
@@ -26,13 +27,10 @@ from lib.score.baselines import ROUNDING, draw_chance_errors, smoothed_base_rate
 from lib.score.bootstrap import percentile_interval
 from lib.score.metrics import measure
 from lib.score.score_tables import ScoreTable
-from lib.score.selective import N_PROPOSED, selective_thresholds
 
 METRICS = ("ece", "brier", "mcb", "dsc", "auroc")
 COMPARED = ("ece", "brier", "auroc")  # between columns, and before and after calibration
 CONSTANT = "constant"  # beside the names of METHODS
-TESTING_SHARE = 1 / 3  # of a table's rows: two thirds of its first half test thresholds
-MOST_ANSWERED = 100_000  # answers beyond which more labels are no plan
 MIN_ROWS = 30  # for a figure that says something
 MIN_OF_CLASS = 10
 
@@ -152,44 +150,61 @@ class CalibratedNumbers(NamedTuple):
 
 def judge_calibrated(table: ScoreTable, settings: TableJudgment) -> CalibratedNumbers:
     """Fit every method to the first half of a table, and measure it on the second."""
-    first = mark_first_half(table.rows.group, settings.seed)
-    old = table.rows[first]
-    new = table.rows[~first]
-    refits = min(REFITS, settings.resamples)
-    of_fit = draw_group_counts(old.group.tolist(), refits, stream_seed(settings.seed, "refits"))
-    of_new = draw_group_counts(new.group.tolist(), refits, settings.seed)
-    fit_counts = np.concatenate(list(of_fit)).astype(int)
-    counts = np.concatenate(list(of_new)).astype(int)
-    correct = new.correct.to_numpy(float)
+    is_first = mark_first_half(table.rows.group, settings.seed)
+    old = table.rows[is_first]
+    new = table.rows[~is_first]
+    fit_counts = count_refits(old, stream_seed(settings.seed, "refits"), settings)
+    counts = count_refits(new, settings.seed, settings)
     results = []
     scores = []
     for name, column in table.scores.items():
-        half = Half(column[first].to_numpy(), old.correct.to_numpy(float), fit_counts)
-        raw_draws: dict[str, np.ndarray] = {}
-        for method, confidence, refitted in calibrate_half(half, column[~first].to_numpy()):
-            scores.append(
-                pd.DataFrame({
-                    "id": new.id, "column": name, "method": method,
-                    "confidence": confidence, "correct": new.correct,
-                })
-            )  # fmt: skip
-            for metric in COMPARED:
-                value = float(measure(metric, confidence, correct, settings.bins))
-                draws = measure_refitted(metric, refitted, correct, counts, settings.bins)
-                raw = raw_draws.setdefault(metric, draws)
-                low, high = percentile_interval(draws)
-                row = {"column": name, "method": method, "metric": metric, "value": value}
-                row |= {"low": low, "high": high, "n": len(correct)}
-                ends = percentile_interval(draws - raw)
-                row |= {"difference_low": ends[0], "difference_high": ends[1]}
-                if metric == "ece":
-                    row |= compare_ece_with_chance(confidence, value, settings)
-                results.append(row)
-    frame = pd.DataFrame(results)
-    raw_values = frame[frame["method"] == ""].set_index(["column", "metric"]).value
-    cells = pd.MultiIndex.from_frame(frame[["column", "metric"]])
-    frame["difference"] = frame.value - raw_values.reindex(cells).to_numpy()
-    return CalibratedNumbers(frame, pd.concat(scores, ignore_index=True))
+        half = Half(column[is_first].to_numpy(), old.correct.to_numpy(float), fit_counts)
+        methods = list(calibrate_half(half, column[~is_first].to_numpy()))
+        numbers = measure_methods(methods, new.correct.to_numpy(float), counts, settings)
+        results.append(numbers.assign(column=name))
+        for method in methods:
+            rows = new[["id", "correct"]].assign(column=name, method=method.name)
+            scores.append(rows.assign(confidence=method.confidence))
+    return CalibratedNumbers(
+        pd.concat(results, ignore_index=True), pd.concat(scores, ignore_index=True)
+    )
+
+
+def count_refits(rows: pd.DataFrame, seed: int, settings: TableJudgment) -> np.ndarray:
+    """Return how often each row of a half is in each resample of its groups, (refits, n)."""
+    refits = min(REFITS, settings.resamples)
+    blocks = draw_group_counts(rows.group.tolist(), refits, seed)
+    return np.concatenate(list(blocks)).astype(int)
+
+
+class MethodScores(NamedTuple):
+    """The scores of the second half by one method, (n,), and by it fitted again, (refits, n)."""
+
+    name: str
+    confidence: np.ndarray
+    refitted: np.ndarray
+
+
+def measure_methods(
+    methods: list[MethodScores], correct: np.ndarray, counts: np.ndarray, settings: TableJudgment
+) -> pd.DataFrame:
+    """Return the `results` of `CalibratedNumbers` of one column, whose first method is raw."""
+    rows = []
+    for metric in COMPARED:
+        raw_value = measure(metric, methods[0].confidence, correct, settings.bins)
+        raw_draws = measure_refitted(metric, methods[0].refitted, correct, counts, settings.bins)
+        for method in methods:
+            value = float(measure(metric, method.confidence, correct, settings.bins))
+            draws = measure_refitted(metric, method.refitted, correct, counts, settings.bins)
+            low, high = percentile_interval(draws)
+            row = {"method": method.name, "metric": metric, "value": value}
+            row |= {"low": low, "high": high, "n": len(correct), "difference": value - raw_value}
+            low, high = percentile_interval(draws - raw_draws)
+            row |= {"difference_low": low, "difference_high": high}
+            if metric == "ece":
+                row |= compare_ece_with_chance(method.confidence, value, settings)
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 class Half(NamedTuple):
@@ -200,20 +215,25 @@ class Half(NamedTuple):
     counts: np.ndarray
 
 
-def calibrate_half(half: Half, new: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield the scores of new rows (k,): raw, after each method, and the constant, each with those
-    of the calibrators fitted again, (refits, k)."""
+def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
+    """Yield the scores of new rows: raw, after each method, and the constant.
+
+    scikit-learn warns of resampled rows that it fits by another solver.
+    """
     refits = len(half.counts)
-    yield "", new, np.broadcast_to(new, (refits, len(new)))
+    yield MethodScores("", new, np.broadcast_to(new, (refits, len(new))))
     for method, kind, calibrator in list_calibrators():
         old = FROM_CONFIDENCE[kind](half.confidence)
         others = FROM_CONFIDENCE[kind](new)
-        fitted = clone(calibrator).fit(old, half.correct)
-        again = Refits(calibrator, old, half.correct, half.counts)
-        yield method.name, fitted.predict(others), again.predict(others)
+        with warnings.catch_warnings(action="ignore", category=LinAlgWarning):
+            fitted = clone(calibrator).fit(old, half.correct)
+            again = Refits(calibrator, old, half.correct, half.counts)
+            scores = MethodScores(method.name, fitted.predict(others), again.predict(others))
+        yield scores
     constant = smoothed_base_rate(half.correct)
     rates = (half.counts @ half.correct + 1) / (half.counts.sum(axis=1) + 2)
-    yield CONSTANT, np.full(len(new), constant), np.repeat(rates[:, None], len(new), axis=1)
+    refitted = np.repeat(rates[:, None], len(new), axis=1)
+    yield MethodScores(CONSTANT, np.full(len(new), constant), refitted)
 
 
 def fit_on_all_rows(table: ScoreTable) -> list[Fit]:
@@ -225,110 +245,6 @@ def fit_on_all_rows(table: ScoreTable) -> list[Fit]:
             fitted = calibrator.fit(FROM_CONFIDENCE[kind](column.to_numpy()), correct)
             fits.append(Fit(("", table.name), str(name), method, kind, fitted))
     return fits
-
-
-# ---- when to answer
-
-
-def judge_thresholds(table: ScoreTable, settings: TableJudgment) -> pd.DataFrame:
-    """Find a threshold for each column and target precision on the first half, and apply it to the
-    second.
-
-    Columns: column, target, threshold, answered, precision with its 95% interval (low, high), n,
-    tested, held, reason, and `more_labels`: about how many would guarantee one; missing where the
-    answers are not right often enough at any threshold, or where there is one. The test takes rows
-    for independent, so one row of each group counts, drawn at random.
-    """
-    ranks = [stream_seed(settings.seed, "of group", name) for name in table.rows.id]
-    used = table.rows.assign(rank=ranks).sort_values("rank").drop_duplicates("group").index
-    used = used.sort_values()
-    first = mark_first_half(table.rows.group, settings.seed)
-    frames = []
-    for name, column in table.scores.items():
-        frame = table.rows.rename(columns={"id": "example_id"}).assign(
-            model="", dataset=table.name, estimator=name, confidence=column
-        )
-        frame["split"] = np.where(first, "calibration", "evaluation")
-        frames.append(frame.loc[used])
-    thresholds = selective_thresholds(
-        pd.concat(frames), settings.target_precisions, settings.precision_confidence, settings.seed
-    )
-    rows = []
-    for row in thresholds.to_dict("records"):
-        column = table.scores.loc[used, row["estimator"]]
-        more = pd.NA
-        if row["reason"]:
-            more = count_more_labels(
-                column.to_numpy(),
-                table.rows.correct[used].to_numpy(bool),
-                row["target"],
-                settings.precision_confidence,
-            )
-        low, high = precision_interval(row)
-        rows.append(row | {"low": low, "high": high, "more_labels": more})
-    frame = pd.DataFrame(rows).rename(columns={"estimator": "column"})
-    return frame.drop(columns=["model", "dataset"]).astype({"more_labels": "Int64"})
-
-
-def precision_interval(row: dict[str, Any]) -> tuple[float, float]:
-    """Return the exact 95% interval of the precision of a row of `selective_thresholds`; NaN
-    without one."""
-    if pd.isna(row["precision"]):
-        return np.nan, np.nan
-    answered = round(row["answered"] * row["n"])
-    right = round(row["precision"] * answered)
-    ends = binomtest(right, answered).proportion_ci()
-    return float(ends.low), float(ends.high)
-
-
-def count_more_labels(
-    confidence: np.ndarray, correct: np.ndarray, target: float, certainty: float
-) -> Any:
-    """Return about how many more labels would guarantee a target precision at some threshold, if
-    answers stay as good as in these n rows; missing (NA) if no threshold has so many right.
-
-    One wrong answer is added to each threshold's, so that few right ones promise little.
-
-    Examples
-    --------
-    >>> scores = np.array([0.2] * 10 + [0.9] * 10)
-    >>> correct = np.array([False] * 10 + [True] * 10)
-    >>> count_more_labels(scores, correct, target=0.8, certainty=0.9)
-    172
-    >>> count_more_labels(scores, ~correct, target=0.8, certainty=0.9)
-    <NA>
-    """
-    n = len(confidence)
-    quantiles = np.arange(N_PROPOSED) / N_PROPOSED
-    needed = []
-    for threshold in np.unique(np.quantile(confidence, quantiles, method="lower")):
-        is_answered = confidence >= threshold
-        answered = int(is_answered.sum())
-        wrong = int((~correct[is_answered]).sum()) + 1
-        tested = count_needed_answers(wrong / (answered + 1), target, certainty)
-        if tested:
-            needed.append(tested / (answered / n) / TESTING_SHARE)
-    if not needed:
-        return pd.NA
-    return max(1, int(np.ceil(min(needed))) - n)
-
-
-def count_needed_answers(wrong_share: float, target: float, certainty: float) -> int:
-    """Return how many answers, of which this share is wrong, guarantee a precision; 0 if none do.
-
-    Examples
-    --------
-    >>> count_needed_answers(0.0, target=0.8, certainty=0.9)  # .8^11 < .1
-    11
-    >>> count_needed_answers(0.3, target=0.8, certainty=0.9)
-    0
-    """
-    if wrong_share >= 1 - target:
-        return 0
-    answered = np.arange(1, MOST_ANSWERED + 1)
-    wrong = np.ceil(answered * wrong_share - ROUNDING)
-    passes = binom.cdf(wrong, answered, 1 - target) <= 1 - certainty
-    return int(answered[passes.argmax()]) if passes.any() else 0
 
 
 # ---- stored

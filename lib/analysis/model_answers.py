@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from lib.analysis.judged_scores import MIN_OF_CLASS, MIN_ROWS, count_more_labels
+from lib.analysis.answer_thresholds import count_more_labels
+from lib.analysis.judged_scores import MIN_OF_CLASS, MIN_ROWS
 from lib.analysis.resampled_scores import (
     Measure,
     ResampledScores,
@@ -110,7 +111,8 @@ class ModelAnswer:
 
     `choosing`, `calibrating` and `evaluated` are numbers of rows; of the last, `right` ones are
     right and `unread` ones have no answer that could be read. Where rows say too little
-    (`shortage`), the other fields are empty.
+    (`shortage`), the other fields are empty. `has_calibrator`: whether the calibration rows fit one
+    that says something.
     """
 
     pair: Pair
@@ -120,6 +122,7 @@ class ModelAnswer:
     right: int
     unread: int
     shortage: str
+    has_calibrator: bool
     ranking: ChosenScore | None = None
     raw: ChosenScore | None = None
     calibrated: AfterCalibration | None = None
@@ -157,13 +160,13 @@ def name_shortage(right: int, total: int) -> str:
     Examples
     --------
     >>> name_shortage(37, 40), name_shortage(20, 40)
-    ('only 3 wrong answers, and 10 are needed', '')
+    ('fewer than 10 wrong answers (3 of 40)', '')
     """
     if total < MIN_ROWS:
-        return f"only {total} evaluation questions, and {MIN_ROWS} are needed"
+        return f"fewer than {MIN_ROWS} evaluation questions ({total})"
     for kind, count in {"right": right, "wrong": total - right}.items():
         if count < MIN_OF_CLASS:
-            return f"only {count} {kind} answers, and {MIN_OF_CLASS} are needed"
+            return f"fewer than {MIN_OF_CLASS} {kind} answers ({count} of {total})"
     return ""
 
 
@@ -182,7 +185,8 @@ def answer_for_pairs(
         unread = 0
         if pair in coverage.index:
             unread = round(coverage.unparsed[pair] * coverage.rows[pair])
-        of_pair = thresholds[(thresholds[PAIR] == pair).all(axis=1)]
+        model, dataset = pair
+        of_pair = thresholds[(thresholds.model == model) & (thresholds.dataset == dataset)]
         answers.append(answer_for_pair(pair, rows, unread, scores, of_pair, settings))
     return answers
 
@@ -211,6 +215,7 @@ def answer_for_pair(
         right=right,
         unread=unread,
         shortage=name_shortage(right, len(judging)),
+        has_calibrator=not name_shortage(int(questions.correct.sum()), len(questions)),
     )
     if sizes.shortage:
         return sizes

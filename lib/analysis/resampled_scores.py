@@ -140,8 +140,10 @@ def measure_rows(
     value = float(measure(metric, confidence, correct, settings.n_bins))
     blocks = draw_resample_counts(len(correct), settings.resamples, settings.seed)
     if column.refitted is None:
-        drawn = [measure(metric, confidence, correct, settings.n_bins, block) for block in blocks]
-        draws = np.concatenate(drawn)
+        by_block = [
+            measure(metric, confidence, correct, settings.n_bins, block) for block in blocks
+        ]
+        draws = np.concatenate(by_block)
     else:
         counts = np.concatenate(blocks)[: settings.refits]
         refitted = column.refitted[: len(counts), used]
@@ -153,8 +155,8 @@ def measure_rows(
 
 def highest_by_chance(confidence: np.ndarray, settings: ResampleSettings) -> float:
     """Return the 95% point of the ECE of perfectly calibrated scores."""
-    drawn = draw_chance_errors(confidence, settings.n_bins, settings.resamples, settings.seed)
-    return float(np.percentile(drawn, 95))
+    errors = draw_chance_errors(confidence, settings.n_bins, settings.resamples, settings.seed)
+    return float(np.percentile(errors, 95))
 
 
 def measure_refitted(

@@ -100,12 +100,9 @@ def statistics_frames(signals: Signals) -> Frames:
     Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
     """
     responses = signals.responses
-    evaluation = evaluation_rows(signals.confidence)
-    gaps = evaluation.assign(gap=evaluation.confidence - evaluation.correct)
     answered = multi_pass_statistics.keep_parsed_answers(signals.dropout, responses)
     passes = rows_at_selected_rate(answered)
     return {
-        "overconfidence": gaps.groupby(SCORE_CELL).gap.mean().reset_index(),
         "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
         "tokens": token_statistics.summarize_answer_tokens(responses),
         "calibration_rows": split_comparison.describe_splits(signals.sets),

@@ -1,4 +1,4 @@
-"""Calibrators of a confidence alone, whatever gave it; its log-odds are the margin of Platt scaling.
+"""Calibrators of a confidence alone, whatever gave it; its log-odds are what Platt scaling takes.
 
 P(True) is the sigmoid of the margin of its options, so a calibrator of that margin is one of it.
 """

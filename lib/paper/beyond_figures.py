@@ -24,6 +24,8 @@ COST_ESTIMATORS = ("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS)
 # of the paper's estimators, one of each kind
 ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")
 CHANCE_LABEL = "chance 95% (calibrated scores)"
+PANEL_WIDTH = 0.95  # inches, of a dataset in the first figure
+LEAST_RANGE = 0.1  # of its axis: smaller errors are not told apart
 MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
 
 # ---- all pairs at once
@@ -33,41 +35,49 @@ MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend
 def overview(
     errors: Frame, models: Mapping[str, str], datasets: Mapping[str, str], title: str = ""
 ) -> Canvas:
-    """Draw the ECE of each pair's HEADLINE scores with their 95% intervals, a panel per model
-    {name: label}.
+    """Draw the ECE of each pair's HEADLINE scores with their 95% intervals: a row of panels per
+    model {name: label}, a panel per dataset, a line per score.
 
     `errors` is from `report_contents.headline_errors`. A gray bar ends at the 95th percentile of
     the ECE of perfectly calibrated scores. A hollow marker lies within it.
     """
-    count = len(datasets)
-    canvas = style.new_canvas(0.9 + len(models) * (0.22 + 0.38 * count), title=title)
-    axes = canvas.subplots(len(models), 1, squeeze=False, sharex=True).ravel()
-    for ax, (model, label) in zip(axes, models.items(), strict=True):
-        draw_headlines(ax, errors[errors["model"] == model], list(datasets))
-        ax.set_yticks(range(count), list(datasets.values()))
-        ax.set(title=label, ylim=(count - 0.5, -0.5))
-    last = axes[-1]
-    last.set(xlabel=style.LOWER_IS_BETTER)
-    last.set(xlim=(0, 1.05 * errors[["value", "high"]].max(axis=None)))
-    last.plot([], [], color="0.3", linewidth=1, label="95% interval")
+    width = max(1.2 * style.WIDTH, 1.1 + PANEL_WIDTH * len(datasets))
+    canvas = style.new_canvas(0.6 + 1.25 * len(models), width, title=title)
+    heights = [1.0] * len(models)
+    heights[-1] += 0.15  # of its axis label
+    parts = canvas.subfigures(
+        len(models), 1, squeeze=False, height_ratios=heights, frameon=False
+    ).ravel()
+    largest = max(LEAST_RANGE, 1.05 * errors[["value", "high"]].max(axis=None))
+    for part, (model, label) in zip(parts, models.items(), strict=True):
+        part.suptitle(label, x=0.02, ha="left")
+        axes = part.subplots(1, len(datasets), squeeze=False, sharey=True).ravel()
+        for ax, (dataset, name) in zip(axes, datasets.items(), strict=True):
+            of_pair = (errors["model"] == model) & (errors["dataset"] == dataset)
+            draw_headlines(ax, errors[of_pair])
+            ax.set(title=name, xlim=(0, largest))
+            ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
+    parts[-1].supxlabel(style.LOWER_IS_BETTER, fontsize="medium")
+    ax.plot([], [], color="0.3", linewidth=1, label="95% interval")
     label = "hollow: could be calibrated"
-    last.scatter([], [], 22, marker="D", facecolor="white", edgecolor="0.3", lw=0.8, label=label)
+    ax.scatter([], [], 22, marker="D", facecolor="white", edgecolor="0.3", lw=0.8, label=label)
     return canvas
 
 
-def draw_headlines(ax: Axes, errors: Frame, datasets: list[str]) -> None:
-    """Draw the errors of a model's HEADLINE scores, four lines for each of its datasets."""
-    for shift, (score, label) in zip((-0.3, -0.1, 0.1, 0.3), HEADLINE.items(), strict=True):
+def draw_headlines(ax: Axes, errors: Frame) -> None:
+    """Draw the errors of a pair's HEADLINE scores, a line each, from above."""
+    by_score = errors.set_index(["estimator", "method"])
+    for place, score in enumerate(HEADLINE):
         estimator, method = score
-        of_score = (errors["estimator"] == estimator) & (errors["method"] == method)
-        rows = errors[of_score].set_index("dataset").reindex(datasets)
-        places = np.arange(len(datasets)) + shift
+        rows = by_score.reindex([score])
         look = style.ESTIMATOR_LOOKS[estimator]
         if method:
             look = look._replace(marker="*")
-        ax.barh(places, rows["chance_high"], 0.19, color="0.85", label=CHANCE_LABEL)
-        style.draw_estimates(ax, places, rows, "value", rows["calibrated"].eq(True), look)
-        ax.scatter([], [], 22, marker=look.marker, color=look.color, label=label)
+        ax.barh([place], rows["chance_high"], 0.8, color="0.85", label=CHANCE_LABEL)
+        at = np.array([place])
+        style.draw_estimates(ax, at, rows, "value", rows["calibrated"].eq(True), look)
+    ax.set_yticks(range(len(HEADLINE)), list(HEADLINE.values()))
+    ax.set_ylim(len(HEADLINE) - 0.5, -0.5)
 
 
 # ---- correct and incorrect responses separately
@@ -122,10 +132,11 @@ def confidence_histograms(scores: Frame, names: Mapping[str, str], title: str = 
     discrimination.
     """
     canvas = style.new_canvas(2.2, title=title)
-    shown = evaluation_rows(scores).rename(columns={"confidence": "value"})
+    responses = evaluation_rows(scores).rename(columns={"confidence": "value"})
     axes = style.add_panels(canvas, len(names), sharey=True)
     for ax, (name, label) in zip(axes, names.items(), strict=True):
-        draw_histogram(ax, shown[shown["estimator"] == name], np.linspace(0, 1, 21), "responses")
+        of_estimator = responses[responses["estimator"] == name]
+        draw_histogram(ax, of_estimator, np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
     return canvas
 

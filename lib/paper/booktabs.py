@@ -257,8 +257,8 @@ def _head(cells: pd.DataFrame, has_bar: list[bool]) -> list[str]:
 
 def _body(cells: pd.DataFrame) -> Iterator[str]:
     """Yield the rows, with a rule above each block; a label spans its block."""
-    shown = _shown_levels(cells)
-    width = len(shown) + cells.shape[1]
+    levels = _shown_levels(cells)
+    width = len(levels) + cells.shape[1]
     blocks = cells.index.nlevels - 1  # levels of blocks
     labels = [tuple(row) for row in cells.index.to_frame().to_numpy()]
     spans: Counter = Counter()
@@ -270,7 +270,7 @@ def _body(cells: pd.DataFrame) -> Iterator[str]:
         if before is None or first_new < blocks:
             yield r"\midrule" if first_new == 0 else rf"\cmidrule(lr){{{first_new + 1}-{width}}}"
         heads = []
-        for level in shown:
+        for level in levels:
             rows = spans[label[: level + 1]]
             heads.append(_multirow(rows, label[level]) if level >= first_new else "")
         yield _line([*heads, *texts])

@@ -107,10 +107,10 @@ def transfer_moves(results: Results) -> pd.DataFrame:
     moves = []
     for model in models:
         for source, target in permutations(datasets, 2):
-            moves.append(("across", model, source, model, target))
+            moves.append(("across datasets", model, source, model, target))
     for dataset in datasets:
         for source, target in permutations(models, 2):
-            moves.append(("between", source, dataset, target, dataset))
+            moves.append(("between models", source, dataset, target, dataset))
     labels = []
     for block, source_model, source_dataset, model, dataset in moves:
         source = escape(f"{families[source_model]}: {datasets[source_dataset]}")

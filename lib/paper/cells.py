@@ -18,6 +18,7 @@ from lib.paper.booktabs import Table, embolden, escape
 from lib.score.baselines import BASE
 from lib.score.estimators import ESTIMATORS, Estimator, in_column_order
 
+pd.options.display.max_columns = None  # a notebook shows every column of a table
 Labels = Mapping[str, str] | None
 DASH = "--"  # of a missing number
 HEADLINE = {  # scores that are compared first, by estimator and method
@@ -25,8 +26,9 @@ HEADLINE = {  # scores that are compared first, by estimator and method
     ("ans_avg", ""): "Ans Avg",
     ("ans_avg", "isotonic"): "Ans Avg, isotonic",
     (BASE, ""): "a constant",
+    ("p_true", ""): "P(True)",
 }
-OVERVIEW = HEADLINE | {("p_true", ""): "P(True)", ("p_true_insitu", ""): "P(True) in situ"}
+OVERVIEW = HEADLINE | {("p_true_insitu", ""): "P(True) in situ"}
 CHANCE_MARK = "\N{DEGREE SIGN}"  # of an ECE that cannot be told from that of calibrated scores
 ERRORS = {"ece": "ECE", "mce": "MCE", "brier": "Brier"}
 HEADINGS = {
@@ -78,12 +80,12 @@ def estimators_shown(frame: pd.DataFrame) -> list[Estimator]:
 
 def estimators_of(frame: pd.DataFrame) -> list[Estimator]:
     """Return the estimators of a frame that have columns, single-pass before multi-pass."""
-    shown = [estimator for estimator in estimators_shown(frame) if estimator.definition]
+    with_column = [estimator for estimator in estimators_shown(frame) if estimator.definition]
     groups = list(PARTS)
-    return sorted(shown, key=lambda estimator: groups.index(estimator.group))
+    return sorted(with_column, key=lambda estimator: groups.index(estimator.group))
 
 
-def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
+def specs_by_part(listed: Sequence[Estimator], each: str, first: str = "") -> dict[str, str]:
     """Return LaTeX's column specifications of a table of single-pass estimators above one of the
     others, by caption.
 
@@ -91,7 +93,7 @@ def specs_by_part(shown: Sequence[Estimator], each: str, first: str = "") -> dic
     """
     specs: dict[str, str] = {}
     for group, caption in PARTS.items():
-        count = sum(estimator.group == group for estimator in shown)
+        count = sum(estimator.group == group for estimator in listed)
         if count:
             specs[caption] = "ll" + first + each * count
             first = ""

@@ -215,9 +215,10 @@ def draw_learning(
     bands = bands[bands[column].isin(list(panels))].sort_values("n")
     ways = METHODS if by == "method" else bands[by].unique()
     looks = dict(zip(ways, [*style.LOOKS, *style.LOOKS], strict=False))
-    shown = [value for value in panels if (bands[column] == value).any()]
+    with_rows = [value for value in panels if (bands[column] == value).any()]
     highest = bands[["high", "mean"]].max(axis=None)
-    for ax, value in zip(style.add_panels(part, len(shown), sharey=True), shown, strict=True):
+    axes = style.add_panels(part, len(with_rows), sharey=True)
+    for ax, value in zip(axes, with_rows, strict=True):
         draw_curves(ax, bands[bands[column] == value], by, looks)
         ax.set(title=panels[value], xlabel="calibration rows", ylim=(0, 1.05 * highest))
         ax.set_ylabel(style.LOWER_IS_BETTER)

@@ -1,23 +1,16 @@
-"""The tables, figures and sentences of 10_judge: what a table of scores says of its columns.
+"""The tables and figures of 10_judge: what a table of scores says of its columns.
 
 Names of columns are a user's: they are escaped wherever they are set.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pandas as pd
 
-from lib.analysis.judged_scores import (
-    COMPARED,
-    CONSTANT,
-    METRICS,
-    CalibratedNumbers,
-    RawNumbers,
-    warn_of_few_rows,
-)
+from lib.analysis.judged_scores import COMPARED, CONSTANT, METRICS
 from lib.errors import show_hidden
 from lib.paper import figure_style as style
-from lib.paper.booktabs import ReportRecords, Table, embolden, escape
+from lib.paper.booktabs import Table, embolden, escape
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.paper.figures import draw_reliability
@@ -26,7 +19,6 @@ from lib.score.score_tables import ScoreTable
 
 HEADS = {"ece": "ECE", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "auroc": "AUROC"}
 METHOD_HEADS = {"": "raw", "isotonic": "isotonic", "platt": "Platt", CONSTANT: "constant"}
-METHOD_WORDS = {"isotonic": "isotonic regression", "platt": "Platt scaling", CONSTANT: "a constant"}
 LONGEST = 28  # letters of a column's name in tables and figures
 INCHES = 2.3  # of a row of diagrams
 LOOK = style.Look(style.BLUE, "-")
@@ -107,7 +99,7 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
                 cells["Brier minus raw"] = embolden(cell) if is_decided else cell
         records.append(cells)
     heads = ["ECE", "chance", "Brier", "AUROC", "Brier minus raw"]
-    frame = pd.DataFrame(records, columns=["column", "method", *heads]).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "method", *heads]).astype(object).fillna("")
     return set_cells(frame.set_index(["column", "method"]), title)
 
 
@@ -125,7 +117,7 @@ def thresholds_table(thresholds: pd.DataFrame, title: str = "") -> Table:
             cells["precision"] = interval_cell(row["precision"], row["low"], row["high"])
         records.append(cells)
     heads = ["threshold", "answered", "precision", "more labels"]
-    frame = pd.DataFrame(records, columns=["column", "target", *heads]).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "target", *heads]).astype(object).fillna("")
     return set_cells(frame.set_index(["column", "target"]), title)
 
 
@@ -139,6 +131,8 @@ def describe_more_labels(count: object) -> str:
     """
     if pd.isna(count):
         return "not often enough right"
+    if not count:
+        return "a few"
     return f"about {float(f'{count:.2g}'):,.0f}"
 
 
@@ -147,7 +141,8 @@ def describe_more_labels(count: object) -> str:
 
 def diagram_title(name: str) -> str:
     """Return a user's name as matplotlib sets it: a dollar sign begins no formula."""
-    return show_hidden(shorten(name)).replace("$", r"\$")
+    words = " ".join(show_hidden(shorten(name)).split())
+    return words.replace("$", r"\$")
 
 
 @in_paper_style
@@ -188,84 +183,6 @@ def calibrated_figure(scores: pd.DataFrame, n_bins: int = 10, title: str = "") -
                 panels[head] = reliability_diagram(scored.confidence, scored.correct, n_bins)
         draw_reliability(part, panels, LOOK)
     return canvas
-
-
-# ---- sentences
-
-
-def list_answers(
-    table: ScoreTable, raw: RawNumbers, after: CalibratedNumbers, thresholds: pd.DataFrame
-) -> ReportRecords:
-    """List what a table says first: a warning, if any (`kind`), and sentences (`text`)."""
-    records = []
-    warning = warn_of_few_rows(table.rows.correct)
-    if warning:
-        records.append(("warning", f"These rows can tell little: {warning}."))
-    sentences = [
-        f"{len(table.rows):,} rows, {table.rows.correct.mean():.1%} right.",
-        describe_best(raw, "ece"),
-        describe_best(raw, "auroc"),
-        *describe_methods(after.results),
-        *describe_thresholds(thresholds),
-    ]
-    records += [("sentence", sentence) for sentence in sentences]
-    frame = pd.DataFrame(records, columns=["kind", "text"])
-    return ReportRecords(frame, frame[["text"]])
-
-
-def describe_best(raw: RawNumbers, metric: str) -> str:
-    """Say which column is best by a metric on all rows, and which cannot be told from it."""
-    rows = raw.results[raw.results.metric == metric].set_index("column")
-    best = rows.value.idxmax() if metric == "auroc" else rows.value.idxmin()
-    number = rows.loc[best]
-    ends = f"[{format_3dp(number.low)}, {format_3dp(number.high)}]"
-    kind = "highest" if metric == "auroc" else "lowest"
-    sentence = f"{best} has the {kind} {HEADS[metric]}, {format_3dp(number.value)} {ends}"
-    if len(rows) == 1:
-        sentence = f"The {HEADS[metric]} of {best} is {format_3dp(number.value)} {ends}"
-    if metric == "ece":
-        sentence += f"; chance alone gives calibrated scores up to {format_3dp(number.chance_high)}"
-    alike = []
-    of_metric = raw.differences[raw.differences.metric == metric]
-    for row in of_metric.itertuples():
-        if best in (row.column, row.than) and not excludes_zero(row.low, row.high):
-            alike.append(row.than if row.column == best else row.column)
-    if alike:
-        sentence += f"; {join_words(alike)} cannot be told from it"
-    return f"{sentence}."
-
-
-def describe_methods(calibrated: pd.DataFrame) -> Iterator[str]:
-    """Say whose Brier score each method lowers on the second half, by its interval."""
-    rows = calibrated[(calibrated.metric == "brier") & (calibrated["method"] != "")]
-    for method, part in rows.groupby("method", sort=False):
-        lower = part[part.difference_high < 0]["column"]
-        whose = join_words(lower) if len(lower) else "no column"
-        yield f"On the second half, {METHOD_WORDS[method]} lowers the Brier score of {whose}."
-
-
-def describe_thresholds(thresholds: pd.DataFrame) -> Iterator[str]:
-    """Say for each target which columns have a guaranteed threshold, or what it would take."""
-    for target, rows in thresholds.groupby("target", sort=False):
-        made = rows.dropna(subset="threshold")
-        precision = f"{100 * target:g}%"
-        if len(made):
-            ways = []
-            for row in made.to_dict("records"):
-                share = f"{100 * row['answered']:.0f}% answered"
-                ways.append(f"{row['column']} from {row['threshold']:.4g} up ({share})")
-            yield f"A precision of {precision} is guaranteed by {join_words(ways)}."
-            continue
-        possible = rows.dropna(subset="more_labels")
-        if possible.empty:
-            yield f"No threshold gives {precision}: at none are answers right so often."
-            continue
-        least = possible.loc[possible.more_labels.astype(int).idxmin()]
-        count = describe_more_labels(least.more_labels)
-        yield (
-            f"No threshold guarantees {precision} yet: "
-            f"with {least['column']} it takes {count} more labels."
-        )
 
 
 def join_words(words: Iterable[str]) -> str:

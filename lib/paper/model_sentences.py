@@ -109,14 +109,13 @@ def describe_choice(choice: ChosenScore) -> str:
         return f"{name} {is_best}, of all: {number}."
     parts = [f"Which score {is_best} cannot be told. The calibration questions choose {name}"]
     if choice.better:
-        verb = "does" if len(choice.better) == 1 else "do"
-        parts = [f"{name_scores(choice.better)} {verb} better than {name}"]
+        does = "does" if len(choice.better) == 1 else "do"
+        parts = [f"{name_scores(choice.better)} {does} better than {name}"]
         parts[0] += ", which the calibration questions choose"
     parts[0] += f": {number}"
     if choice.worse:
-        parts.append(
-            f"{name_scores(choice.worse)} {'is' if len(choice.worse) == 1 else 'are'} worse"
-        )
+        verb = "is" if len(choice.worse) == 1 else "are"
+        parts.append(f"{name_scores(choice.worse)} {verb} worse")
     if choice.open_to:
         parts.append(f"{name_scores(choice.open_to)} cannot be told from it")
     return "; ".join(parts) + "."
@@ -135,11 +134,11 @@ def describe_calibrated(estimator: str, made: AfterCalibration) -> str:
     """Say what calibration gives, beside chance and a constant."""
     error = f"{ESTIMATORS[estimator].plain} after {METHOD} regression: ECE"
     if made.estimate.value <= made.chance:
-        told = f"no more than chance gives ({format_3dp(made.chance)}), so it may be calibrated"
+        verdict = f"no more than chance gives ({format_3dp(made.chance)}), so it may be calibrated"
     else:
-        told = f"more than chance gives ({format_3dp(made.chance)}), so an error remains"
+        verdict = f"more than chance gives ({format_3dp(made.chance)}), so an error remains"
     constant = f"a constant has {format_3dp(made.constant)}, and ranks nothing"
-    return f"{error} {format_estimate(made.estimate)}, {told}; {constant}."
+    return f"{error} {format_estimate(made.estimate)}, {verdict}; {constant}."
 
 
 def describe_threshold(estimator: str, made: AnsweringThreshold) -> str:
@@ -155,9 +154,14 @@ def describe_threshold(estimator: str, made: AnsweringThreshold) -> str:
         if made.more < LEAST_MORE:
             more = "a few more calibration questions, or other ones of them"
         return f"{sentence}, {certainty}: it would take {more}."
-    return (
+    guarantee = (
         f"Of answers with {name} of {made.threshold:.4g} or more at least {precision} are right, "
-        f"{certainty}. These are {100 * made.answered:.0f}% of the evaluation questions, and "
+        f"{certainty}, if new questions are like these."
+    )
+    if not made.answered:
+        return f"{guarantee} No evaluation question has so much."
+    return (
+        f"{guarantee} These are {100 * made.answered:.0f}% of the evaluation questions, and "
         f"{format_percent(made.precision)} of them are right."
     )
 
@@ -168,8 +172,8 @@ def explain_choices(answer: ModelAnswer) -> str:
         f"A third of the calibration questions ({answer.choosing}) chooses scores and proposes "
         "thresholds, the other two thirds test these, and all of them "
         f"({answer.calibrating}) fit calibrators. The evaluation questions ({answer.evaluated}) "
-        "only judge. Scores are the paper's. In brackets are 95% intervals; two scores are told apart by that of their "
-        "paired difference."
+        "only judge. Scores are the paper's. In brackets are 95% intervals; two scores are told "
+        "apart by that of their paired difference."
     )
 
 
@@ -200,7 +204,9 @@ class CodeLines(NamedTuple):
 
 def list_code(answer: ModelAnswer, folder: str) -> list[CodeLines]:
     """Return the lines that calibrate a new response by the file in a `folder`, and decide whether
-    to answer."""
+    to answer; none without a calibrator that says something."""
+    if not answer.has_calibrator:
+        return []
     name = answer.estimator
     file = f"{folder}/{'__'.join((*answer.pair, name, METHOD))}.json"
     if ESTIMATORS[name].needs in OF_TOKENS:

@@ -78,10 +78,10 @@ def list_overview(here: Results) -> ReportRecords:
     frame = label_rows(frame, here.models, here.datasets).sort_values(PAIR, kind="stable")
     frame = frame.astype({"accuracy": float})
     texts = map(format_overview, frame.value, frame.spread, frame.dsc)
-    shown = frame.assign(text=list(texts), accuracy=frame.accuracy.round(3))
-    shown = shown.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")
-    shown = shown[[label for label in OVERVIEW.values() if label in shown]]
-    return ReportRecords(frame, shown.reset_index().rename_axis(columns=None))
+    in_words = frame.assign(text=list(texts), accuracy=frame.accuracy.round(3))
+    table = in_words.pivot(index=[*PAIR, "accuracy"], columns="score", values="text")
+    table = table[[label for label in OVERVIEW.values() if label in table]]
+    return ReportRecords(frame, table.reset_index().rename_axis(columns=None))
 
 
 def list_pooled(here: Results) -> ReportRecords:

@@ -6,11 +6,12 @@ temperature 1.
 """
 
 import html
+import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from huggingface_hub import try_to_load_from_cache
 from IPython.display import HTML
 from tokenizers import Tokenizer
 
-from lib import params, store
+from lib import params, paths, store
 from lib.analysis.running_example import rows_of_example
 from lib.analysis.signals import Signals
 from lib.errors import show_hidden
@@ -139,10 +140,9 @@ def show_tokens(
 
 def load_token_speller(model: str) -> Callable[[int], str]:
     """Return a function from token ids to text, from the tokenizer's file in its folder or in the
-    Hugging Face cache.
+    Hugging Face cache, else from the shipped table of the model's tokens.
 
-    Partial characters become question marks. If the file is missing or unreadable, an id becomes
-    itself in brackets.
+    Partial characters become question marks. An id that nothing spells becomes itself in brackets.
     """
     spec = params.load_model_config(model)
     path: Any = spec.place / "tokenizer.json"
@@ -151,8 +151,18 @@ def load_token_speller(model: str) -> Callable[[int], str]:
             path = try_to_load_from_cache(spec.source, path.name, revision=spec.revision)
         tokenizer = Tokenizer.from_file(str(path))
     except Exception:  # tokenizers raises errors without a type of their own
-        return "[{}]".format
+        spelled = read_spellings(model)
+        return lambda token: spelled.get(str(token), f"[{token}]")
     return lambda token: tokenizer.decode([token], skip_special_tokens=False)
+
+
+def read_spellings(model: str) -> dict[str, str]:
+    """Return the shipped table of a model's tokens (docs/tables/spellings.py), text by id; empty if
+    there is none."""
+    path = paths.SPELLINGS / f"{model}.json"
+    if not path.is_file():
+        return {}
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def most_and_least_confident(responses: pd.DataFrame) -> Iterator[pd.Series]:
@@ -176,50 +186,83 @@ def token_view(
     """Return what the template shows of a row of `interpret_responses`; an empty response shows its
     end token."""
     row = rows_of_example(generations, response).iloc[0]
-    count = max(1, len(row.token_ids) - int(row.eos))
-    left_out = max(0, count - most)
-    start, end = response.span if response.span else (count, count)
-    p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:count])
-    shades = (p[:, None] < np.array(SHADES)).sum(axis=1)
-    alternatives = list_probable_tokens(row, spell)
+    spelled = spell_response(row, response, spell)
+    left_out = max(0, len(spelled) - most)
     tokens = []
-    for position in range(left_out, count):
-        token = {
-            "text": spell(int(row.token_ids[position])),
-            "shade": int(shades[position]),
-            "answer": start <= position < end,
-            "tip": f"{p[position]:.4f}{alternatives.get(position, '')}",
+    for token in spelled[left_out:]:
+        listed = [f"{text} {p:.4f}" for text, p in token.alternatives]
+        tip = ": ".join([f"{token.probability:.4f}", ", ".join(listed)])
+        view = {
+            "text": token.text,
+            "shade": int((token.probability < np.array(SHADES)).sum()),
+            "answer": token.in_answer,
+            "tip": tip if listed else f"{token.probability:.4f}",
         }
-        tokens.append(token)
+        tokens.append(view)
+    mean = np.mean([token.probability for token in spelled])
     return {
-        "title": title_of_view(row, response, p.mean()),
+        "title": f"{title_of_view(row, response)}, mean probability {mean:.3f}",
         "question": row.question if isinstance(row.question, str) else "",
         "left_out": left_out,
         "tokens": tokens,
     }
 
 
-def title_of_view(row: Any, response: pd.Series, mean: float) -> str:
-    """Return the title of a response: its example, whether it is right, its mean probability."""
+class SpelledToken(NamedTuple):
+    """A token of a response: its text, its probability, whether it is of the answer, and the most
+    probable tokens in its place where logits were kept, each with its probability."""
+
+    text: str
+    probability: float
+    in_answer: bool
+    alternatives: list[tuple[str, float]]
+
+
+def spell_response(
+    row: Any, response: pd.Series, spell: Callable[[int], str]
+) -> list[SpelledToken]:
+    """Return the tokens of a response: a row of the generations, and of `interpret_responses`."""
+    count = max(1, len(row.token_ids) - int(row.eos))
+    start, end = response.span if response.span else (count, count)
+    probabilities = np.exp(np.asarray(row.token_logprobs, dtype=float)[:count])
+    alternatives = list_probable_tokens(row, spell)
+    tokens = []
+    for position, probability in enumerate(probabilities):
+        token = SpelledToken(
+            spell(int(row.token_ids[position])),
+            float(probability),
+            start <= position < end,
+            alternatives.get(position, []),
+        )
+        tokens.append(token)
+    return tokens
+
+
+def title_of_view(row: Any, response: pd.Series) -> str:
+    """Return the title of a response: its example, whether it is right, and what it answered.
+
+    The correct answer belongs to the question, and is named where that is stored.
+    """
     model = params.load_model_config(row.model).label
     dataset = params.load_dataset_config(row.dataset).label
     verdict = "right" if response.correct else "wrong"
-    answer = row.answer if response.parsed else "no answer"
-    outcome = f"{verdict} ({answer}, and {row.reference} is right)"
-    return f"{model}, {dataset}, {row.example_id}: {outcome}, mean probability {mean:.3f}"
+    answer = f"answered {row.answer}" if response.parsed else "no answer"
+    title = f"{model}, {dataset}, {row.example_id}: {verdict}, {answer}"
+    return f"{title}, correct {row.reference}" if isinstance(row.question, str) else title
 
 
-def list_probable_tokens(row: Any, spell: Callable[[int], str]) -> dict[int, str]:
+def list_probable_tokens(
+    row: Any, spell: Callable[[int], str]
+) -> dict[int, list[tuple[str, float]]]:
     """Return the most probable tokens, with probabilities, at each position with stored logits.
 
     The log-partition of the softmax follows from the chosen token's logit and log-probability.
     """
-    texts = {}
+    listed = {}
     for index, position in enumerate(row.kept_positions):
         logits = np.asarray(row.top_logits[index], dtype=float)[:TOKENS_LISTED]
         log_partition = float(row.chosen_logit[index]) - float(row.token_logprobs[position])
-        words = []
-        for token, p in zip(row.top_ids[index], np.exp(logits - log_partition), strict=False):
-            words.append(f"{spell(int(token))} {p:.4f}")
-        texts[int(position)] = f": {', '.join(words)}"
-    return texts
+        probabilities = np.exp(logits - log_partition)
+        texts = [spell(int(token)) for token in row.top_ids[index][:TOKENS_LISTED]]
+        listed[int(position)] = list(zip(texts, map(float, probabilities), strict=True))
+    return listed

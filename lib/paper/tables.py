@@ -62,9 +62,9 @@ def inference_settings(results: Results) -> Table:
 # ---- raw confidence
 
 
-def labels_of(shown: list[Estimator]) -> dict[str, str]:
+def labels_of(listed: list[Estimator]) -> dict[str, str]:
     """Return the labels of estimators, by name."""
-    return {estimator.name: estimator.label for estimator in shown}
+    return {estimator.name: estimator.label for estimator in listed}
 
 
 def result_estimation(results: Results) -> Table:
@@ -73,14 +73,14 @@ def result_estimation(results: Results) -> Table:
     A bar separates single-pass from multi-pass; the lowest ECE of a row is bold.
     """
     frame = results.frames["result_estimation"]
-    shown = cells.estimators_of(frame)
+    listed = cells.estimators_of(frame)
     rows = pair_lines(results.models, results.datasets)
-    errors = lines({"estimator": labels_of(shown), "metric": {"ece": "ECE", "mce": "MCE"}})
+    errors = lines({"estimator": labels_of(listed), "metric": {"ece": "ECE", "mce": "MCE"}})
     columns = pd.concat([ACCURACY, errors])
     numbers = place_numbers(frame, rows, columns)
     numbers["bold"] = cells.lowest(numbers, numbers.metric == "ece")
     specs = ["llc"]
-    for _, group in groupby(shown, lambda estimator: estimator.group):
+    for _, group in groupby(listed, lambda estimator: estimator.group):
         specs.append(" ".join("cc" for _ in group))
     return set_table(numbers, rows, columns, " | ".join(specs), results.title)
 
@@ -89,14 +89,14 @@ def result_estimation_full(results: Results) -> Table:
     """Return `tab:result_estimation_full`: every metric with its interval. The lowest ECE of a pair
     is bold."""
     frame = results.frames["result_estimation_full"].query("method == ''")
-    shown = cells.estimators_of(frame)
+    listed = cells.estimators_of(frame)
     rows = pair_lines(results.models, results.datasets)
-    errors = lines({"estimator": labels_of(shown), "metric": cells.ERRORS})
+    errors = lines({"estimator": labels_of(listed), "metric": cells.ERRORS})
     columns = pd.concat([ACCURACY, errors])
     numbers = place_numbers(frame, rows, columns)
     numbers["text"] = cells.format_intervals(numbers, r"\scoreci", cells.format_3dp)
     numbers["bold"] = cells.lowest(numbers, numbers.metric == "ece")
-    specs = cells.specs_by_part(shown, " ccc", first="c")
+    specs = cells.specs_by_part(listed, " ccc", first="c")
     return set_table(numbers, rows, columns, specs, results.title)
 
 
@@ -145,12 +145,12 @@ def bin_ablation(results: Results) -> Table:
     """Return `tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number
     of bins; no bold."""
     frame = results.frames["bin_ablation"]
-    shown = [e for e in cells.estimators_of(frame) if e.group == "single_pass"]
+    listed = [e for e in cells.estimators_of(frame) if e.group == "single_pass"]
     bins = {count: str(count) for count in frame.bins.unique()}
     rows = pair_lines(results.bin_labels, results.datasets, bins=bins)
-    columns = lines({"estimator": labels_of(shown), "metric": cells.ERRORS})
+    columns = lines({"estimator": labels_of(listed), "metric": cells.ERRORS})
     numbers = place_numbers(frame, rows, columns)
-    return set_table(numbers, rows, columns, "lll" + " ccc" * len(shown), results.title)
+    return set_table(numbers, rows, columns, "lll" + " ccc" * len(listed), results.title)
 
 
 # ---- calibration
@@ -197,14 +197,14 @@ def result_isotonic(results: Results) -> Table:
     The largest improvement of a pair as printed, over both parts, is bold.
     """
     frame = results.frames["result_isotonic"].query("method == 'isotonic'")
-    shown = cells.estimators_of(frame)
+    listed = cells.estimators_of(frame)
     rows = pair_lines(results.models, results.datasets)
-    columns = lines({"estimator": labels_of(shown)}, metric="ece", method="isotonic")
+    columns = lines({"estimator": labels_of(listed)}, metric="ece", method="isotonic")
     numbers = place_numbers(frame, rows, columns)
     numbers["text"] = cells.format_intervals(numbers, r"\isoCI")
     gains = (100 * numbers.relative).round()
     numbers["bold"] = gains == gains.groupby(numbers.row).transform("max")
-    return set_table(numbers, rows, columns, cells.specs_by_part(shown, "c"), results.title)
+    return set_table(numbers, rows, columns, cells.specs_by_part(listed, "c"), results.title)
 
 
 # ---- transfer

@@ -39,14 +39,14 @@ CLAIM_FACTS = ["name", "group", "quote", "quantifier", "place", "counted"]
 class Verdict:
     """The outcome of a claim.
 
-    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `said` counts them, and
+    `kind` is one of VERDICTS. `rows` (with `outcome`) decide it, `summary` counts them, and
     `open_cases` names the open ones with their intervals. A claim is not judged if the results lack
-    a frame (`lacks`), if all cases lack a number, or for a reason that `said` gives.
+    a frame (`lacks`), if all cases lack a number, or for a reason that `summary` gives.
     """
 
     claim: Claim
     kind: str = NOT_JUDGED
-    said: str = ""
+    summary: str = ""
     open_cases: str = ""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     lacks: str = ""
@@ -54,8 +54,8 @@ class Verdict:
     def in_words(self, otherwise: str) -> str:
         """Return a short form such as "holds: 15 pairs agree"."""
         if self.kind == NOT_JUDGED:
-            return f"{NOT_JUDGED}: {self.said or otherwise}"
-        return f"{self.kind}: {self.said}"
+            return f"{NOT_JUDGED}: {self.summary or otherwise}"
+        return f"{self.kind}: {self.summary}"
 
 
 # ---- judging
@@ -69,10 +69,10 @@ def judge(claim: Claim, results: Results) -> Verdict:
     except MissingFrameError as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotJudgedError as reason:
-        return Verdict(claim, said=str(reason))
+        return Verdict(claim, summary=str(reason))
     cases = cases.dropna(subset="outcome")
     if cases.empty:
-        return Verdict(claim, said="no case has all the numbers")
+        return Verdict(claim, summary="no case has all the numbers")
     texts = []
     if claim.numbers is not None:
         texts.append(claim.numbers(cases))
@@ -156,7 +156,7 @@ def list_claims(
     for side, verdicts in sides.items():
         in_order = [verdicts[name] for name in paper]
         frame[side] = [verdict.kind for verdict in in_order]
-        frame[f"{side}_said"] = [verdict.said or NO_NUMBER[side] for verdict in in_order]
+        frame[f"{side}_said"] = [verdict.summary or NO_NUMBER[side] for verdict in in_order]
         frame[f"{side}_open"] = [verdict.open_cases for verdict in in_order]
         frame[f"{side}_rows"] = [rows_as_json(verdict.rows) for verdict in in_order]
         shown[side] = [verdict.in_words(NO_NUMBER[side]) for verdict in in_order]
@@ -174,19 +174,21 @@ def show_claims(
     datasets: Mapping[str, str],
     scores: ResampledScores | None = None,
     shared_masks: bool = False,
+    moved: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
     **frames: pd.DataFrame,
 ) -> ReportRecords:
     """Return a table of claims with their verdicts on the paper's printed numbers and on a run's.
 
     `names` are claims, or a group such as Finding 1, of which the claims that the run's numbers can
     judge are shown. `scores`, `shared_masks` and `frames` are those of `Results`; `models` and
-    `datasets` are {name: label}.
+    `datasets` are {name: label}. `moved` are those between which calibrators are judged; all by
+    default.
     """
     results = Results(
         models=models,
         datasets=datasets,
         bin_labels=models,
-        transfer_labels=(models, datasets),
+        transfer_labels=(models, datasets) if moved is None else moved,
         settings=(),
         frames=frames,
         scores=scores,

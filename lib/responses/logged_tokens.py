@@ -86,7 +86,9 @@ def restore_hidden_mark(pieces: list[str], line: ResponseLine) -> list[str]:
         if len(before) > len(thinking):
             break
         if before == thinking and "".join(pieces[place:count]).strip() == text:
-            return [*pieces[: place - 1], pieces[place - 1] + CLOSING_TAG, *pieces[place:]]
+            marked = list(pieces)
+            marked[place - 1] += CLOSING_TAG
+            return marked
     return pieces
 
 

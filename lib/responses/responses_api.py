@@ -25,19 +25,23 @@ def as_chat_completion(body: Any) -> Any:
     """
     if not isinstance(body, dict) or "choices" in body or not isinstance(body.get("output"), list):
         return body
-    parts = [part for item in items_of(body, "message") for part in item["content"]]
+    parts: list[Fields] = []
+    for item in items_of(body, "message"):
+        parts += item["content"]
     texts = [part for part in parts if part["type"] == "output_text"]
     refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
-    thoughts = []
+    thoughts: list[Fields] = []
     for item in items_of(body, "reasoning"):
-        thoughts += [part["text"] for part in item.get("content") or item.get("summary") or []]
+        thoughts += item.get("content") or item.get("summary") or []
     message = {
         "content": "".join(part["text"] for part in texts),
-        "reasoning_content": "\n".join(thoughts),
+        "reasoning_content": "\n".join(part["text"] for part in thoughts),
         "refusal": refusals[0] if refusals else None,
         "tool_calls": items_of(body, "function_call"),
     }
-    tokens = [token for part in texts for token in part.get("logprobs") or []]
+    tokens: list[Fields] = []
+    for part in texts:
+        tokens += part.get("logprobs") or []
     choice = {
         "message": message,
         "finish_reason": finish_reason_of(body, message),

@@ -1,5 +1,6 @@
 """A calibrated number for one response: 0 and the reason without an answer, and its range."""
 
+import hashlib
 import json
 import re
 
@@ -10,11 +11,12 @@ from served import completion
 from docs.benchmarks.shipped_calibrators import compare
 from docs.tables.calibrators import load_scores
 from lib.calibrate.calibrator_files import calibrator_record
-from lib.calibrate.calibrators import METHODS, Isotonic
+from lib.calibrate.calibrators import METHODS, Isotonic, Platt
 from lib.calibrate.fit_methods import Fit
-from lib.calibrate.one_response import CALIBRATORS, score
+from lib.calibrate.one_response import CALIBRATORS, score, score_confidence
 from lib.errors import UserError
 from lib.paths import ROOT
+from lib.tasks.prompts import question_messages
 
 SHIPPED = (
     "qwen2.5-coder-1.5b__gsm8k__seq_avg__isotonic",
@@ -111,6 +113,66 @@ def test_a_response_with_an_answer_gets_a_number(text, message, finish_reason):
 def test_what_is_no_response_is_one_line(response, message):
     with pytest.raises(UserError, match=f"^[^\n]*{message}[^\n]*$"):
         score(response, SHIPPED[0])
+
+
+# ---- the model, and how it was asked
+
+
+def test_both_models_are_named_and_none_is_refused():
+    (path,) = CALIBRATORS.glob(f"{SHIPPED[0]}.json")
+    fitted = json.loads(path.read_text())["asking"]["model"]
+    assert fitted == "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"
+    for body in respond("#### 7", logprob=-0.2), respond("No."):
+        for model, same in {fitted: True, "renamed": False, "": False}.items():
+            scored = score(body | {"model": model}, SHIPPED[0])
+            assert (scored.model, scored.calibrator_model) == (model, fitted)
+            assert scored.same_model is same
+    assert score({"choices": body["choices"]}, SHIPPED[0]).model == ""
+
+
+def test_a_calibrator_tells_how_its_rows_were_asked():
+    """As the manifest of its responses does; the digest is that of the messages."""
+    record = json.loads((CALIBRATORS / f"{SHIPPED[0]}.json").read_text())
+    folder = ROOT / "artifacts" / "shipped" / "small" / "generations"
+    manifest = json.loads((folder / "qwen2.5-coder-1.5b__gsm8k.json").read_text())
+    asking = record["asking"]
+    assert asking["decoding"] == {
+        "temperature": 0.6, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+        "thinking": False, "max_new_tokens": manifest["parameters"]["max_new_tokens"],
+    }  # fmt: skip
+    assert asking["revision"] == manifest["model"]["revision"]
+    assert asking["demonstration"] == "few"
+    messages = json.dumps(question_messages("", False, "few"), sort_keys=True)
+    assert asking["prompt_sha256"] == hashlib.sha256(messages.encode()).hexdigest()
+    assert 200 < record["n"] <= 300
+    assert score(respond("#### 7"), SHIPPED[0]).fitted_on["asking"] == asking
+
+
+# ---- a confidence of any kind
+
+
+def test_a_confidence_is_calibrated_alone(tmp_path):
+    """By hand: isotonic regression as above; Platt scaling by a = 1 and b = 0 changes nothing."""
+    isotonic = Isotonic().fit([0.5, 0.6, 0.7, 0.8], [0, 0, 1, 1])
+    platt = Platt().fit([-1.0, 1.0, -1.0, 1.0], [0, 1, 1, 0])
+    platt.a_, platt.b_ = 1.0, 0.0
+    scores = {"isotonic": {0.45: 0, 0.65: 0.5, 0.8: 1}, "platt": {0.25: 0.25, 0.9: 0.9, 1.0: 1}}
+    for kind, fitted in {"confidence": isotonic, "margin": platt}.items():
+        method = METHODS[type(fitted).__name__.lower()]
+        record = calibrator_record(Fit(("", "table"), "stated, %", method, kind, fitted))
+        path = tmp_path / f"{method.name}.json"
+        path.write_text(json.dumps(record))
+        for raw, calibrated in scores[method.name].items():
+            scored = score_confidence(raw, path)
+            assert scored.raw == raw
+            assert scored.calibrated == pytest.approx(calibrated, abs=1e-5)
+            assert scored.outside_range is (raw == 0.45)
+            assert scored.fitted_on["estimator"] == "stated, %"
+        for outside in (-0.01, 1.01, float("nan")):
+            with pytest.raises(UserError, match="a confidence lies in"):
+                score_confidence(outside, path)
+    with pytest.raises(UserError, match="or give `score_confidence` your own"):
+        score(respond("#### 7"), path)
 
 
 # ---- the range of the fitted scores

@@ -75,14 +75,23 @@ def test_a_damaged_file_is_refused(written, tmp_path, name):
             assert np.array_equal(load_calibrator(path).predict(new), expected), place
 
 
+FORGED = {"asking": {}, "method": "isotonik"}
+EARLIER = {"method": "isotonic"}
+
+
 @pytest.mark.parametrize(
     "record, message",
     [
         pytest.param({}, "is not a calibrator, or was modified", id="without a checksum"),
         pytest.param(
-            {"method": "isotonik", "sha256": digest([{"method": "isotonik"}])},
+            FORGED | {"sha256": digest([FORGED])},
             "method is 'isotonik'; choose one of",
             id="with its checksum",
+        ),
+        pytest.param(
+            EARLIER | {"sha256": digest([EARLIER])},
+            "is of an earlier version",
+            id="of an earlier version",
         ),
     ],
 )

@@ -34,6 +34,10 @@ def test_every_command_is_understood(tmp_path, monkeypatch):
         (tmp_path / "params" / folder / "mine.yaml").touch()
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     words = {"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}
+    words |= dict.fromkeys(["scores.csv", "FILE"], str(ROOT / "demo" / "scores.csv"))
+    for name in ("questions.csv", "mine.csv"):  # files of a user
+        words[name] = str(tmp_path / name)
+        (tmp_path / name).touch()
     words["ADDRESS"] = "http://localhost:8000/v1"
     command = re.compile(r"(?m)(?:^|`)\./run_all\.sh([^`\n]*?)(?:  #.*)?(?:`|$)")  # up to a comment
     count = 0

@@ -31,7 +31,7 @@ from lib.paper.beyond_figures import (
 
 
 @pytest.fixture(scope="module")
-def overview_panel():
+def overview_panels():
     """Of two datasets, the second without a constant."""
     scores = [
         ("d", "seq_avg", "", 0.1, 0.2, True),
@@ -45,38 +45,43 @@ def overview_panel():
     columns = ["dataset", "estimator", "method", "value", "chance_high", "calibrated"]
     errors = pd.DataFrame(scores, columns=columns).assign(model="m")
     errors = errors.assign(low=errors.value - 0.1, high=errors.value + 0.1)
-    (ax,) = overview(errors, {"m": "M"}, {"d": "D", "e": "E"}).canvas.axes
-    return ax
+    return overview(errors, {"m": "M"}, {"d": "D", "e": "E"}).canvas
 
 
-def test_the_overview_has_a_line_for_each_dataset_from_above(overview_panel):
-    assert overview_panel.get_title("left") == "M"
-    assert ticks(overview_panel.yaxis) == ["D", "E"]
-    assert overview_panel.get_ylim() == (1.5, -0.5)
-    assert overview_panel.get_xlim() == pytest.approx((0, 1.05 * 0.5))
+def test_the_overview_has_a_panel_for_each_dataset_and_a_line_for_each_score(overview_panels):
+    (row,) = overview_panels.subfigs
+    assert row.get_suptitle() == "M"
+    assert [ax.get_title() or ax.get_title("left") for ax in overview_panels.axes] == ["D", "E"]
+    first, second = overview_panels.axes
+    names = ["Seq Avg", "Ans Avg", "Ans Avg, isotonic", "a constant", "P(True)"]
+    assert ticks(first.yaxis) == names
+    assert first.get_ylim() == second.get_ylim() == (4.5, -0.5)
+    assert first.get_xlim() == second.get_xlim() == pytest.approx((0, 1.05 * 0.5))
 
 
-def test_the_overview_has_four_scores_with_intervals_and_what_chance_gives(overview_panel):
-    seq, ans, isotonic, constant = points(overview_panel)
-    assert_places(places(seq), [(0.1, -0.3), (0.1, 0.7)])
-    assert_places(places(ans), [(0.2, -0.1), (0.2, 0.9)])
-    assert_places(places(isotonic), [(0.3, 0.1), (0.3, 1.1)])
-    assert_places(places(constant), [(0.4, 0.3)])
-    assert_places(segments(overview_panel)[0], [(0, -0.3, 0.2, -0.3), (0, 0.7, 0.2, 0.7)])
-    chance = bars(overview_panel)[:, 2]
-    assert_places(chance, [0.2, 0.05, 0.3, 0.05, 0.4, 0.05, 0.5, np.nan])
+def test_the_overview_has_scores_with_intervals_on_what_chance_gives(overview_panels):
+    first, second = overview_panels.axes
+    drawn = np.concatenate([places(group) for group in points(first)])
+    assert_places(drawn, [(0.1, 0), (0.2, 1), (0.3, 2), (0.4, 3)])
+    assert_places(segments(first)[0], [(0, 0, 0.2, 0)])
+    assert_places(bars(first)[:4, 2], [0.2, 0.3, 0.4, 0.5])
+    assert_places(bars(first)[:4, 1::2].mean(axis=1), [0, 1, 2, 3])
+    drawn = np.concatenate([places(group) for group in points(second)])
+    assert_places(drawn, [(0.1, 0), (0.2, 1), (0.3, 2)])
 
 
-def test_a_score_that_could_be_calibrated_is_hollow(overview_panel):
-    seq, *_ = points(overview_panel)
-    assert is_hollow(seq) == [True, False]
-    assert legend_of_points(overview_panel) == [
-        "Seq Avg",
-        "Ans Avg",
-        "Ans Avg, isotonic",
-        "a constant",
-        "hollow: could be calibrated",
-    ]
+def test_a_score_that_could_be_calibrated_is_hollow(overview_panels):
+    for ax, expected in zip(overview_panels.axes, ([True], [False]), strict=True):
+        seq, *_ = points(ax)
+        assert is_hollow(seq) == expected
+
+
+def test_small_errors_are_drawn_on_an_axis_that_has_room_for_its_ticks():
+    errors = pd.DataFrame({"dataset": ["d"], "estimator": "seq_avg", "method": "", "value": 0.001})
+    errors = errors.assign(model="m", low=0.0, high=0.002, chance_high=0.003, calibrated=True)
+    (ax,) = overview(errors, {"m": "M"}, {"d": "D"}).canvas.axes
+    assert ax.get_xlim() == (0, 0.1)
+    assert len(ticks(ax.xaxis)) <= 3
 
 
 # ---- right and wrong responses separately

@@ -52,7 +52,7 @@ def test_what_one_draw_of_masks_decides_is_not_judged(name):
         "passes": interval("growth", 0.1, 0.01, 0.2),
     }
     verdict = judge(CLAIM_BY_NAME[name], replace(NOTHING, frames=frames, shared_masks=True))
-    assert (verdict.kind, verdict.said) == ("not judged", "all questions share masks")
+    assert (verdict.kind, verdict.summary) == ("not judged", "all questions share masks")
 
 
 # ---- cases to verdicts: a letter for a case that agrees, is open, or disagrees

@@ -180,7 +180,7 @@ def test_what_a_run_counts_by_number_says_so():
     tokens = one_row(median=0.999)
     results = results_of({}, tokens=tokens)
     verdict = judge(CLAIM_BY_NAME["answers_saturate"], results)
-    assert verdict.said == "1 pair agrees; by number"
+    assert verdict.summary == "1 pair agrees; by number"
     table = show_claims("answers_saturate", MODELS, DATASETS, results.scores, tokens=tokens).shown
     assert table.here.tolist() == ["holds: 1 pair agrees; by number"]
 

@@ -59,7 +59,7 @@ def test_every_finding_on_the_papers_numbers():
     judged = {}
     for name, verdict in judge_all(PUBLISHED).items():
         if verdict.kind != "not judged":
-            judged[name] = (verdict.kind, verdict.said)
+            judged[name] = (verdict.kind, verdict.summary)
     assert judged == ON_PAPER
 
 

@@ -228,9 +228,9 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mine/responses.jsonl answers the 4 questions of mine" in done.stdout
-    table = tables(folder)["tab_result_estimation.tex"].decode()
+    table = tables(folder, "mine")["tab_result_estimation.tex"].decode()
     assert "My-Model & My-Questions & 0.500" in " ".join(table.split())
-    report = (folder / "figures" / "demo" / "report.html").read_text("utf-8")
+    report = (folder / "figures" / "mine" / "report.html").read_text("utf-8")
     for note in (
         "My-Model: from a file, the model not at hand: nothing is known of passes with dropout",
         "P(True) of My-Model on My-Questions: its server was not asked, see docs/extending.md.",

@@ -66,7 +66,7 @@ def page_of(parameters=None, **outputs):
 def test_no_headline_counts_what_cannot_be_compared():
     foreign = [row(f"m/{i}", verdict="not comparable: another model") for i in range(7)]
     both = page_of(rep_findings=[finding()], rep_numbers=[*foreign, row(calibrated=True)])
-    assert '_seq_avg_ece">0.132° [.1, .2]</a>, 0.5' in both, "a link to its row, marked"
+    assert '_seq_avg_ece">0.132° [.1,&nbsp;.2]</a>, 0.5' in both, "a link to its row, marked"
     assert "<b>1 of 1</b>" in both
     assert "not comparable" not in both[: both.index('id="findings"')]
     assert "<th>verdict</th>" in both

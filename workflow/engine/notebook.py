@@ -30,6 +30,7 @@ from lib.paths import ROOT
 from lib.run_names import PUBLISHED
 from workflow.engine import job_key
 from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.notebook_links import lead_links_to_project
 from workflow.engine.notebook_table import NOTEBOOKS
 
 if TYPE_CHECKING:  # slow to import
@@ -245,6 +246,7 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
     from papermill.exceptions import PapermillExecutionError
+    from papermill.iorw import write_ipynb
     from traitlets.config import Config
 
     set_environment(job, parts, scratch)
@@ -284,6 +286,8 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
             "reduce max_batch_tokens in the profile, "
             "or use --cores 1 to run one notebook at a time"
         ) from None
+    if executed and lead_links_to_project(executed, ROOT / job.executed):
+        write_ipynb(executed, job.executed)
     return executed
 
 

@@ -24,9 +24,9 @@ class Notebook:
     a notebook; it writes the report. `optional`: a replay works without its outputs. `of_shipped`:
     reads only shipped files; the demo and replays run it, and nothing depends on it. `of_table`: is
     of a run that judges a table of scores, and of no other. `of_model`: the report of a user's
-    models, in place of the paper's. `folders`: folders below artifacts/<run>/ that only this notebook
-    fills, with any number of files.
-    `decided_by`: files or functions (`module.py:function`) that affect its outputs beside the
+    models, in place of the paper's. `folders`: folders below artifacts/<run>/ that only this
+    notebook fills, with any number of files. `decided_by`: files or functions
+    (`module.py:function`) that affect its outputs beside the
     modules that count. `shown_at_end`: estimators whose ECE ends the line of a job, computed from
     the first frame that it writes. `undeclared`: parameters that its parameters cell does not
     declare; run by hand, it uses the defaults of the code.

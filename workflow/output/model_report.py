@@ -1,7 +1,8 @@
 """The report of a user's model: one self-contained page.
 
 It says how often the model is right, which score to use, how to calibrate it and when to answer;
-then the tables, and last the paper's claims.
+then comes the part to choose from (lib.paper.explorer), then the tables, and last the paper's
+claims.
 
 The page loads nothing, contains no date, and its template escapes all text of users.
 """
@@ -21,12 +22,14 @@ from lib.errors import show_hidden
 from lib.files import write_text
 from lib.paper import model_sentences
 from lib.paper.booktabs import CAPTIONS
+from lib.paper.explorer import SCRIPT, explorer_markup, script_source
 from lib.params import EvaluationChoices, SelectivePrediction, labels_by_name
 from lib.paths import ROOT
 from workflow.engine.jobs_of_run import Run
 from workflow.output.paper_files import FINDINGS, SECTIONS
 from workflow.output.report import read_exported
 
+UNFOLDED = ("tab_result_estimation", "tab_result_calibration")  # of the tables and figures
 Outputs = Mapping[str, dict]
 
 
@@ -60,6 +63,7 @@ def model_report_page(run: Run, answers: list[ModelAnswer], outputs: Outputs) ->
             "picture": encode_picture(answer),
             "code": model_sentences.list_code(answer, f"{run.folder}/calibrators"),
         })  # fmt: skip
+    explored = records_of(outputs, "rep_explorer")
     page = load_template().render(
         title=", ".join(models.values()),
         command=run.command,
@@ -68,6 +72,9 @@ def model_report_page(run: Run, answers: list[ModelAnswer], outputs: Outputs) ->
         exhibits=list_exhibits(outputs),
         notes=records_of(outputs, "rep_notes"),
         claims=records_of(outputs, FINDINGS.target),
+        explorer=explorer_markup(explored) if explored else "",
+        script=Markup(SCRIPT),  # noqa: S704  ours
+        script_source=Markup(script_source(SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
 
@@ -89,12 +96,13 @@ def suggest_remedy(run: Run, answer: ModelAnswer) -> str:
     if not answer.shortage:
         return ""
     profile = run.profile or run.name
-    own = f"./run_all.sh {profile} --models {' '.join(run.values['models'])}"
-    more = f"{own} --datasets mine.csv asks questions of your own (columns question, answer)"
+    models = " ".join(run.values["models"])
+    command = f"./run_all.sh {profile} --models {models} --datasets mine.csv"
+    more = f"{command} asks the questions of a file (columns question, answer)"
     limit = run.values["limit"]
     if limit and answer.evaluated >= limit:
         return f"Write a larger `limit` than {limit} in params/{profile}.yaml; or {more}."
-    return f"{more[0].upper()}{more[1:]}."
+    return f"All questions were asked. {command} asks those of a longer file."
 
 
 def encode_picture(answer: ModelAnswer) -> str:
@@ -113,6 +121,7 @@ def list_exhibits(outputs: Outputs) -> list[dict[str, Any]]:
         forms = outputs[name]
         exhibits.append({
             "name": name,
+            "is_open": name in UNFOLDED,
             "short": short,
             "long": long,
             "picture": "".join(forms.get("image/png", "")).replace("\n", ""),
@@ -121,8 +130,8 @@ def list_exhibits(outputs: Outputs) -> list[dict[str, Any]]:
     return exhibits
 
 
-def records_of(outputs: Outputs, target: str) -> list[dict[str, Any]]:
-    """Return the records of an output; none if it was not made."""
+def records_of(outputs: Outputs, target: str) -> Any:
+    """Return the data of an output; none if it was not made."""
     for section in SECTIONS:
         if section.target == target:
             return outputs.get(target, {}).get(section.form, [])

@@ -60,7 +60,7 @@ SECTIONS = (
     Section("numbers"),
     Section("ablation"),
     Section("sensitivity", notebook="09_beyond"),
-    Section("tokens", form="text/html"),
+    Section("explorer"),
     Section("notes"),
 )
 TARGETS = (*CAPTIONS, *(section.target for section in SECTIONS if section.notebook == TABLES))

@@ -3,7 +3,7 @@ paper's.
 
 It uses only what 08_tables and 09_beyond export; `outputs` are their data by target. The page loads
 nothing, contains no date, and its template escapes all text of users. Its content security policy
-states the checksum of its one script.
+states the checksum of its one script: the interactive part (lib.paper.explorer), and report.js.
 """
 
 import html
@@ -22,6 +22,7 @@ from lib.files import write_text
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
+from lib.paper.explorer import SCRIPT, explorer_markup, script_source
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.run_names import RunName
@@ -30,6 +31,8 @@ from workflow.output.paper_files import SECTIONS, TABLES
 
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
 VALUE = re.compile(r"\d*\.\d+")  # the first of a cell; its interval follows
+PAIR_OF_WORDS = re.compile(r"(?<=,) (?=[-+.\d]+\])|(?<=%) (?=lower|higher)")  # that stay together
+PAGE_SCRIPT = SCRIPT + Path(__file__).with_name("report.js").read_text(encoding="utf-8")
 
 
 def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> str:
@@ -37,7 +40,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     records: dict[str, Any] = {}
     for section in SECTIONS:
         records[section.name] = outputs.get(section.target, {}).get(section.form, [])
-    records["tokens"] = Markup("".join(records["tokens"]))  # noqa: S704  escaped in lib.paper
+    if records["explorer"]:
+        records["explorer"] = explorer_markup(records["explorer"])
     numbers = []
     for row in records["numbers"]:
         numbers.append(row | {"id": number_anchor(row["table"], row["key"])})
@@ -68,6 +72,8 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         foreign=sorted(foreign - {""}),
         expected=EXPECTED_CAPTURE_RATE,
         mark=CHANCE_MARK,
+        script=Markup(PAGE_SCRIPT),  # noqa: S704  ours
+        script_source=Markup(script_source(PAGE_SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
 
@@ -207,14 +213,15 @@ def write_report(exported: Path, path: Path) -> None:
 def group_claims(claims: list[dict], sides: list[str]) -> dict[str, list[dict]]:
     """Return the claims by group, the paper's boxed findings first.
 
-    Of each, `differs` says whether its verdicts in the paper and in the run differ; without a run,
-    whether it fails in the paper.
+    Of each, `leads` says whether it is read first: the headline of its group, a claim that fails,
+    and one whose verdicts in the paper and in the run differ.
     """
     groups: dict[str, list[dict]] = {name: [] for name in FINDINGS}
     for claim in claims:
         verdicts = {claim[side] for side in sides} - {NOT_JUDGED}
-        differs = len(verdicts) > 1 or sides == ["paper"] and verdicts == {FAILS}
-        groups.setdefault(claim["group"], []).append(claim | {"differs": differs})
+        of_group = groups.setdefault(claim["group"], [])
+        leads = not of_group or len(verdicts) > 1 or FAILS in verdicts
+        of_group.append(claim | {"leads": leads})
     return {name: rows for name, rows in groups.items() if rows}
 
 
@@ -225,17 +232,18 @@ def number_anchor(table: str, about: str) -> str:
 
 def link_numbers(table: str, name: str, rows: list[dict]) -> Markup:
     """Return the table's HTML with links from its numbers to their rows; CHANCE_MARK follows what
-    chance could give."""
+    chance could give. A long cell is broken before its interval, not within."""
     marks = {}
     for row in rows:
         marks[row["id"]] = CHANCE_MARK if row.get("calibrated") else ""
 
     def link(number: re.Match) -> str:
         target = number_anchor(name, html.unescape(number[1]))
+        text = PAIR_OF_WORDS.sub("&nbsp;", number[2])
         if target not in marks:
-            return number[2]
+            return text
         mark = marks[target]
-        text = VALUE.sub(lambda value: value[0] + mark, number[2], count=1)
+        text = VALUE.sub(lambda value: value[0] + mark, text, count=1)
         return f'<a href="#{target}">{text}</a>'
 
     return Markup(NUMBER.sub(link, table))  # noqa: S704  escaped in lib.paper.booktabs

@@ -27,7 +27,7 @@ from lib.paths import relative_path
 from lib.responses import first_answers, server_requests
 from lib.responses.first_answers import FIRST
 from lib.responses.formats import Response, parse_response
-from lib.responses.server_requests import BatchRequest, RequestFile
+from lib.responses.server_requests import PROBES, BatchRequest, RequestFile
 from workflow.check import select_examples
 from workflow.engine.jobs_of_run import Run
 from workflow.engine.progress import say
@@ -134,6 +134,7 @@ def ask_form(exchange: Exchange, args: Namespace, outcome: Outcome) -> None:
         exchange.responses = read_answers(file, exchange.answers, requests, exchange.dataset)
         missing = exchange.list_missing(requests)
         random.shuffle(missing)  # so that what fails each time does not come first each time
+        missing.sort(key=lambda name: name.startswith(PROBES))  # these say nothing of responses
         try:
             if missing:
                 asyncio.run(Asker(exchange, requests, file, args).ask_for(missing))
@@ -202,36 +203,33 @@ class Asker:
     async def ask_for(self, missing: list[str]) -> None:
         """Send requests: some first, and the others unless these were in vain. Raise UserError with
         the reason."""
-        usable = len(self.exchange.list_usable())
-        count = max(0, FIRST - usable)
         end = self.file.seek(0, 2)
         async with self.server:
-            await self.send_all(missing[:count])
-            if count:
-                self.judge_first(end)
-            await self.send_all(missing[count:])
+            await self.send_all(missing[:FIRST])
+            self.judge_first(end)
+            await self.send_all(missing[FIRST:])
 
     def judge_first(self, end: int) -> None:
         """Raise UserError if the first answers are in vain: the file then ends where it did before
         them, as another request will be asked."""
-        exchange = self.exchange
-        responses = exchange.list_usable()
+        responses = self.exchange.list_usable()
         if not responses:
-            raise next(iter(exchange.problems.values()))
+            raise next(iter(self.exchange.problems.values()))
         fault = first_answers.find_fault(
-            exchange.form, exchange.spec, responses, self.parameter_file
+            self.exchange.form, self.exchange.spec, responses, self.parameter_file
         )
-        other = first_answers.find_other_model(self.args.model_name, self.models.values())
+        wanted = self.args.model_name
+        other = first_answers.find_other_model(wanted, self.models.values())
         if other:
             fault = (
-                f"the server answers as model '{other}', not '{self.args.model_name}': write "
-                f"--model-name {other}; what it is sent may differ: `request: {{model: ...}}` in "
+                f"the server answers as model '{other}', not '{wanted}': write --model-name {other}"
+                "; if it must be sent another name, also write `request: {model: NAME}` in "
                 f"{self.parameter_file}"
             )
         if fault:
             self.file.truncate(end)
             for name in self.models:
-                del exchange.responses[name]
+                del self.exchange.responses[name]
             raise UserError(fault)
 
     async def send_all(self, names: list[str]) -> None:
@@ -247,7 +245,8 @@ class Asker:
                 if self.in_a_row >= max(IN_A_ROW, self.args.concurrent):
                     return
 
-        await asyncio.gather(*(work() for _ in range(min(self.args.concurrent, len(names)))))
+        count = min(self.args.concurrent, len(names))
+        await asyncio.gather(*(work() for _ in range(count)))
         progress.end()
 
     async def send(self, name: str) -> None:
@@ -256,9 +255,7 @@ class Asker:
             answer = await self.fetch(self.requests[name])
             line = line_of_answer(name, answer)
             response = parse_response(line, "its answer")
-            if response.text and not response.pieces:
-                remedy = explain_missing(self.server.address)
-                raise UserError(f"its answer has no log-probabilities: {remedy}")
+            self.check_usable(response)
         except UserError as problem:
             self.exchange.problems[name] = problem
             of_the_server = isinstance(problem, ServerError) and problem.is_of_the_server
@@ -268,6 +265,14 @@ class Asker:
         self.exchange.responses[name] = response
         self.models[name] = str(answer.get("model") or "")
         self.in_a_row = 0
+
+    def check_usable(self, response: Response) -> None:
+        """Raise UserError for an answer that holds no text, or no log-probabilities."""
+        if response.empty:
+            raise UserError("its answer is empty: it was withheld, or calls a tool")
+        if not response.pieces:
+            remedy = explain_missing(self.server.address)
+            raise UserError(f"its answer has no log-probabilities: {remedy}")
 
     async def fetch(self, request: BatchRequest) -> Body:
         """Return the completion that answers a request. Raise UserError if there is none."""

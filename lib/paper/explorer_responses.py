@@ -1,0 +1,93 @@
+"""Responses to read on a page: of each pair the most confident wrong ones, the least confident
+right ones, and some at random, with their tokens."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.analysis.running_example import rows_of_example
+from lib.calibrate.calibration_sets import Pair
+from lib.errors import show_hidden
+from lib.paper.response_views import load_token_speller, spell_response, title_of_view
+from lib.score.estimators import ans_avg
+from lib.store import PAIR, evaluation_rows
+
+KINDS = ("most confident wrong", "least confident right", "random")
+OF_EACH_KIND = 8
+ALTERNATIVES = 3  # most probable tokens to list
+MOST_PAIRS = 12  # of more, one pair's responses are read
+# tokens on a page, some twenty bytes each; longer responses lose their beginning
+MAX_TOKENS = 40_000
+SEED = 0
+
+
+def responses_to_read(
+    generations: pd.DataFrame, responses: pd.DataFrame, labels: Mapping[Pair, str], first: Pair
+) -> dict[Pair, list[dict[str, Any]]]:
+    """Return the responses that a page shows, by pair; `first` alone if there are many pairs.
+
+    `responses` are from `interpret_responses`; the generations have their tokens.
+    """
+    pairs = list(labels) if len(labels) <= MOST_PAIRS else [first]
+    most = MAX_TOKENS // (len(pairs) * len(KINDS) * OF_EACH_KIND)
+    spellers: dict[str, Callable[[int], str]] = {}
+    views: dict[Pair, list[dict[str, Any]]] = {}
+    rows_by_pair = dict(iter(evaluation_rows(responses).groupby(PAIR)))
+    for pair in pairs:
+        model = pair[0]
+        if model not in spellers:
+            spellers[model] = load_token_speller(model)
+        views[pair] = []
+        rows = rows_by_pair.get(pair, responses[:0])
+        for kind, labels_of_rows in choose_responses(rows).items():
+            for label in labels_of_rows:
+                view = describe_response(generations, rows.loc[label], spellers[model], most)
+                views[pair].append(view | {"kind": kind})
+    return views
+
+
+def choose_responses(rows: pd.DataFrame) -> dict[str, list[Any]]:
+    """Return the index labels of responses of a pair by kind.
+
+    Confidence is the Ans Avg of an answer that was read; ties go to the first.
+    """
+    answered = rows[rows.answer.notna() & rows.parsed.astype(bool)]
+    confidence = answered.answer.map(ans_avg).astype(float)
+    correct = answered.correct.astype(bool)
+    surest = confidence[~correct].sort_values(ascending=False, kind="stable")
+    least_sure = confidence[correct].sort_values(kind="stable")
+    drawn = np.random.default_rng(SEED).permutation(len(rows))[:OF_EACH_KIND]
+    chosen = (surest.index[:OF_EACH_KIND], least_sure.index[:OF_EACH_KIND], rows.index[drawn])
+    return {kind: list(labels) for kind, labels in zip(KINDS, chosen, strict=True)}
+
+
+def describe_response(
+    generations: pd.DataFrame, response: pd.Series, spell: Callable[[int], str], most: int
+) -> dict[str, Any]:
+    """Return a response: its title, its question where that is stored, and its last tokens.
+
+    A token is its text and probability, 1 if it is of the answer, and the most probable tokens in
+    its place where logits were kept.
+    """
+    row = rows_of_example(generations, response).iloc[0]
+    spelled = spell_response(row, response, spell)
+    left_out = max(0, len(spelled) - most)
+    tokens: list[list[Any]] = []
+    for token in spelled[left_out:]:
+        entry: list[Any] = [show_hidden(token.text), round(token.probability, 4)]
+        if token.in_answer or token.alternatives:
+            others = []
+            for text, probability in token.alternatives[:ALTERNATIVES]:
+                others.append([show_hidden(text), round(probability, 4)])
+            entry += [int(token.in_answer), others]
+        tokens.append(entry)
+    question = row.question if isinstance(row.question, str) else ""
+    return {
+        "example_id": response.example_id,
+        "title": show_hidden(title_of_view(row, response)),
+        "question": show_hidden(question),
+        "left_out": left_out,
+        "tokens": tokens,
+    }
