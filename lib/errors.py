@@ -29,6 +29,11 @@ class MissingSignalError(UserError):
     """
 
 
+class HelperEnds(Exception):  # noqa: N818  # nothing is wrong
+    """A process that shares the rows of a job with others comes to where one of them goes on alone:
+    to writing the frame."""
+
+
 def one_line(text: str, most: int = 280) -> str:
     """Return a text for a terminal: unprintable characters escaped, the middle of a long text
     removed."""

@@ -1,10 +1,12 @@
 """Reading and writing files: whole or not at all, and a mistake in a user's file is one line."""
 
+import fcntl
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -58,6 +60,22 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold a lock, unless another process does, and yield whether it was free. A process that is
+    killed holds none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = True
+        except BlockingIOError:
+            is_free = False
+        except OSError:  # a file system without locks
+            is_free = True
+        yield is_free
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,7 +3,8 @@
     artifacts/<run>/shards/<job>-<digest of the facts>/<digest of its keys>.parquet
 
 Shards stay after their frame is written. They may be deleted at any time: the next run then makes
-their rows again.
+their rows again. Several processes may make one frame: each makes the shards whose lock it gets,
+and waits for the others'.
 """
 
 import os
@@ -12,19 +13,21 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from lib import store, stored_columns
-from lib.files import digest, write_atomically
+from lib.files import digest, try_lock, write_atomically
 from lib.params import BUDGETS
 
 # columns of shards: digest of what a row is about, the time that it took
 KEY, ROW_SECONDS = "row_key", "row_seconds"
 # of model and parameters: without effect on a row, or told by what was loaded
 NOT_OF_ROWS = {*BUDGETS, "label", "n_tuning_examples", "dropout_rates", "dtype", "attention"}
+PAUSE = 0.5  # seconds between two looks at shards that other processes make
 RowWork = Callable[[list], pd.DataFrame]
 
 
@@ -34,8 +37,8 @@ class RowCache:
 
     A digest of `facts` (all that every row depends on, as in the manifest) names the folder;
     `limit` is not among them. Shards are written atomically, and equal keys give equal names, so
-    processes may share the folder. `seconds` is the time that all rows of `map` took, also in
-    processes before.
+    processes share the folder: what one makes no other does. `seconds` is the time that all rows of
+    `map` took, also in other processes.
 
     Parameters
     ----------
@@ -79,14 +82,18 @@ class RowCache:
             if key not in finished:
                 todo.append((key, item))
         starts = range(0, len(todo), self.rows_per_shard)
-        for number, start in enumerate(starts, 1):
-            part = todo[start : start + self.rows_per_shard]
-            began = time.monotonic()
-            rows = work([item for _, item in part])
-            seconds = time.monotonic() - began
-            shards.append(self.save_shard(rows, [key for key, _ in part], seconds))
-            progress = f"{number}/{len(starts)}"
-            print(f"shard {progress}: {len(part)} rows in {seconds:.1f} s")
+        waiting = [todo[start : start + self.rows_per_shard] for start in starts]
+        while waiting:
+            for part in list(waiting):
+                shard = self.take_shard(work, part)
+                if shard is not None:
+                    waiting.remove(part)
+                    shards.append(shard)
+                    number = len(starts) - len(waiting)
+                    seconds = shard[ROW_SECONDS].sum()
+                    print(f"shard {number}/{len(starts)}: {len(part)} rows in {seconds:.1f} s")
+            if waiting:  # other processes make them
+                time.sleep(PAUSE)
         if not shards:
             return stored_columns.empty_frame(self.kind)
         by_key = pd.concat(shards).drop_duplicates(KEY).set_index(KEY)
@@ -105,13 +112,22 @@ class RowCache:
                 path.unlink()
         return shards
 
-    def save_shard(self, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> pd.DataFrame:
-        """Write rows with their keys and their share of `seconds`, and return them as they are read
-        back."""
+    def take_shard(self, work: RowWork, part: Sequence[tuple[str, Any]]) -> pd.DataFrame | None:
+        """Return the shard of some items with their keys, made now or by another process; None
+        while another one makes it."""
+        keys = [key for key, _ in part]
         path = self.folder / f"{digest(keys)[:16]}.parquet"
-        shard = rows.assign(**{KEY: keys, ROW_SECONDS: seconds / len(rows)})
-        write_atomically(path, lambda scratch: shard.to_parquet(scratch, index=False))
-        return pd.read_parquet(path)
+        lock = path.with_suffix(".lock")
+        with try_lock(lock) as is_free:
+            if not is_free:
+                return None
+            if not path.exists():
+                began = time.monotonic()
+                rows = work([item for _, item in part])
+                write_shard(path, rows, keys, time.monotonic() - began)
+            # who comes to the lock from now on finds the shard
+            lock.unlink(missing_ok=True)
+            return pd.read_parquet(path)
 
     def clear(self) -> None:
         """Remove the shards, unless the workflow runs the notebook: without it nothing tells
@@ -119,6 +135,12 @@ class RowCache:
         """
         if self.code is None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def write_shard(path: Path, rows: pd.DataFrame, keys: Sequence[str], seconds: float) -> None:
+    """Write rows with their keys and their share of `seconds`."""
+    shard = rows.assign(**{KEY: keys, ROW_SECONDS: seconds / len(rows)})
+    write_atomically(path, lambda scratch: shard.to_parquet(scratch, index=False))
 
 
 def row_key(item: Any, about: Mapping[str, Any]) -> str:

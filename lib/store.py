@@ -11,6 +11,7 @@ which it was computed.
 
 import importlib.metadata
 import json
+import os
 import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import stored_columns
-from lib.errors import UserError, nearest
+from lib.errors import HelperEnds, UserError, nearest
 from lib.files import sha256, write_atomically, write_text
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, of_project, relative_path
 from lib.run_names import RunName
@@ -32,6 +33,10 @@ from lib.stored_columns import KEYS
 PAIR = KEYS[:2]  # a model and a dataset
 SCORE_CELL = [*PAIR, "estimator"]  # the key of a raw score's number
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
+
+
+# set by the workflow: another process of the job writes its frames
+HELPS = bool(os.environ.get("CALIBRATION_HELPS"))
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
@@ -50,7 +55,11 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
         If the frame differs from its schema in `lib.stored_columns`.
     ValueError
         If the facts contain a NaN.
+    HelperEnds
+        If another process of the job writes it.
     """
+    if HELPS:
+        raise HelperEnds
     seconds = frame.filter(regex=f"{stored_columns.SECONDS}$")
     means = seconds.mean().dropna()
     if len(means):

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}
+# imported once for all jobs; of transformers what it leaves until a model is loaded, six seconds
 LIBRARIES = (
     "pandas", "pyarrow.parquet", "yaml", "scipy.stats", "sklearn.linear_model",
-    "matplotlib.figure", "torch", "transformers",
+    "matplotlib.figure", "torch", "transformers.models.llama.modeling_llama",
 )  # fmt: skip
 
 

@@ -40,11 +40,12 @@ def cluster(folder: Path):
         started.stop()
 
 
-def options(folder: Path, minutes: int) -> str:
+def options(folder: Path, minutes: int, **more: int) -> str:
     """A file of a project for --slurm on this cluster."""
     path = folder / "clusters" / "tests.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump({"all": {"partition": "work", "time": minutes, "mem": 1000}}))
+    of_all = {"partition": "work", "time": minutes, "mem": 1000, **more}
+    path.write_text(yaml.safe_dump({"all": of_all}))
     return str(path)
 
 

@@ -317,8 +317,6 @@ def about_memory(run: Run, lm: "LanguageModel", thorough: bool) -> Iterator[Line
     )
     place, free = find_memory(run, lm)
     lacks = f"{text}: {place} has room for {free / 1e9:.4g} GB"
-    if thorough and machine.uses_vllm(run) and not lm.spec.responses:
-        yield from about_vllm(lm, free, longest, new_tokens)
     if weights + token > free and (thorough or place == GPU):
         problem = f"{lacks}, too little for the weights alone"
         if place == GPU:
@@ -329,3 +327,5 @@ def about_memory(run: Run, lm: "LanguageModel", thorough: bool) -> Iterator[Line
         yield "wrong", f"{lacks}; max_batch_tokens {int((free - weights) / token)} would fit"
     elif thorough:
         yield "ok", text
+    if thorough and weights <= free and machine.uses_vllm(run) and not lm.spec.responses:
+        yield from about_vllm(lm, free, longest, new_tokens)

@@ -46,7 +46,7 @@ TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".parquet")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
 JOBS = ("--force", "--cores", "--dry-run")
 NAMED = (*SELECTION, "--name")  # what decides which run it is
-WITH_MODELS = (*NAMED, "--data-dir", *JOBS, "--cpu", "--slurm")
+WITH_MODELS = (*NAMED, "--data-dir", *JOBS, "--cpu", "--slurm", "--jobs-per-pair")
 OF_A_SERVER = ("--url", "--model-name", "--concurrent", "--timeout")
 TAKES = {  # options of each verb; a profile may stand before --models
     MAKE: (*WITH_MODELS, *OF_A_SERVER),
@@ -107,6 +107,7 @@ def parser_of_options() -> Parser:
     for option in ("--name", "--model-name", "--url"):
         parser.add_argument(option, default="")
     parser.add_argument("--cores", type=whole_number)
+    parser.add_argument("--jobs-per-pair", type=whole_number, default=1)
     parser.add_argument("--concurrent", type=whole_number, default=8)
     parser.add_argument("--timeout", type=whole_number)
     return parser
@@ -213,6 +214,8 @@ def check_values(args: argparse.Namespace) -> None:
     check_server(args)
     if args.slurm and args.cores:
         raise UserError("--cores does not go with --slurm: set `cpus-per-task` in its file")
+    if args.slurm and args.jobs_per_pair > 1:
+        raise UserError("--jobs-per-pair does not go with --slurm: set `jobs_per_pair` in its file")
 
 
 def check_server(args: argparse.Namespace) -> None:

@@ -36,6 +36,7 @@ def plan(args: Namespace) -> Run:
         wanted=NEEDS[args.finding] if args.finding else (),
         profile=args.profile,
         words=command_words(args, name),
+        jobs_per_pair=args.jobs_per_pair,
     )
     if args.verb in (REPLAY, "verify"):
         check_signals(run)

@@ -25,12 +25,14 @@ def as_chat_completion(body: Any) -> Any:
     """
     if not isinstance(body, dict) or "choices" in body or not isinstance(body.get("output"), list):
         return body
-    parts = parts_of(body, "message", "content")
+    parts: list[Fields] = []
+    for item in items_of(body, "message"):
+        parts += item["content"]
     texts = [part for part in parts if part["type"] == "output_text"]
     refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
-    thoughts = parts_of(body, "reasoning", "content")
-    if not thoughts:
-        thoughts = parts_of(body, "reasoning", "summary")
+    thoughts: list[Fields] = []
+    for item in items_of(body, "reasoning"):
+        thoughts += item.get("content") or item.get("summary") or []
     message = {
         "content": "".join(part["text"] for part in texts),
         "reasoning_content": "\n".join(part["text"] for part in thoughts),
@@ -56,14 +58,6 @@ def as_chat_completion(body: Any) -> Any:
 def items_of(body: Fields, kind: str) -> list[Fields]:
     """Return the items of one kind that a response has put out."""
     return [item for item in body["output"] if item["type"] == kind]
-
-
-def parts_of(body: Fields, kind: str, field: str) -> list[Fields]:
-    """Return the parts of all items of one kind."""
-    parts: list[Fields] = []
-    for item in items_of(body, kind):
-        parts += item.get(field) or []
-    return parts
 
 
 def finish_reason_of(body: Fields, message: Fields) -> str | None:

@@ -1,6 +1,8 @@
 """Calibrators by hand, against other libraries and slow direct versions, and on what usually breaks
 them."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,8 @@ from synthetic import columns, generations, responses, single_pass
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibration_sets import calibration_data, token_signals
-from lib.calibrate.calibrators import Isotonic, Platt, SmoothedIsotonic, Temperature
+from lib.calibrate.calibrators import Calibrator, Isotonic, Platt, SmoothedIsotonic, Temperature
+from lib.paths import ROOT
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import ESTIMATORS, ans_avg, ans_joint
 
@@ -392,3 +395,14 @@ def test_a_score_that_is_no_number_is_not_calibrated(method, correct):
 def test_rows_that_cannot_be_fitted_are_refused(method, rows):
     with pytest.raises(ValueError, match="fit needs"):
         method().fit(*rows)
+
+
+def test_the_guides_calibrator_is_complete():
+    """The share of right answers in each tenth, by hand."""
+    guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    code = re.search(r"```\n(class Histogram.*?)\n\n\"histogram\"", guide, re.DOTALL)[1]
+    names = {"Calibrator": Calibrator, "np": np}
+    exec(code, names)  # noqa: S102  our page
+    confidence = np.array([0.05, 0.95, 0.95, 1.0])
+    histogram = names["Histogram"]().fit(confidence, [False, True, True, False])
+    assert histogram.predict(np.array([0.0, 0.5, 1.0])) == pytest.approx([1 / 3, 1 / 2, 3 / 5])

@@ -5,7 +5,18 @@ import re
 import goldens
 import pytest
 
-from docs.tables import address, claims, expected, findings, sentences, small_models
+from docs.tables import (
+    address,
+    claims,
+    expected,
+    findings,
+    picture,
+    sentences,
+    small_models,
+    spellings,
+)
+from lib import params, store
+from lib.paper.response_views import read_spellings
 from lib.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,6 +38,22 @@ CODE_MAP = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
 def test_a_table_is_what_its_script_makes(page, renewed):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert renewed(text) == text, f"python {renewed.__module__.replace('.', '/')}.py renews it"
+
+
+def test_the_picture_of_readme_is_what_its_script_draws():
+    assert picture.draw_picture().save("png") == picture.PATH.read_bytes()
+
+
+@pytest.mark.parametrize("model", spellings.MODELS)
+def test_every_token_of_a_shipped_response_is_spelled(model):
+    datasets = params.load_profile("small").datasets
+    generations, _ = store.load_frames("replay-small", "generations", [model], datasets)
+    spelled = read_spellings(model)
+    for row in generations.itertuples():
+        assert all(str(token) in spelled for token in row.token_ids)
+    row = generations[generations.answer.notna()].iloc[0]
+    answer = row.token_ids[row.answer_start : row.answer_end]
+    assert "".join(spelled[str(token)] for token in answer) == row.answer
 
 
 def test_the_sentences_on_real_models_are_what_stored_reports_say():

@@ -2,16 +2,24 @@
 never mixed."""
 
 import itertools
+import os
+import random
+import subprocess
+import sys
+import time
 from collections import Counter
 from contextlib import suppress
 
 import pandas as pd
 import psutil
 import pytest
+import shared_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params, row_cache, store
+from lib.files import digest
+from lib.paths import ROOT
 from lib.responses.formats import Response
 from lib.row_cache import RowCache, digest_responses, measured_facts
 from lib.tasks import datasets
@@ -101,6 +109,74 @@ def test_two_processes_on_one_folder_lose_and_double_nothing():
     assert both.x.tolist() == [0, 1, 2, 3, 4]
     assert shards().map(None, [4, 2]).x.tolist() == [4, 2]
     assert list(shards("none").map(None, [])) == store.stored_columns.SCHEMAS["generations"].names
+
+
+@pytest.fixture
+def begin(tmp_path, monkeypatch):
+    """Start a process that makes the rows of one frame (shared_rows.py)."""
+    processes = []
+
+    def start(seconds):
+        words = [sys.executable, shared_rows.__file__, tmp_path, str(seconds)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+WHOLE = digest([number * number for number in range(60)])
+
+
+def ended(process):
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    return output.splitlines()[-1].split()[0]
+
+
+def begun(tmp_path):
+    """The process and the first row of each shard that was begun."""
+    path = tmp_path / "made"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [tuple(map(int, line.split())) for line in lines]
+
+
+def test_three_processes_share_the_rows_of_a_frame(tmp_path, begin):
+    """Each shard is made by one of them, and all have the same frame."""
+    processes = [begin(0.3) for _ in range(3)]
+    assert {ended(process) for process in processes} == {WHOLE}
+    makers, firsts = zip(*begun(tmp_path), strict=True)
+    assert sorted(firsts) == list(range(0, 60, 3))
+    assert len({*makers}) == 3
+    left = {path.suffix for path in tmp_path.rglob("shards/*/*")}
+    assert left == {".parquet"}, "no lock is left"
+
+
+@pytest.mark.slow
+def test_of_three_processes_any_may_be_killed_at_any_moment(tmp_path, begin):
+    """Ten times, each replaced by another: nothing that was saved is made again, and no more than
+    the shard of a killed one is begun twice."""
+    choose = random.Random(0)
+    running = [begin(0.4) for _ in range(3)]
+    lost = 0
+    for _ in range(10):
+        time.sleep(choose.uniform(0.1, 1.5))
+        place = choose.randrange(3)
+        saved = {path.name for path in tmp_path.rglob("*.parquet")}
+        lost += running[place].poll() is None
+        running[place].kill()
+        running[place] = begin(0.4)
+        assert saved <= {path.name for path in tmp_path.rglob("*.parquet")}
+    assert {ended(process) for process in running} == {WHOLE}
+    times = Counter(first for _, first in begun(tmp_path))
+    assert times.keys() == {*range(0, 60, 3)}
+    assert sum(times.values()) - 20 <= lost
 
 
 def test_shards_are_of_the_same_facts_and_code(monkeypatch):

@@ -167,17 +167,32 @@ def test_a_lasting_fault_is_one_line_and_no_answer(model, monkeypatch, answer, m
     assert len(seeds_asked) == 8
 
 
-def test_no_question_blocks_another(model):
+def withhold(message):
+    """An answer with status 200 that a filter has emptied."""
+    choice = {"message": {"content": ""}, "finish_reason": "content_filter", "logprobs": None}
+    return lambda _: {"choices": [choice]}
+
+
+REFUSALS = {
+    "The response 1 was filtered": (lambda text: refuse(400, text), "400 The response "),
+    "an empty answer": (withhold, "its answer is empty: it was withheld"),
+    "the server's own fault": (lambda text: refuse(500, text), "500 the server's own fault"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_no_question_blocks_another(model, monkeypatch, text):
     """Twelve are refused each time, more than are sent at once: the others are answered, and asked
     for P(True). The next command asks the twelve alone."""
+    monkeypatch.setattr(connection, "RETRIES", 0)
+    refusal, words = REFUSALS[text]
     unusable = list(seeds(model).values())[:12]
     others = list(seeds(model))[12:]
 
     def answer(request):
         if request.body.get("seed") in unusable:
             number = request.body["seed"] % 1000
-            message = f"The response {number} was filtered"
-            return refuse(400, message)(request)
+            return refusal(text.replace("1", str(number)))(request)
         return right(request)
 
     for count in (20, 12, 12):
@@ -185,8 +200,8 @@ def test_no_question_blocks_another(model):
         assert len(of_questions(requests)) == count
         assert outcome.missing == 12 and not outcome.is_stopped
         (reason,) = outcome.reasons
-        assert reason.startswith("400 The response ") and " was filtered (the first: " in reason
-        assert "12 x 400 The response" in outcome.describe()
+        assert reason.startswith(words) and " (the first: easy-" in reason
+        assert f"12 x {words}" in outcome.describe()
         assert set(model.read_responses()) == set(others)
         for form in ("verify", "in_situ"):
             of_form = model.read_responses(form)

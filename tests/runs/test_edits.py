@@ -41,7 +41,7 @@ def closing_edits() -> list[tuple[str, dict]]:
     """Of every notebook but 08, which sets what the others made, the edits that its last paragraph
     proposes."""
     edits = []
-    for path in sorted((ROOT / "notebooks").glob("0[!8]*.ipynb")):
+    for path in sorted((ROOT / "notebooks").glob("[01][!8]*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         last = "".join(cells[-1]["source"])
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)

@@ -15,13 +15,13 @@ JOB = "03_ptrue_insitu__tiny-llama__demo-easy"
 
 
 def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
-    """Through two nodes, with a job that is killed there, after which the same command goes on: the
-    same bytes."""
+    """Through two nodes, two jobs for the rows of a pair, and one that is killed there, after which
+    the same command goes on: the same bytes."""
     project = copy_of_project(tmp_path / "on a cluster")
     venv = tmp_path / "an environment"
     venv.symlink_to(sys.prefix)
     edit(project / "params" / "demo.yaml", **SMALL)
-    words = ("demo", "--slurm", slurm_cluster.options(project, 30))
+    words = ("demo", "--slurm", slurm_cluster.options(project, 30, jobs_per_pair=2))
     env = slurm.environment | {"VIRTUAL_ENV": str(venv)}
     command = [f"{venv}/bin/python", "-m", "workflow.engine.jobs", "demo", JOB]
     process = start(project, *words, **env)

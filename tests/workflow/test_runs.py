@@ -272,6 +272,34 @@ def test_a_run_has_its_lock_and_its_scratch_folder_to_itself(inside, capsys, mon
     assert (tmp_path / "theirs/precious").exists()
 
 
+HELPED = """
+import os, time
+from pathlib import Path
+from lib.errors import HelperEnds
+if os.environ['CALIBRATION_HELPS']:
+    first = not list(Path().glob('helped-*'))
+    Path(f'helped-{os.getpid()}').touch()
+    if first:
+        raise HelperEnds
+    time.sleep(600)
+while len(list(Path().glob('helped-*'))) < 2:
+    time.sleep(0.1)
+"""
+
+
+def test_processes_that_help_a_job_end_with_it_and_write_nothing(project):
+    """One of them where its frame is written, the other when it has ended."""
+    project.add_cells("01_generate", HELPED)
+    code, text = project.run("--jobs-per-pair", "3", "--cores", "3")
+    assert code == 0 and "4 of 4 jobs ran, 0 up to date" in text, text
+    assert text.count("another process helps with its rows") == 2
+    until(lambda: not project.family(), 10)
+    made = [path.name for path in (project.root / "artifacts/demo").rglob("*") if "+" in path.name]
+    assert made == []
+    code, text = project.run("--jobs-per-pair", "3")
+    assert code == 0 and "0 of 4 jobs ran" in text
+
+
 STOPPED = "stopped; the same command goes on from here"
 PRESSED = {"Ctrl-C": 1, "Ctrl-C again and again": 9}  # while its processes end
 

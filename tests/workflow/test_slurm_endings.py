@@ -30,10 +30,9 @@ def go(project):
     return project.root / "notebooks/go"
 
 
-def start(project, slurm, minutes=30):
-    return project.start(
-        "demo", "--slurm", slurm_cluster.options(project.root, minutes), **slurm.environment
-    )
+def start(project, slurm, minutes=30, **more):
+    options = slurm_cluster.options(project.root, minutes, **more)
+    return project.start("demo", "--slurm", options, **slurm.environment)
 
 
 def begin(project, slurm):
@@ -84,6 +83,43 @@ def test_jobs_outlive_a_run_that_is_killed_and_the_next_takes_on_what_is_still_w
         assert "tables and figures" in ended(resumed)
         assert slurm.says("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip() == state
         go.unlink()
+
+
+HELPED = """
+import os, time
+from pathlib import Path
+from lib.errors import HelperEnds
+if os.environ['CALIBRATION_HELPS']:
+    Path('helped').touch()
+    while not Path('go').exists():
+        print('shard 1 of a process that helps', flush=True)
+        time.sleep(0.2)
+    raise HelperEnds
+Path('begun').touch()
+while not Path('go').exists() or not Path('helped').exists():
+    time.sleep(0.2)
+"""
+
+
+def test_two_jobs_share_the_rows_of_a_pair_and_outlive_a_run_that_is_killed(project, go, slurm):
+    """The next start takes on both, and neither is in the queue at its end."""
+    project.add_cells("01_generate", HELPED)
+    helped = project.root / "notebooks/helped"
+    process = start(project, slurm, jobs_per_pair=2)
+    until(helped.exists, 120, process)
+    until((project.root / "notebooks/begun").exists, 120, process)
+    pair = slurm.says("squeue", "-h", "-t", "running", "-o", "%A").split()
+    assert len(pair) == 2
+    process.kill()
+    process.wait()
+    resumed = start(project, slurm, jobs_per_pair=2)
+    assert any(STARTED in line for line in iter(resumed.stdout.readline, ""))
+    assert {*pair} <= {*slurm.jobs()}
+    go.touch()
+    assert "tables and figures" in ended(resumed)
+    assert slurm.jobs() == []
+    states = [slurm.says("squeue", "-h", "-t", "all", "-j", job, "-o", "%T") for job in pair]
+    assert "COMPLETED" in states[0] + states[1]
 
 
 def test_a_job_whose_node_fails_runs_on_another(project, go, slurm):

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from small_project import ROOT, write
@@ -197,6 +198,46 @@ def test_only_running_jobs_of_this_run_and_key_are_taken_on_and_all_others_cance
     answers.replies["squeue"] = (0, "\n".join(queue))
     assert slurm.take_on_or_cancel(run, list(run.jobs)) == {first.name: "7"}
     assert ("scancel", "8", "9") in answers.calls
+
+
+def test_processes_that_help_wait_behind_all_jobs_and_are_canceled_with_theirs(
+    inside, answers, monkeypatch, tmp_path
+):
+    """sbatch is not told of them. Those that run since an earlier start are taken on."""
+    write(tmp_path / "mine.yaml", "all: {time: 10}\n01_generate: {jobs_per_pair: 3}")
+    options = slurm.read_options(tmp_path / "mine.yaml")
+    assert slurm.sbatch_words(options["01_generate"]) == ["--time=10"]
+    for count in ("0", "two", "true", "1000"):
+        write(tmp_path / "mine.yaml", f"all: {{jobs_per_pair: {count}}}")
+        with pytest.raises(UserError, match="^mine.yaml: jobs_per_pair of all is .*from 1 to 100"):
+            slurm.read_options(tmp_path / "mine.yaml")
+
+    run = replace(run_of(), slurm=options)
+    job = run.jobs[0]
+    submitted, canceled = [], []
+
+    def submit(run, job, words):
+        submitted.append(job.process)
+        assert words[-1].endswith(f" {job.process}'") or words[-1].endswith(f" {job.process}")
+        return str(len(submitted))
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    monkeypatch.setattr(slurm, "POLL_SECONDS", 0)
+    monkeypatch.setattr(slurm, "run_program", lambda *words: canceled.append(words) or (0, ""))
+    monkeypatch.setattr(slurm, "list_queue", lambda run: {"9": slurm.Queued("", "RUNNING")})
+    board = Namespace(jobs=list(run.jobs), ended={job}, failed={}, upstream=lambda job: set())
+    submission = slurm.Submission(run, board, {job.helpers[1].process: "9"})
+    with pytest.raises(StopIteration):
+        monkeypatch.setattr(submission, "look_at_jobs", Mock(side_effect=StopIteration))
+        submission.run_jobs()
+    helper = f"{job.name}+1"
+    assert submitted == [*(each.name for each in run.jobs), helper]
+    number = str(submitted.index(helper) + 1)
+    assert {number, "9"} <= {*canceled[-1]}, "at the end, however it comes"
+    canceled.clear()
+    submission.end_helpers(job)
+    assert canceled == [("scancel", number, "9")]
+    assert run.job(helper) == job.helpers[0]
 
 
 def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(

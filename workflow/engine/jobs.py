@@ -58,8 +58,14 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
         forkserver.ensure_running()
 
 
+HELPER_LINES = {
+    "start": "another process helps with its rows",
+    "fail": "a process that helped ended: {text}",
+}
+
+
 class Running(NamedTuple):
-    """A job that runs, its process, and the GPUs that it has taken."""
+    """A job that runs or is helped, its process, and the GPUs that it has taken."""
 
     job: Job
     process: BaseProcess
@@ -77,6 +83,7 @@ class Schedule:
         self.order.prepare()
         self.ready: list[Job] = []
         self.running: dict[connection.Connection, Running] = {}
+        self.helpers: set[Job] = set()  # that were started
         self.free_gpus = machine.list_gpus() if run.gpus else []
 
     def run_jobs(self) -> None:
@@ -102,6 +109,19 @@ class Schedule:
             if self.has_room(job):
                 self.ready.remove(job)
                 self.start(job)
+        for helper in self.waiting_helpers():  # which take what no job can
+            if self.has_room(helper):
+                self.start(helper)
+
+    def waiting_helpers(self) -> list[Job]:
+        """Return the processes that may help the jobs that run, the most urgent first. Each is
+        started once at most: one that ends has found no more rows to make."""
+        running = [running.job for running in self.running.values()]
+        helpers = []
+        for job in sorted(running, key=lambda job: job.urgency, reverse=True):
+            if not job.helper:
+                helpers += [helper for helper in job.helpers if helper not in self.helpers]
+        return helpers
 
     def has_room(self, job: Job) -> bool:
         """Whether a job can start beside those that run. One alone always can."""
@@ -122,6 +142,8 @@ class Schedule:
         process.start()
         end.close()
         self.running[channel] = Running(job, process, gpus)
+        if job.helper:
+            self.helpers.add(job)
 
     def receive(self, channel: connection.Connection) -> None:
         """Show what a job reports. Once its end of the pipe is closed, it has ended."""
@@ -132,9 +154,25 @@ class Schedule:
             del self.running[channel]
             process.join()
             self.free_gpus += gpus
-            self.close(job)
+            if not job.helper:
+                self.stop_helpers(job)
+                self.close(job)
         else:
-            self.board.show(job, event, **facts)
+            if not job.helper:
+                self.board.show(job, event, **facts)
+            elif event in HELPER_LINES:
+                self.show_helper(replace(job, helper=0), HELPER_LINES[event].format(**facts))
+
+    def show_helper(self, job: Job, text: str) -> None:
+        """Show what a process reports that helps a job, unless the job has ended."""
+        if job not in self.board.ended and job not in self.board.failed:
+            self.board.show(job, "progress", text=text)
+
+    def stop_helpers(self, job: Job) -> None:
+        """End the processes that help a job: it has ended, so nothing is left to do."""
+        for running in self.running.values():
+            if running.job in job.helpers:
+                running.process.kill()
 
     def close(self, job: Job) -> None:
         """Let the jobs downstream start, if a job whose process has ended said that it is done."""
@@ -192,6 +230,9 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
         hub.pin_revisions(job.run)
         if job.run.slurm:
             wait_for_inputs(job)
+        if job.helper:
+            help_with_rows(job, scratch, tell)
+            return 0
         why = freshness.decide_at_start(job)
         if why:
             tell("kept", text=why)
@@ -215,6 +256,15 @@ def run_job(job: Job, scratch: Path, tell: notebook.Tell) -> int:
     else:
         tell("end", text=text)
     return code
+
+
+def help_with_rows(job: Job, scratch: Path, tell: notebook.Tell) -> None:
+    """Execute a job's notebook up to where its frame is written, which another process does."""
+    if freshness.assess(job).needs_run:  # on a cluster the other may be done
+        parts = job_key.key_parts(job)
+        tell("start", key=digest(parts))
+        notebook.execute(job, parts, scratch, tell)
+    tell("end")
 
 
 def make_outputs(job: Job, scratch: Path, tell: notebook.Tell) -> str:

@@ -6,7 +6,7 @@ one per (model, dataset), or one for all pairs.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
@@ -23,6 +23,7 @@ SHIPPED = "artifacts/shipped"
 STEPS = {"04": "dropout_passes", "04b": "ablation_limit"}
 # a thinking model generates more tokens: its jobs come before those alike of other models
 LONGER = 1.2
+PER_PAIR = "jobs_per_pair"  # its word in a file of --slurm
 THREADS_OF_GPU = 4  # at most, of a job on a GPU
 
 
@@ -37,7 +38,8 @@ class Run:
     one thread: it is the fastest, and its results do not depend on the machine's cores. They are
     known once jobs start. `forced`: how often `--force` asked for a job, by name. `profile`: its
     parameter file, if another name than the run's. `words`: of the command that makes a user's own
-    run.
+    run. `jobs_per_pair`: processes that share the rows of a job with a model; on a cluster, its
+    file says so.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Run:
     forced: dict = field(default_factory=dict, hash=False)
     profile: str = ""
     words: str = field(default="", hash=False)
+    jobs_per_pair: int = field(default=1, hash=False)
 
     @property
     def folder(self) -> str:
@@ -143,22 +146,44 @@ class Run:
         return Run(**json.loads(text))
 
     def job(self, name: str) -> "Job":
-        return {job.name: job for job in self.jobs}[name]
+        """Return the job of a name, or a process that helps it."""
+        name, _, helper = name.partition("+")
+        by_name = {job.name: job for job in self.jobs}
+        return replace(by_name[name], helper=int(helper)) if helper else by_name[name]
 
 
 @dataclass(frozen=True)
 class Job:
     """One notebook of one run, for one (model, dataset) or for all pairs. Paths are relative to the
-    root."""
+    root.
+
+    `helper`: 0, or the number of a further process that only helps to make its rows.
+    """
 
     run: Run = field(repr=False)
     notebook: Notebook
     model: str = ""
     dataset: str = ""
+    helper: int = 0
 
     @property
     def name(self) -> str:
         return self.title.replace(" ", "__")
+
+    @property
+    def process(self) -> str:
+        """Its name, and which of its processes it is."""
+        return f"{self.name}+{self.helper}" if self.helper else self.name
+
+    @property
+    def helpers(self) -> list["Job"]:
+        """The further processes that may help with its rows."""
+        if not self.notebook.runs_model:
+            return []
+        count = self.run.jobs_per_pair
+        if self.run.slurm:
+            count = self.run.slurm.get(self.notebook.name, {}).get(PER_PAIR, 1)
+        return [replace(self, helper=number) for number in range(1, count)]
 
     @property
     def title(self) -> str:
@@ -172,12 +197,12 @@ class Job:
     def log(self) -> str:
         """The file of what it prints beside its notebook, warnings for example; none if it prints
         nothing."""
-        return f"{self.run.folder}/logs/{self.name}.log"
+        return f"{self.run.folder}/logs/{self.process}.log"
 
     @property
     def events(self) -> str:
         """The file in which it reports its events from a node of a cluster."""
-        return f"{self.run.folder}/jobs/.{self.name}.events"
+        return f"{self.run.folder}/jobs/.{self.process}.events"
 
     @property
     def executed(self) -> str:
@@ -209,7 +234,8 @@ class Job:
         if self.run.gpus:
             return min(THREADS_OF_GPU, max(1, self.run.cores // self.run.gpus))
         alike = [job for job in self.run.jobs if job.notebook == self.notebook]
-        return max(1, self.run.cores // len(alike))
+        side_by_side = len(alike) * (1 + len(self.helpers))
+        return max(1, self.run.cores // side_by_side)
 
     @property
     def gpus(self) -> int:

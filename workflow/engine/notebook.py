@@ -137,6 +137,7 @@ def set_environment(job: Job, parts: job_key.Parts, scratch: Path) -> None:
         TMPDIR=str(scratch),
         CALIBRATION_CODE=job_key.key_of_rows(job, parts),
         CALIBRATION_REVISIONS=json.dumps(params.REVISIONS),
+        CALIBRATION_HELPS="1" if job.helper else "",
     )
     tempfile.tempdir = None  # read TMPDIR again
     # show figures inline, run no start-up file of the user, and find no other kernel spec
@@ -237,8 +238,9 @@ def tell_progress(tell: Tell, text: str) -> None:
 
 
 def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "NotebookNode | None":
-    """Run the notebook and return it executed, or None if it has ended for want of a signal. Raise
-    NotebookError or UserError if a cell fails or the kernel dies."""
+    """Run the notebook and return it executed, or None if it has ended for want of a signal, or
+    after helping another process. Raise NotebookError or UserError if a cell fails or the kernel
+    dies."""
     skip_unused_import()
     from jupyter_client.provisioning import local_provisioner
     from nbclient.exceptions import DeadKernelError
@@ -254,12 +256,13 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
         launch = fork_kernel
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `undeclared` parameters
     (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
+    output = str(scratch / "helper.ipynb") if job.helper else job.executed
     stdout = SimpleNamespace(write=partial(tell_progress, tell), flush=lambda: None)
     try:
         with mock.patch.object(local_provisioner, "launch_kernel", launch):
             executed = execute_notebook(
                 job.notebook.path,
-                job.executed,
+                output,
                 job.parameters,
                 kernel_name="python3",
                 cwd="notebooks",
@@ -273,7 +276,8 @@ def execute(job: Job, parts: job_key.Parts, scratch: Path, tell: Tell) -> "Noteb
                 config=Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
             )
     except PapermillExecutionError as error:
-        if error.ename != "MissingSignalError":  # else the notebook has written why, and ended
+        # a notebook that lacks a signal has written why, and ended
+        if error.ename not in ("MissingSignalError", "HelperEnds"):
             raise cell_failure(job, error) from None
         executed = None
     except DeadKernelError:

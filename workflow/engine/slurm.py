@@ -23,7 +23,7 @@ from lib.errors import UserError, nearest, one_line
 from lib.files import digest, read_yaml
 from lib.paths import ROOT
 from workflow.engine import job_key
-from workflow.engine.jobs_of_run import Job, Run
+from workflow.engine.jobs_of_run import PER_PAIR, Job, Run
 from workflow.engine.notebook_table import NOTEBOOKS
 from workflow.engine.progress import Board
 from workflow.machine import run_program
@@ -41,6 +41,7 @@ PASSING = (
 RETRY_SECONDS = (5, 20, 60)  # before each further try
 LIMIT_SIGNAL = signal.SIGUSR1  # sent to a job before its time limit
 LIMIT_SECONDS = 120
+MOST_PER_PAIR = 100
 
 
 # ---- the file of --slurm
@@ -64,8 +65,19 @@ def read_options(path: Path) -> dict[str, dict]:
                 f"{path.name}: {name} must name "
                 "options of sbatch and their values, as `partition: gpu`"
             )
+        check_per_pair(path, name, options)
     of_all = content.get("all", {})
     return {name: of_all | content.get(name, {}) for name in names}
+
+
+def check_per_pair(path: Path, name: str, options: dict) -> None:
+    """Raise UserError for a number of jobs per pair that is none."""
+    count = options.get(PER_PAIR, 1)
+    if type(count) is not int or not 1 <= count <= MOST_PER_PAIR:
+        raise UserError(
+            f"{path.name}: {PER_PAIR} of {name} is {count!r}; "
+            f"a whole number from 1 to {MOST_PER_PAIR} is meant"
+        )
 
 
 def requests_gpu(options: dict) -> bool:
@@ -78,7 +90,8 @@ def requests_gpu(options: dict) -> bool:
 def sbatch_words(options: dict) -> list[str]:
     words = []
     for name, value in options.items():
-        words.append(f"--{name}" if value is True else f"--{name}={value}")
+        if name != PER_PAIR:  # ours, not sbatch's
+            words.append(f"--{name}" if value is True else f"--{name}={value}")
     return words
 
 
@@ -195,25 +208,33 @@ def read_number(output: str) -> str:
 def find_in_queue(queue: Queue, job: Job) -> str:
     """Return the last number of a job that waits or runs, by its name; empty if there is none."""
     for number, queued in reversed(queue.items()):
-        if queued.name == job.name and queued.state != "COMPLETING":
+        if queued.name == job.process and queued.state != "COMPLETING":
             return number
     return ""
 
 
 def take_on_or_cancel(run: Run, jobs: list[Job]) -> dict[str, str]:
-    """Return the numbers, by name, of jobs that run since an earlier start and make what is wanted
-    now. Cancel all others."""
-    wanted = {job.name: job for job in jobs}
+    """Return the numbers, by name, of jobs and their helpers that run since an earlier start and
+    make what is wanted now. Cancel all others."""
+    wanted = {process.process: process for process in [*jobs, *list_helpers(jobs)]}
     taken = {}
     canceled = []
     for number, queued in (list_queue(run) or {}).items():
         job = wanted.get(queued.name)
         if job and queued.state == "RUNNING" and makes_what_is_wanted(job):
-            taken[job.name] = number
+            taken[job.process] = number
         else:
             canceled.append(number)
     cancel(run, canceled)
     return taken
+
+
+def list_helpers(jobs: Iterable[Job]) -> list[Job]:
+    """Return the processes that help these jobs."""
+    helpers: list[Job] = []
+    for job in jobs:
+        helpers += job.helpers
+    return helpers
 
 
 def makes_what_is_wanted(job: Job) -> bool:
@@ -233,27 +254,32 @@ class Submission:
         self.board = board
         self.open = list(board.jobs)
         self.numbers = {}
-        for job in board.jobs:
-            if job.name in taken:
-                self.numbers[job] = taken[job.name]
+        for process in [*board.jobs, *list_helpers(board.jobs)]:
+            if process.process in taken:
+                self.numbers[process] = taken[process.process]
         self.events_shown = dict.fromkeys(board.jobs, 0)
 
     def run_jobs(self) -> None:
         """Submit all jobs and follow them to the end. However that comes, no job of the run remains
         in the queue."""
         try:
-            for job in self.board.jobs:
-                if job not in self.numbers:
-                    self.submit(job)
+            jobs = self.board.jobs
+            for process in [*jobs, *list_helpers(jobs)]:  # who helps waits behind all others
+                if process not in self.numbers:
+                    self.submit(process)
             while self.open:
                 time.sleep(POLL_SECONDS)
                 self.look_at_jobs()
         finally:
-            cancel(self.run, self.numbers_of(self.open))
+            cancel(self.run, self.numbers_of(self.open) + self.helpers_of(self.board.jobs))
 
     def numbers_of(self, jobs: Iterable[Job]) -> list[str]:
         """Return the numbers of those of these jobs that are submitted."""
         return [self.numbers[job] for job in jobs if job in self.numbers]
+
+    def helpers_of(self, jobs: Iterable[Job]) -> list[str]:
+        """Return the numbers of the processes that help these jobs."""
+        return self.numbers_of(list_helpers(jobs))
 
     def submit(self, job: Job) -> None:
         """Submit a job that starts once the jobs upstream have ended well."""
@@ -266,9 +292,9 @@ class Submission:
             words.append(f"--dependency=afterok:{':'.join(upstream)}")
             words.append("--kill-on-invalid-dep=yes")
         limit_signal = LIMIT_SIGNAL.name.removeprefix("SIG")
-        command = [sys.executable, "-m", "workflow.engine.jobs", self.run.name, job.name]
+        command = [sys.executable, "-m", "workflow.engine.jobs", self.run.name, job.process]
         words += [
-            f"--job-name={name_prefix(self.run)}{job.name}",
+            f"--job-name={name_prefix(self.run)}{job.process}",
             f"--output={job.log}.slurm",
             f"--signal=B:{limit_signal}@{LIMIT_SECONDS}",
             "--parsable",
@@ -289,9 +315,22 @@ class Submission:
             self.events_shown[job] = len(events)
             if job in self.board.ended or job in self.board.failed:
                 self.open.remove(job)
+                self.end_helpers(job)
                 (ROOT / f"{job.log}.slurm").unlink(missing_ok=True)
             elif queue is not None and self.numbers[job] not in queue:
                 self.close(job, state_of_ended(self.numbers[job]))
+
+    def end_helpers(self, job: Job) -> None:
+        """Cancel the processes that help a job: it has ended, so nothing is left to do."""
+        numbers = self.helpers_of([job])
+        if numbers:
+            run_program("scancel", *numbers)
+        for helper in job.helpers:
+            for event in read_events(helper):
+                if event["event"] == "fail":
+                    text = f"a process that helped ended: {one_line(event['text'])}"
+                    self.board.show(job, "progress", text=text)
+            (ROOT / f"{helper.log}.slurm").unlink(missing_ok=True)
 
     def close(self, job: Job, state: str) -> None:
         """Close a job that ended without an event: on its own, or since one upstream failed."""

@@ -255,9 +255,7 @@ class Asker:
             answer = await self.fetch(self.requests[name])
             line = line_of_answer(name, answer)
             response = parse_response(line, "its answer")
-            if response.text and not response.pieces:
-                remedy = explain_missing(self.server.address)
-                raise UserError(f"its answer has no log-probabilities: {remedy}")
+            self.check_usable(response)
         except UserError as problem:
             self.exchange.problems[name] = problem
             of_the_server = isinstance(problem, ServerError) and problem.is_of_the_server
@@ -267,6 +265,14 @@ class Asker:
         self.exchange.responses[name] = response
         self.models[name] = str(answer.get("model") or "")
         self.in_a_row = 0
+
+    def check_usable(self, response: Response) -> None:
+        """Raise UserError for an answer that holds no text, or no log-probabilities."""
+        if response.empty:
+            raise UserError("its answer is empty: it was withheld, or calls a tool")
+        if not response.pieces:
+            remedy = explain_missing(self.server.address)
+            raise UserError(f"its answer has no log-probabilities: {remedy}")
 
     async def fetch(self, request: BatchRequest) -> Body:
         """Return the completion that answers a request. Raise UserError if there is none."""

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,9 +19,9 @@ from typing import Any, NamedTuple
 
 import psutil
 import torch
-from filelock import FileLock, Timeout
 
 from lib.errors import UserError
+from lib.files import try_lock
 from lib.models.loading import LanguageModel, loading_dtype, local_folder, runs_on_gpu
 from lib.paths import ROOT, relative_path
 from lib.responses.rows import Request
@@ -32,6 +33,7 @@ GPU_SPARE = 1.5e9  # bytes of the free memory that vLLM leaves
 CPU_CACHE = 4 * 2**30  # bytes of vLLM's cache on a CPU, where it would use nearly all memory
 ROWS_AT_ONCE = 256  # more would outgrow a large GPU's cache, and vLLM would recompute them
 REPORT_SECONDS = 60.0  # between two lines on how far it is
+LOOKS_PER_REPORT = 60  # at the lock of another process that draws
 # no module of ours shadows vLLM's, and the paths of its sockets are short
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1", "VLLM_RPC_BASE_PATH": "/tmp"}
 
@@ -118,16 +120,16 @@ class Progress:
 @contextmanager
 def wait_for_lock(path: Path, report: Callable[[], None]) -> Iterator[None]:
     """Hold a lock, once no other process holds it. `report` is called while it waits."""
-    lock = FileLock(path)
-    while not lock.is_locked:
-        try:
-            lock.acquire(REPORT_SECONDS)
-        except Timeout:
+    looks = 0
+    while True:
+        with try_lock(path) as is_free:
+            if is_free:
+                yield
+                return
+        looks += 1
+        if looks % LOOKS_PER_REPORT == 0:
             report()
-    try:
-        yield
-    finally:
-        lock.release()
+        time.sleep(REPORT_SECONDS / LOOKS_PER_REPORT)
 
 
 def find_python() -> str:
