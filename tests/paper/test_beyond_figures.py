@@ -1,6 +1,5 @@
 """Figures beyond the paper's: what is drawn of small frames."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from drawing import (
