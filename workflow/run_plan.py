@@ -75,6 +75,7 @@ def choose_values(args: Namespace, of_profile: dict) -> dict:
     for kind in params.LOADERS:
         check_labels(kind, values[f"{kind}s"])
         keep_chosen(kind, values)
+    check_evaluated(values["datasets"])
     return values
 
 
@@ -139,6 +140,15 @@ def check_labels(kind: str, names: list[str]) -> None:
         first = by_label.setdefault(label, name)
         if first != name:
             raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
+
+
+def check_evaluated(datasets: list[str]) -> None:
+    """Raise UserError if no dataset of the run has a question to evaluate."""
+    if all(params.load_dataset_config(name).evaluation == 0 for name in datasets):
+        raise UserError(
+            f"no question is left to evaluate: {', '.join(datasets)} has `evaluation: 0`; name "
+            "another dataset beside it, or leave out both sizes for halves"
+        )
 
 
 def keep_chosen(kind: str, values: dict) -> None:

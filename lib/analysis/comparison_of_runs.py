@@ -64,7 +64,8 @@ def keep_shared_rows(side: Signals, other_passes: pd.DataFrame, keys: pd.DataFra
     uses = ["tuning", "selected"]
     rate = [*KEYS, "rate"]
     dropout = side.dropout.merge(keys, on=KEYS)
-    dropout = dropout.merge(other_passes[[*rate, *uses]], on=rate, suffixes=("", "_there"))
+    uses_there = other_passes[[*rate, *uses]]
+    dropout = dropout.merge(uses_there, on=rate, suffixes=("", "_there"))
     for use in uses:
         dropout[use] &= dropout[f"{use}_there"]
     return Signals(

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
-from lib.analysis.answer_thresholds import count_more_labels
 from lib.analysis.judged_scores import MIN_OF_CLASS, MIN_ROWS
 from lib.analysis.resampled_scores import (
     Measure,
@@ -22,6 +20,12 @@ from lib.analysis.resampled_scores import (
     ResampleSettings,
     Score,
     draws_of,
+)
+from lib.analysis.run_thresholds import (
+    AnsweringThreshold,
+    Estimate,
+    read_threshold,
+    share_with_interval,
 )
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
@@ -41,16 +45,6 @@ FALLBACK = "seq_avg"  # the paper's score, where too few rows choose one
 METHOD = "isotonic"  # the calibrator of every score
 LOWER_IS_BETTER = {"ece": True, "auroc": False}
 NO_ORDER = 0.5  # AUROC of scores that tell nothing
-TESTED_SHARE = 2 / 3  # of the calibration rows, for thresholds
-TABLE_TESTED_SHARE = 1 / 3  # what `count_more_labels` takes, of the rows of a table
-
-
-class Estimate(NamedTuple):
-    """A number with the ends of its 95% interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -88,23 +82,6 @@ class AfterCalibration(NamedTuple):
     constant: float
 
 
-class AnsweringThreshold(NamedTuple):
-    """When to answer: from which raw score up a precision is guaranteed.
-
-    `threshold` is None where no threshold is, for a `reason`; `more` is then about how many more
-    calibration rows one takes (None: unknown). `precision` is that of the `answered` evaluation
-    rows.
-    """
-
-    target: float
-    certainty: float
-    threshold: float | None
-    answered: float
-    precision: Estimate
-    reason: str
-    more: int | None
-
-
 @dataclass(frozen=True)
 class ModelAnswer:
     """What a run says of one model on one dataset.
@@ -138,20 +115,6 @@ class ModelAnswer:
     def accuracy(self) -> Estimate:
         """The share of right answers, with its exact interval; NaN without a row."""
         return share_with_interval(self.right, self.evaluated)
-
-
-def share_with_interval(count: int, total: int) -> Estimate:
-    """Return a share with its exact binomial interval; NaN of nothing.
-
-    Examples
-    --------
-    >>> share_with_interval(5, 10).value, round(share_with_interval(5, 10).low, 3)
-    (0.5, 0.187)
-    """
-    if not total:
-        return Estimate(np.nan, np.nan, np.nan)
-    ends = binomtest(count, total).proportion_ci()
-    return Estimate(count / total, float(ends.low), float(ends.high))
 
 
 def name_shortage(right: int, total: int) -> str:
@@ -333,43 +296,3 @@ def draw_diagrams(scores: ResampledScores, pair: Pair, estimator: str) -> dict[s
                 column.confidence, column.correct, scores.settings.n_bins
             )
     return diagrams
-
-
-# ---- when to answer
-
-
-def read_threshold(
-    thresholds: pd.DataFrame,
-    calibrating: pd.DataFrame,
-    estimator: str,
-    settings: SelectivePrediction,
-) -> AnsweringThreshold | None:
-    """Return the threshold of a score for the first target precision, from what 09 stored."""
-    target = settings.target_precisions[0]
-    chosen = thresholds[(thresholds.estimator == estimator) & (thresholds.target == target)]
-    if chosen.empty:
-        return None
-    row = chosen.iloc[0]
-    certainty = settings.precision_confidence
-    if pd.isna(row.threshold):
-        rows = calibrating[calibrating.estimator == estimator]
-        more = count_more_rows(rows, target, certainty)
-        nothing = Estimate(np.nan, np.nan, np.nan)
-        return AnsweringThreshold(target, certainty, None, 0.0, nothing, row.reason, more)
-    answered = round(row.answered * row.n)
-    right = 0 if pd.isna(row.precision) else round(row.precision * answered)
-    precision = share_with_interval(right, answered)
-    return AnsweringThreshold(
-        target, certainty, float(row.threshold), float(row.answered), precision, "", None
-    )
-
-
-def count_more_rows(rows: pd.DataFrame, target: float, certainty: float) -> int | None:
-    """Return about how many more calibration rows would guarantee a precision, if answers stay as
-    good as in these; None if no threshold has so many right."""
-    confidence = rows.confidence.to_numpy()
-    more = count_more_labels(confidence, rows.correct.to_numpy(bool), target, certainty)
-    if pd.isna(more):
-        return None
-    needed = (len(rows) + int(more)) * TABLE_TESTED_SHARE / TESTED_SHARE
-    return max(1, int(np.ceil(needed)) - len(rows))

@@ -294,5 +294,6 @@ def split_half_reliability(
     table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
     pairs = scores.pivot(index=KEYS, columns="estimator", values="confidence").groupby(PAIR)
     r = pairs.apply(lambda part: part["1"].corr(part["2"]))
-    table = table.assign(rows=pairs.size(), correlation=r, expected=2 * r / (1 + r))
+    of_all_passes = 2 * r / (1 + r)
+    table = table.assign(rows=pairs.size(), correlation=r, expected=of_all_passes)
     return table.reset_index()[columns]

@@ -226,7 +226,7 @@ def count_questions(
     for name in datasets:
         source = params.load_dataset_config(name).source
         rows = counts[name]
-        questions[name] = (source, int(rows["calibration"]), int(rows["evaluation"]))
+        questions[name] = (source, int(rows["calibration"]), int(rows.get("evaluation", 0)))
     return questions
 
 

@@ -65,7 +65,9 @@ class AnswerLogits:
                 tail.append(row.tail_curve[k])
         n = len(generations)
         if not row_of_token:
-            return cls(n, np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
+            no_rows = np.zeros(0, int)
+            no_tokens = np.zeros(0)
+            return cls(n, no_rows, no_tokens, np.zeros((0, 1)), np.zeros((0, 4)))
         logits = np.array(top)
         largest = logits[:, 0].astype(float)
         return cls(

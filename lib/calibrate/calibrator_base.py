@@ -64,8 +64,9 @@ class Calibrator(BaseEstimator):
         y = np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
         equally_long = len(score) == len(y) == len(w)
-        valid_weights = (w >= 0) & np.isfinite(w)
-        if not equally_long or not np.isin(y, (0, 1)).all() or not valid_weights.all():
+        valid_labels = np.isin(y, (0, 1)).all()
+        valid_weights = ((w >= 0) & np.isfinite(w)).all()
+        if not (equally_long and valid_labels and valid_weights):
             raise ValueError(
                 "fit needs equally many scores, labels (true or false) and weights "
                 "(finite, 0 or more)"
@@ -125,7 +126,9 @@ class Calibrator(BaseEstimator):
         if it fits them."""
         if not len(y):
             return 0.5
-        return None if self.fits_one_class or len(set(y)) > 1 else float(y[0])
+        if self.fits_one_class or len(set(y)) > 1:
+            return None
+        return float(y[0])
 
     @property
     def learned(self) -> dict[str, float | None]:

@@ -59,8 +59,10 @@ class Isotonic(Calibrator):
         values, place = np.unique(score, return_inverse=True)
 
         def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
-            right = np.bincount(place[rows], sample_weight * correct[rows], minlength=len(values))
-            weight = np.bincount(place[rows], sample_weight, minlength=len(values))
+            level = place[rows]
+            weight_if_right = sample_weight * correct[rows]
+            right = np.bincount(level, weight_if_right, minlength=len(values))
+            weight = np.bincount(level, sample_weight, minlength=len(values))
             used = np.flatnonzero(weight)
             fitted = Isotonic()
             fitted.constant_ = self._constant(used)
@@ -69,8 +71,9 @@ class Isotonic(Calibrator):
             rates = right[used] / weight[used]
             y = isotonic_regression(rates, weights=weight[used]).x
             # the ends of each block say as much as all its scores
+            steps = y[1:] != y[:-1]
             is_end = np.ones(len(y), bool)
-            is_end[1:-1] = (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:])
+            is_end[1:-1] = steps[:-1] | steps[1:]
             fitted.x_ = values[used][is_end]
             fitted.y_ = y[is_end]
             return fitted._predict
@@ -152,7 +155,9 @@ class Temperature(Calibrator):
         grid = np.log(temperatures(41))
         last = len(grid) - 1
         best = int(np.argmin([loss(x) for x in grid]))
-        bracket = (grid[max(best - 1, 0)], grid[min(best + 1, last)])
+        lowest = grid[max(best - 1, 0)]
+        highest = grid[min(best + 1, last)]
+        bracket = (lowest, highest)
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
         to_bound = min(x - grid[0], grid[last] - x)
         self.at_bound_ = bool(to_bound < 1e-6)
@@ -227,9 +232,7 @@ class Platt(Calibrator):
         target = y
         if self.separable_:
             self.note_ = "separable"
-            of_right = (w[is_right].sum() + 1) / (w[is_right].sum() + 2)
-            of_wrong = 1 / (w[~is_right].sum() + 2)
-            target = np.where(is_right, of_right, of_wrong)
+            target = _smoothed_targets(is_right, w)
         # each row as right and as wrong, weighted by its target
         x = np.tile((score - center) / scale, 2)[:, None]
         label = np.repeat([1, 0], len(score))
@@ -257,6 +260,15 @@ class Platt(Calibrator):
             return fitted._predict
 
         return fit
+
+
+def _smoothed_targets(is_right: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return Platt's target of each row, (n,), which lies between those of the classes."""
+    n_right = w[is_right].sum()
+    n_wrong = w[~is_right].sum()
+    of_right = (n_right + 1) / (n_right + 2)
+    of_wrong = 1 / (n_wrong + 2)
+    return np.where(is_right, of_right, of_wrong)
 
 
 # ---- registry of methods, used by tables and figures

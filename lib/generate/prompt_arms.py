@@ -128,7 +128,9 @@ def ask_pair(
         "inputs": store.file_checksums([store.find_frame(run, "generations", pair)]),
         "drawn": {demonstration: arm.drawn for demonstration, arm in arms.items()},
     }
-    caches = [cache for arm in arms.values() for cache in arm.caches]
+    caches = []
+    for arm in arms.values():
+        caches += arm.caches
     path = store.frame_path(run, "ablation", pair)
     store.write_frame(frame, path, **facts, **measured_facts(*caches))
     for cache in caches:

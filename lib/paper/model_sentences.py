@@ -6,14 +6,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lib.analysis.model_answers import (
-    METHOD,
-    AfterCalibration,
-    AnsweringThreshold,
-    ChosenScore,
-    Estimate,
-    ModelAnswer,
-)
+from lib.analysis.model_answers import METHOD, AfterCalibration, ChosenScore, ModelAnswer
+from lib.analysis.run_thresholds import AnsweringThreshold, Estimate
 from lib.paper import figure_style as style
 from lib.paper.cells import format_3dp
 from lib.paper.figure_style import Canvas, in_paper_style

@@ -75,7 +75,8 @@ def compare_with_chance(
         by_chance = draw_chance_errors(c, n_bins, draws, seed)
         high = np.percentile(by_chance, 95)
         calibrated = value <= high + ROUNDING
-        row = dict(zip(SCORE, key, strict=True)) | {"metric": "ece", "value": value, "n": len(c)}
+        row = dict(zip(SCORE, key, strict=True))
+        row |= {"metric": "ece", "value": value, "n": len(c)}
         row |= {"chance": by_chance.mean(), "chance_high": high, "calibrated": calibrated}
         rows.append(row)
     columns = [*RESULT_KEYS, "value", "n", "chance", "chance_high", "calibrated"]

@@ -12,9 +12,9 @@ from lib.analysis.model_answers import (
     compare_scores,
     judge_choice,
     name_shortage,
-    share_with_interval,
 )
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
+from lib.analysis.run_thresholds import share_with_interval
 from lib.analysis.signals import Signals, load_signals
 from lib.params import EvaluationChoices, SelectivePrediction
 from lib.row_order import first_rows

@@ -1,6 +1,5 @@
 """Figures beyond the paper's: what is drawn of small frames."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from drawing import (
@@ -61,12 +60,12 @@ def test_the_overview_has_a_panel_for_each_dataset_and_a_line_for_each_score(ove
 
 def test_the_overview_has_scores_with_intervals_on_what_chance_gives(overview_panels):
     first, second = overview_panels.axes
-    drawn = np.concatenate([places(group) for group in points(first)])
+    drawn = [place for group in points(first) for place in places(group)]
     assert_places(drawn, [(0.1, 0), (0.2, 1), (0.3, 2), (0.4, 3)])
     assert_places(segments(first)[0], [(0, 0, 0.2, 0)])
     assert_places(bars(first)[:4, 2], [0.2, 0.3, 0.4, 0.5])
     assert_places(bars(first)[:4, 1::2].mean(axis=1), [0, 1, 2, 3])
-    drawn = np.concatenate([places(group) for group in points(second)])
+    drawn = [place for group in points(second) for place in places(group)]
     assert_places(drawn, [(0.1, 0), (0.2, 1), (0.3, 2)])
 
 

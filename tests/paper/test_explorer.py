@@ -100,7 +100,7 @@ def test_a_score_of_some_rows_alone_has_none_elsewhere():
 def test_responses_are_the_most_confident_wrong_and_the_least_confident_right_ones(shipped, read):
     views = read["tiny-qwen", "demo-hard"]
     kinds = [view["kind"] for view in views]
-    assert kinds == [kind for kind in explorer_responses.KINDS for _ in range(8)]
+    assert kinds == list(np.repeat(explorer_responses.KINDS, 8))
     rows = shipped.responses.query("model == 'tiny-qwen' and dataset == 'demo-hard'")
     rows = rows[(rows.split == "evaluation") & rows.parsed].set_index("example_id")
     confidence = rows.answer.map(lambda logprobs: np.exp(logprobs).mean())

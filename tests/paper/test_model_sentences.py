@@ -6,13 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from lib.analysis.model_answers import (
-    AfterCalibration,
-    AnsweringThreshold,
-    ChosenScore,
-    Estimate,
-    ModelAnswer,
-)
+from lib.analysis.model_answers import AfterCalibration, ChosenScore, ModelAnswer
+from lib.analysis.run_thresholds import AnsweringThreshold, Estimate
 from lib.calibrate.calibrator_files import calibrator_record
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fit_methods import Fit

@@ -65,7 +65,7 @@ def test_the_answer_comes_first_and_the_paper_last(answers, tmp_path):
 
 
 @pytest.mark.parametrize("evaluated, words", [
-    (100, "Write a larger `limit` than 100 in params/try.yaml; or ./run_all.sh try --models"),
+    (100, "A larger `limit` than 100 in params/try.yaml asks more of these questions, if there"),
     (60, "All questions were asked. ./run_all.sh try --models tiny-llama --datasets mine.csv asks"),
 ])  # fmt: skip
 def test_a_red_line_says_what_lacks_and_what_helps(tmp_path, evaluated, words):

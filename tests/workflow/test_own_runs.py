@@ -146,3 +146,10 @@ def test_a_file_that_holds_no_questions_is_one_line(own, tmp_path, name, text, m
 def test_a_file_that_is_not_there(own):
     code, text = own.run("--datasets", "nowhere.csv")
     assert (code, text) == (2, "run_all.sh: --datasets: there is no file or folder 'nowhere.csv'\n")
+
+
+def test_a_dataset_may_calibrate_alone_beside_another(own):
+    own.replace("params/datasets/sums.yaml", "evaluation: ", "evaluation: 0  # ")
+    with pytest.raises(lab.UserError, match="no question is left to evaluate: sums has `evaluatio"):
+        plan(parse_and_check(["--datasets", "sums"]))
+    assert plan(parse_and_check(["--datasets", "sums", "easy"])).values["datasets"]

@@ -216,7 +216,7 @@ def find_in_queue(queue: Queue, job: Job) -> str:
 def take_on_or_cancel(run: Run, jobs: list[Job]) -> dict[str, str]:
     """Return the numbers, by name, of jobs and their helpers that run since an earlier start and
     make what is wanted now. Cancel all others."""
-    wanted = {process.process: process for job in jobs for process in (job, *job.helpers)}
+    wanted = {process.process: process for process in [*jobs, *list_helpers(jobs)]}
     taken = {}
     canceled = []
     for number, queued in (list_queue(run) or {}).items():
@@ -227,6 +227,14 @@ def take_on_or_cancel(run: Run, jobs: list[Job]) -> dict[str, str]:
             canceled.append(number)
     cancel(run, canceled)
     return taken
+
+
+def list_helpers(jobs: Iterable[Job]) -> list[Job]:
+    """Return the processes that help these jobs."""
+    helpers: list[Job] = []
+    for job in jobs:
+        helpers += job.helpers
+    return helpers
 
 
 def makes_what_is_wanted(job: Job) -> bool:
@@ -246,18 +254,17 @@ class Submission:
         self.board = board
         self.open = list(board.jobs)
         self.numbers = {}
-        for job in board.jobs:
-            for process in (job, *job.helpers):
-                if process.process in taken:
-                    self.numbers[process] = taken[process.process]
+        for process in [*board.jobs, *list_helpers(board.jobs)]:
+            if process.process in taken:
+                self.numbers[process] = taken[process.process]
         self.events_shown = dict.fromkeys(board.jobs, 0)
 
     def run_jobs(self) -> None:
         """Submit all jobs and follow them to the end. However that comes, no job of the run remains
         in the queue."""
         try:
-            helpers = [helper for job in self.board.jobs for helper in job.helpers]
-            for process in (*self.board.jobs, *helpers):  # who helps waits behind all others
+            jobs = self.board.jobs
+            for process in [*jobs, *list_helpers(jobs)]:  # who helps waits behind all others
                 if process not in self.numbers:
                     self.submit(process)
             while self.open:
@@ -272,7 +279,7 @@ class Submission:
 
     def helpers_of(self, jobs: Iterable[Job]) -> list[str]:
         """Return the numbers of the processes that help these jobs."""
-        return self.numbers_of(helper for job in jobs for helper in job.helpers)
+        return self.numbers_of(list_helpers(jobs))
 
     def submit(self, job: Job) -> None:
         """Submit a job that starts once the jobs upstream have ended well."""

@@ -101,7 +101,10 @@ def suggest_remedy(run: Run, answer: ModelAnswer) -> str:
     more = f"{command} asks the questions of a file (columns question, answer)"
     limit = run.values["limit"]
     if limit and answer.evaluated >= limit:
-        return f"Write a larger `limit` than {limit} in params/{profile}.yaml; or {more}."
+        larger = (
+            f"A larger `limit` than {limit} in params/{profile}.yaml asks more of these questions"
+        )
+        return f"{larger}, if there are; {more}."
     return f"All questions were asked. {command} asks those of a longer file."
 
 
