@@ -119,7 +119,7 @@ def test_vllm_needs_room_for_its_weights_and_one_response(run, monkeypatch):
     token = 2 * check.cache_numbers_per_token(lm.model)
     assert "vLLM" not in report((prompt + 500) * token)
     refused = report((prompt + 499) * token)
-    assert refused.startswith("wrong") and "vLLM has room for a response of 499 tokens" in refused
+    assert "wrong vLLM has room for a response of 499 tokens, not of 500" in refused
     assert "write `max_new_tokens: 499` in its file" in refused
     assert "vLLM" not in report((prompt + 499) * token, max_new_tokens=499)
     assert "too little for vLLM's weights" in report(0)
