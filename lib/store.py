@@ -124,11 +124,11 @@ def read_frame(path: Path) -> pd.DataFrame:
         raise damaged(path)
     names = pq.read_schema(path).names
     stored_columns.check_columns(path.parent.name, names, relative_path(path))
-    frame = read_columns(path)
+    frame = read_parquet(path)
     return frame.assign(**facts.get("row_seconds", {}))
 
 
-def read_columns(path: Path) -> pd.DataFrame:
+def read_parquet(path: Path) -> pd.DataFrame:
     """Read the columns of a parquet file; a list of lists becomes an array (p, k).
 
     The arrays of a column are views of one: a list of small arrays would take several times the

@@ -8,7 +8,7 @@ from lib.errors import UserError
 from lib.files import sha256
 from lib.params import TableJudgment
 from lib.paths import ROOT
-from lib.score.score_tables import read_score_table
+from lib.score.score_files import read_score_table
 from lib.tasks.question_files import find_ending
 from workflow.engine.jobs_of_run import Run
 from workflow.run_plan import count_cores

@@ -16,7 +16,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lib.analysis.asking import describe_asking
+from lib.analysis.generation_settings import describe_generation_settings
 from lib.analysis.signals import load_signals
 from lib.calibrate.calibration_sets import Pair
 from lib.calibrate.calibrator_base import Calibrator
@@ -72,7 +72,7 @@ def describe_elsewhere(
 
 def main() -> None:
     scores = load_scores()
-    asking = describe_asking("replay-small", SMALL.models, SMALL.datasets)
+    asking = describe_generation_settings("replay-small", SMALL.models, SMALL.datasets)
     for estimator in ESTIMATORS:
         by_pair = dict(list(scores[scores.estimator == estimator].groupby(PAIR, sort=False)))
         evaluation = {pair: evaluation_rows(rows) for pair, rows in by_pair.items()}

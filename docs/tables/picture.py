@@ -19,7 +19,7 @@ from lib.analysis.signals import Signals, load_signals
 from lib.paper import figure_style as style
 from lib.paper import figures
 from lib.paper.cells import format_3dp
-from lib.paper.response_views import SHADES, SpelledToken, load_token_speller, spell_response
+from lib.paper.response_views import SHADES, SpelledToken, load_token_speller, spell_tokens
 from lib.score import estimators
 from lib.score.reliability import reliability_by_method
 
@@ -39,7 +39,7 @@ def load_example() -> tuple[Signals, list[SpelledToken], dict[str, float]]:
     signals = load_signals("replay-small", [MODEL], [DATASET], params.EvaluationChoices(bins=BINS))
     response = signals.responses.set_index("example_id", drop=False).loc[EXAMPLE]
     row = rows_of_example(signals.generations, response).iloc[0]
-    tokens = spell_response(row, response, load_token_speller(MODEL))
+    tokens = spell_tokens(row, response, load_token_speller(MODEL))
     scores = {
         "Seq Avg": estimators.seq_avg(response.response),
         "Ans Avg": estimators.ans_avg(response.answer),

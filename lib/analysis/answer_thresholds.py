@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest
 from lib.analysis.judged_scores import mark_first_half
 from lib.params import TableJudgment
 from lib.random_streams import stream_seed
-from lib.score.score_tables import ScoreTable
+from lib.score.score_files import ScoreTable
 from lib.score.selective import N_PROPOSED, selective_thresholds
 
 TESTING_SHARE = 1 / 3  # of a table's rows: two thirds of its first half test thresholds

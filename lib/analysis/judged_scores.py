@@ -26,7 +26,7 @@ from lib.random_streams import stream_seed
 from lib.score.baselines import ROUNDING, draw_chance_errors, smoothed_base_rate
 from lib.score.bootstrap import percentile_interval
 from lib.score.metrics import measure
-from lib.score.score_tables import ScoreTable
+from lib.score.score_files import ScoreTable
 
 METRICS = ("ece", "brier", "mcb", "dsc", "auroc")
 COMPARED = ("ece", "brier", "auroc")  # between columns, and before and after calibration

@@ -120,7 +120,7 @@ def resample_scores(signals: Signals, settings: ResampleSettings) -> ResampledSc
     calibrated, and of parts of responses and of passes."""
     parts = [
         signals.confidence,
-        token_statistics.trajectory_scores(signals.responses),
+        token_statistics.score_parts(signals.responses),
         multi_pass_statistics.pass_scores(signals.responses, signals.dropout, signals.choices),
     ]
     scores = pd.concat(parts, ignore_index=True)

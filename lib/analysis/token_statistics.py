@@ -110,7 +110,7 @@ def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
     return probabilities[np.rint(positions).astype(int)]
 
 
-def trajectory_scores(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
+def score_parts(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
     """Return scores of parts of a response, as rows of a confidence frame (evaluation rows).
 
     Estimators, all in [0, 1]: the running mean averaged over the first and over the last tenth of

@@ -74,7 +74,7 @@ def calibrator_record(
     fit: Fit, asking: Mapping[str, Any] | None = None, **facts: Any
 ) -> dict[str, Any]:
     """Return the contents of a file: what was fitted on how many rows (`n`), and how these were
-    `asking`, as `lib.analysis.asking.describe_asking` says, with further `facts`.
+    `asking`, as `lib.analysis.generation_settings` says, with further `facts`.
 
     Examples
     --------

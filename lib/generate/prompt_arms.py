@@ -49,7 +49,7 @@ class Arm(NamedTuple):
     caches: list[RowCache]
 
 
-def draw_arms(run: str, model: str, dataset: str, settings: AblationStep) -> None:
+def generate_arms_ahead(run: str, model: str, dataset: str, settings: AblationStep) -> None:
     """Let vLLM draw the responses after each other prompt in one start, if the settings name it,
     while no network is on the GPU. `ask_pair` finds them.
     """

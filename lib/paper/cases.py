@@ -36,7 +36,7 @@ def as_frame(cases: Sequence[Case], columns: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(cases, columns=[*columns, "margin", "low", "high", "outcome"])
 
 
-def count_pairs(
+def collect_pair_cases(
     results: Results, case_of: Callable[[Pair], Case | None], columns: Sequence[str]
 ) -> pd.DataFrame:
     """Return the case of each pair that has one, with PAIR and these columns."""
@@ -81,7 +81,7 @@ def compare(results: Results, margin: Margin, measures: Mapping[str, Measure]) -
     def case_of(pair: Pair) -> Case | None:
         return compare_on_pair(results, pair, margin, measures)
 
-    return count_pairs(results, case_of, list(measures))
+    return collect_pair_cases(results, case_of, list(measures))
 
 
 def compare_on_pair(

@@ -2,7 +2,7 @@
 reliability; read responses token by token.
 
 `explorer_data` is what explorer.js draws, `explorer_markup` the part of the page that holds it. The
-page runs SCRIPT, and its content security policy names `script_source` of all that it runs. Words
+page runs SCRIPT, and its content security policy names `policy_hash` of all that it runs. Words
 reach the page as text alone.
 """
 
@@ -198,7 +198,7 @@ def explorer_markup(data: Mapping[str, Any]) -> Markup:
     return Markup(page)  # noqa: S704  escaped by the template
 
 
-def script_source(script: str) -> str:
+def policy_hash(script: str) -> str:
     """Return the source in a content security policy that allows this script and no other."""
     checksum = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(checksum).decode()}'"

@@ -10,7 +10,7 @@ import pandas as pd
 from lib.analysis.running_example import rows_of_example
 from lib.calibrate.calibration_sets import Pair
 from lib.errors import show_hidden
-from lib.paper.response_views import load_token_speller, spell_response, title_of_view
+from lib.paper.response_views import load_token_speller, spell_tokens, title_of_view
 from lib.score.estimators import ans_avg
 from lib.store import PAIR, evaluation_rows
 
@@ -72,7 +72,7 @@ def describe_response(
     its place where logits were kept.
     """
     row = rows_of_example(generations, response).iloc[0]
-    spelled = spell_response(row, response, spell)
+    spelled = spell_tokens(row, response, spell)
     left_out = max(0, len(spelled) - most)
     tokens: list[list[Any]] = []
     for token in spelled[left_out:]:

@@ -15,7 +15,7 @@ from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.figure_style import Canvas, in_paper_style
 from lib.paper.figures import draw_reliability
 from lib.score.reliability import reliability_diagram
-from lib.score.score_tables import ScoreTable
+from lib.score.score_files import ScoreTable
 
 HEADS = {"ece": "ECE", "brier": "Brier", "mcb": "MCB", "dsc": "DSC", "auroc": "AUROC"}
 METHOD_HEADS = {"": "raw", "isotonic": "isotonic", "platt": "Platt", CONSTANT: "constant"}

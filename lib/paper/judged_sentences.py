@@ -11,7 +11,7 @@ from lib.analysis.judged_scores import CONSTANT, CalibratedNumbers, RawNumbers, 
 from lib.paper.booktabs import ReportRecords
 from lib.paper.cells import format_3dp
 from lib.paper.judged import HEADS, describe_more_labels, excludes_zero, join_words
-from lib.score.score_tables import ScoreTable
+from lib.score.score_files import ScoreTable
 
 METHOD_WORDS = {"isotonic": "isotonic regression", "platt": "Platt scaling", CONSTANT: "a constant"}
 

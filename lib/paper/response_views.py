@@ -186,7 +186,7 @@ def token_view(
     """Return what the template shows of a row of `interpret_responses`; an empty response shows its
     end token."""
     row = rows_of_example(generations, response).iloc[0]
-    spelled = spell_response(row, response, spell)
+    spelled = spell_tokens(row, response, spell)
     left_out = max(0, len(spelled) - most)
     tokens = []
     for token in spelled[left_out:]:
@@ -218,9 +218,7 @@ class SpelledToken(NamedTuple):
     alternatives: list[tuple[str, float]]
 
 
-def spell_response(
-    row: Any, response: pd.Series, spell: Callable[[int], str]
-) -> list[SpelledToken]:
+def spell_tokens(row: Any, response: pd.Series, spell: Callable[[int], str]) -> list[SpelledToken]:
     """Return the tokens of a response: a row of the generations, and of `interpret_responses`."""
     count = max(1, len(row.token_ids) - int(row.eos))
     start, end = response.span if response.span else (count, count)

@@ -77,7 +77,7 @@ def judge(claim: Claim, results: Results) -> Verdict:
     if claim.numbers is not None:
         texts.append(claim.numbers(cases))
     if claim.quantifier != "figure":
-        texts.append(count_outcomes(cases.outcome, claim.unit))
+        texts.append(describe_outcomes(cases.outcome, claim.unit))
     if results.scores is not None and "by_number" in cases:
         texts.append("by number")
     rows = cases.drop(columns="by_number", errors="ignore").dropna(axis=1, how="all")
@@ -96,7 +96,7 @@ def kind_of_verdict(quantifier: str, outcomes: pd.Series) -> str:
     return UNDECIDED if suffices(agreeing + undecided, len(outcomes)) else FAILS
 
 
-def count_outcomes(outcomes: pd.Series, unit: str) -> str:
+def describe_outcomes(outcomes: pd.Series, unit: str) -> str:
     """Return the counts in words: "4 pairs agree, 1 open, 1 disagrees"."""
     parts: list[str] = []
     for outcome in (AGREES, OPEN, DISAGREES):

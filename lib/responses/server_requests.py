@@ -254,7 +254,7 @@ class RequestFile(Mapping[str, BatchRequest]):
         return len(self.places)
 
 
-def check_answered(requests: Iterable[BatchRequest], path: Path, answers: Path) -> None:
+def check_same_requests(requests: Iterable[BatchRequest], path: Path, answers: Path) -> None:
     """Raise UserError if the file `answers` is there, and its requests in the file `path` are other
     than these."""
     if not path.exists() or not answers.exists():
@@ -297,6 +297,6 @@ def write_requests(path: Path, requests: Iterable[BatchRequest], answers: Path) 
         with scratch.open("w", encoding="utf-8") as file:
             for request in requests:
                 file.write(json.dumps(request, ensure_ascii=False) + "\n")
-        check_answered(RequestFile(scratch).values(), path, answers)
+        check_same_requests(RequestFile(scratch).values(), path, answers)
 
     write_atomically(path, write)

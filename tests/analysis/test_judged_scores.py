@@ -12,7 +12,7 @@ from lib.analysis.signals import load_signals
 from lib.params import EvaluationChoices, TableJudgment
 from lib.score.evaluation import evaluate
 from lib.score.metrics import decompose_brier
-from lib.score.score_tables import ScoreTable, read_score_table
+from lib.score.score_files import ScoreTable, read_score_table
 from lib.store import evaluation_rows
 
 FEW = TableJudgment.of({"resamples": 200})

@@ -222,7 +222,7 @@ def test_vllm_draws_before_the_network_is_loaded_and_says_how_far_it_is(
 
     with monkeypatch.context() as patched:
         patched.setattr(loading, "load_network", never)
-        prompt_arms.draw_arms("mine", "tiny-llama", DATASET, again)
+        prompt_arms.generate_arms_ahead("mine", "tiny-llama", DATASET, again)
     assert starts.read_text() == "float32\n" * 2
     combine = prompt_ablation.combine_arms
     arms = prompt_arms.ask_pair("mine", llama, DATASET, again, combine)

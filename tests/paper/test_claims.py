@@ -10,7 +10,7 @@ from test_claims_by_rows import BY_ROWS
 
 from lib.analysis.results import Results
 from lib.paper.claim import QUANTIFIERS, decide
-from lib.paper.verdicts import CLAIMS, count_kinds, count_outcomes, judge, kind_of_verdict
+from lib.paper.verdicts import CLAIMS, count_kinds, describe_outcomes, judge, kind_of_verdict
 
 MODELS = {"llama": "Llama-3", "qwen": "Qwen3"}
 DATASETS = {"easy": "Easy", "hard": "Hard"}
@@ -120,7 +120,7 @@ def test_a_word_asks_for_so_many_cases(word, fewest, total):
 
 def test_counts_in_words():
     outcomes = pd.Series(["agrees", "agrees", "open", "disagrees"])
-    assert count_outcomes(outcomes, "pairs") == "2 pairs agree, 1 open, 1 disagrees"
-    assert count_outcomes(outcomes[2:], "cells") == "1 cell open, 1 disagrees"
+    assert describe_outcomes(outcomes, "pairs") == "2 pairs agree, 1 open, 1 disagrees"
+    assert describe_outcomes(outcomes[2:], "cells") == "1 cell open, 1 disagrees"
     kinds = ["holds", "open", "holds", "fails", "not judged"]
     assert count_kinds(kinds) == "2 hold, 1 fails, 1 open, 1 not judged"

@@ -12,7 +12,7 @@ import pytest
 
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
 from lib.analysis.results import Results
-from lib.analysis.token_statistics import choose_position, trajectory_scores
+from lib.analysis.token_statistics import choose_position, score_parts
 from lib.paper.verdicts import CLAIMS, judge, show_claims
 
 PAIR = ("llama", "easy")
@@ -208,7 +208,7 @@ def telling_tokens():
 def test_the_position_is_chosen_on_calibration_rows(telling_tokens):
     calibration, evaluation = telling_tokens
     assert choose_position(calibration, 5) == 2
-    scores = trajectory_scores(pd.concat([calibration, evaluation]), points=5)
+    scores = score_parts(pd.concat([calibration, evaluation]), points=5)
     single = scores[scores.estimator == "single_position"]
     assert single.confidence.tolist() == pytest.approx([0.5] * 20)
 
@@ -216,7 +216,7 @@ def test_the_position_is_chosen_on_calibration_rows(telling_tokens):
 def test_no_position_is_chosen_where_all_calibration_rows_are_right(telling_tokens):
     calibration, evaluation = telling_tokens
     all_right = calibration.assign(correct=True)
-    scores = trajectory_scores(pd.concat([all_right, evaluation]), points=5)
+    scores = score_parts(pd.concat([all_right, evaluation]), points=5)
     assert "single_position" not in set(scores.estimator)
 
 
@@ -240,7 +240,7 @@ def test_no_position_beats_chance_if_labels_are_permuted():
         correct = rng.permutation(np.arange(60) < 30)
         old = responses_of(correct, old_tokens, "calibration")
         new = responses_of(correct, new_tokens, "evaluation")
-        scores = trajectory_scores(pd.concat([old, new]), points=20)
+        scores = score_parts(pd.concat([old, new]), points=20)
         single = scores[scores.estimator == "single_position"].confidence.to_numpy()
 
         ranks = [auroc_by_hand(column, correct) for column in new_tokens.T]

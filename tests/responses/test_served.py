@@ -17,7 +17,7 @@ from lib.generate import generation, p_true
 from lib.generate.engines.file_engine import response_token_ids
 from lib.models import loading
 from lib.paths import ROOT
-from lib.responses import served
+from lib.responses import served_p_true
 from lib.responses.formats import Response
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
@@ -82,7 +82,7 @@ def test_request_of_the_models_file_is_merged_into_every_body(tmp_path):
         assert (body["max_completion_tokens"], body["provider"]) == (1024, {"only": ["a"]})
     model.respond("Seven. </think> #### 7")
     model.write_requests()
-    for form in served.VERIFICATIONS:
+    for form in served_p_true.VERIFICATIONS:
         for request in model.requests(form).values():
             assert request["body"]["max_completion_tokens"] == 1
             assert "max_tokens" not in request["body"]
@@ -112,7 +112,7 @@ def test_answers_to_other_requests_are_not_mixed(tmp_path):
     # four questions, both forms of each, and two prompts beside
     assert len(few.ask_fake(right)[0]) == 4 + 8 + 2
     assert len(more.ask_fake(right)[0]) == 2 + 4
-    assert served.read_verification(few.imported(), "m").remarks == []
+    assert served_p_true.read_verification(few.imported(), "m").remarks == []
     for facts, name in (
         ({"temperature": 0.2}, "temperature"),
         ({"top_p": 0.9}, "top_p"),  # which was off, and so not sent
@@ -126,7 +126,7 @@ def test_answers_to_other_requests_are_not_mixed(tmp_path):
     Served(tmp_path, 3, request=renamed).write_requests()  # it changes no answer
     few.respond("#### 8")
     for read in (
-        (lambda: served.read_verification(few.imported(), "m")),
+        (lambda: served_p_true.read_verification(few.imported(), "m")),
         (lambda: few.write_requests()),
     ):
         with pytest.raises(
@@ -169,7 +169,7 @@ def test_a_served_model_gives_the_numbers_of_its_weights(tmp_path, name):
     gc.collect()  # which ends it
 
     imported = model.imported()
-    served_verdicts = served.read_verification(imported, name)
+    served_verdicts = served_p_true.read_verification(imported, name)
     served_frame = imported.to_frame(name)
     lm = loading.load_language_model(
         name, spec.model_copy(update={"dtype": "float32", "system_prompt": False})
@@ -234,7 +234,7 @@ def verification_of(model, **verdicts):
     for form, bodies in verdicts.items():
         lines = [batch_line(f"{name}#{form}", body) for name, body in bodies.items()]
         model.answers(form).write_text("".join(reversed(lines)))
-    return served.read_verification(model.imported(), "m")
+    return served_p_true.read_verification(model.imported(), "m")
 
 
 def test_an_option_is_the_mass_of_its_spellings_or_bounded(answered, tmp_path):
@@ -284,7 +284,7 @@ def test_a_message_that_was_not_continued_is_seen_by_its_tokens(
     """40 tokens of the question, 2 of the response, and 30 of the query; a server may cache, or
     count no tokens."""
     in_situ = {}
-    names = [*served.PROBES, *answered.names()]
+    names = [*served_p_true.PROBES, *answered.names()]
     for name, size in zip(names, [50, 20, *sizes], strict=True):
         details = {"cached_tokens": 41}
         in_situ[name] = completion("A", BOTH, size, prompt_tokens_details=details)
@@ -354,7 +354,7 @@ def test_a_model_that_thinks_is_asked_in_situ_by_the_text_of_its_template(tmp_pa
         question = " ".join(message["content"].split())
         expected.append(f"{question} {written}")
     assert sorted(sent) == sorted(expected)
-    verification = served.read_verification(model.imported(), "m")
+    verification = served_p_true.read_verification(model.imported(), "m")
     assert verification.remarks == []
     assert verification.tokens["in_situ"]["cached"] is None
     assert set(verification.frame.in_situ_tokens) == {len(prompts.QUERY.split())}

@@ -18,7 +18,7 @@ from lib.paper import judged
 from lib.paper.booktabs import TABLE_CAPTIONS
 from lib.paper.judged_sentences import list_answers
 from lib.params import TableJudgment
-from lib.score.score_tables import read_score_table
+from lib.score.score_files import read_score_table
 from lib.tasks.question_files import FILE_ENDINGS
 from workflow import cli
 from workflow.output.table_report import table_report_page

@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from lib import params
 from lib.analysis.model_answers import ModelAnswer, answer_for_pairs
 from lib.analysis.signals import load_signals
-from lib.paper.explorer import script_source
+from lib.paper.explorer import policy_hash
 from lib.params import EvaluationChoices, SelectivePrediction
 from lib.run_names import shows_paper
 from lib.score.selective import selective_thresholds
@@ -101,7 +101,7 @@ def test_a_reader_can_choose_a_score_where_the_run_exports_them(answers, tmp_pat
     shown, script = page.find_all("script")
     assert json.loads(shown.string) == data
     policy = page.find("meta", {"http-equiv": "Content-Security-Policy"})["content"]
-    assert policy.endswith(f"; script-src {script_source(script.string)}")
+    assert policy.endswith(f"; script-src {policy_hash(script.string)}")
 
 
 @pytest.mark.parametrize("name, is_of_paper", [

@@ -22,7 +22,7 @@ from lib.errors import show_hidden
 from lib.files import write_text
 from lib.paper import model_sentences
 from lib.paper.booktabs import CAPTIONS
-from lib.paper.explorer import SCRIPT, explorer_markup, script_source
+from lib.paper.explorer import SCRIPT, explorer_markup, policy_hash
 from lib.params import EvaluationChoices, SelectivePrediction, labels_by_name
 from lib.paths import ROOT
 from workflow.engine.jobs_of_run import Run
@@ -74,7 +74,7 @@ def model_report_page(run: Run, answers: list[ModelAnswer], outputs: Outputs) ->
         claims=records_of(outputs, FINDINGS.target),
         explorer=explorer_markup(explored) if explored else "",
         script=Markup(SCRIPT),  # noqa: S704  ours
-        script_source=Markup(script_source(SCRIPT)),  # noqa: S704
+        policy_hash=Markup(policy_hash(SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
 

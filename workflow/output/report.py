@@ -22,7 +22,7 @@ from lib.files import write_text
 from lib.paper.booktabs import CAPTIONS
 from lib.paper.cells import CHANCE_MARK, format_3dp
 from lib.paper.comparison_with_paper import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE
-from lib.paper.explorer import SCRIPT, explorer_markup, script_source
+from lib.paper.explorer import SCRIPT, explorer_markup, policy_hash
 from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.run_names import RunName
@@ -73,7 +73,7 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         expected=EXPECTED_CAPTURE_RATE,
         mark=CHANCE_MARK,
         script=Markup(PAGE_SCRIPT),  # noqa: S704  ours
-        script_source=Markup(script_source(PAGE_SCRIPT)),  # noqa: S704
+        policy_hash=Markup(policy_hash(PAGE_SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
 

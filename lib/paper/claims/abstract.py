@@ -5,7 +5,7 @@ import pandas as pd
 from lib.analysis.resampled_scores import Measure, ResampledNumber, Score
 from lib.analysis.results import MissingFrameError, Results
 from lib.calibrate.calibration_sets import Pair
-from lib.paper.cases import Case, compare_on_pair, count_pairs, error_of, pivot, table_rows
+from lib.paper.cases import Case, collect_pair_cases, compare_on_pair, error_of, pivot, table_rows
 from lib.paper.claim import DISAGREES, claim, decide_by_number, format_cases
 
 MULTI_PASS = ("p_true", "c_bald")
@@ -31,7 +31,7 @@ def multi_pass_calibrated(results: Results) -> pd.DataFrame:
     def case_of(pair: Pair) -> Case | None:
         return calibrated_and_ranking(results, pair)
 
-    return count_pairs(results, case_of, ["estimator", "ece", "auroc"])
+    return collect_pair_cases(results, case_of, ["estimator", "ece", "auroc"])
 
 
 def calibrated_and_ranking(results: Results, pair: Pair) -> Case | None:

@@ -9,9 +9,9 @@ from lib.analysis.results import Results
 from lib.calibrate.calibration_sets import Pair
 from lib.paper.cases import (
     Case,
+    collect_pair_cases,
     compare,
     compare_medians_with_hardest,
-    count_pairs,
     error_of,
     make_case,
     measure_of,
@@ -104,7 +104,7 @@ def gaps_of_class_means(results: Results, estimator: str) -> pd.DataFrame:
         low, high = ttest_ind(right, wrong, equal_var=False).confidence_interval()
         return make_case(means, means["right"] - means["wrong"], low, high)
 
-    return count_pairs(results, case_of, ["right", "wrong"])
+    return collect_pair_cases(results, case_of, ["right", "wrong"])
 
 
 @claim(
@@ -157,7 +157,7 @@ def means_diverge(results: Results) -> pd.DataFrame:
         low, high = min(low_rise, low_fall), min(high_rise, high_fall)
         return make_case(means, min(means.values()), low, high)
 
-    return count_pairs(results, case_of, ["rise_of_right", "fall_of_wrong"])
+    return collect_pair_cases(results, case_of, ["rise_of_right", "fall_of_wrong"])
 
 
 @claim(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.errors import UserError
-from lib.score.score_tables import read_score_table
+from lib.score.score_files import read_score_table
 
 ROWS = [
     {"id": "b", "group": "q1", "correct": True, "stated": 0.9, "p": 0.5, "text": "Paris"},

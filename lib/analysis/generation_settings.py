@@ -11,7 +11,7 @@ from lib.tasks.prompts import question_messages
 DECODING = ("temperature", "top_p", "top_k", "min_p", "thinking", "max_new_tokens")
 
 
-def describe_asking(
+def describe_generation_settings(
     run: str, models: Sequence[str], datasets: Sequence[str]
 ) -> dict[Pair, dict[str, Any]]:
     """Return how the responses of each pair of a run were asked, from the manifests of 01 and 01b.
@@ -21,7 +21,7 @@ def describe_asking(
 
     Examples
     --------
-    >>> asking = describe_asking("replay-small", ["qwen2.5-coder-1.5b"], ["gsm8k"])
+    >>> asking = describe_generation_settings("replay-small", ["qwen2.5-coder-1.5b"], ["gsm8k"])
     >>> asking["qwen2.5-coder-1.5b", "gsm8k"]["decoding"]["temperature"]
     0.6
     """
@@ -29,11 +29,11 @@ def describe_asking(
     pairs = store.pair_names(models, datasets)
     for name, manifest in store.read_manifests(run, "generations", pairs):
         model, _, dataset = name.partition("__")
-        described[model, dataset] = read_asking(manifest)
+        described[model, dataset] = read_generation_settings(manifest)
     return described
 
 
-def read_asking(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def read_generation_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return how the responses of a manifest of generations were asked."""
     spec = manifest["model"]
     parameters = manifest["parameters"]

@@ -19,7 +19,7 @@ from lib.responses.server_requests import (
     PROBES,
     VERIFICATIONS,
     RequestFile,
-    check_answered,
+    check_same_requests,
     exchange_files,
     verification_requests,
 )
@@ -57,7 +57,7 @@ def read_verification(imported: ImportedResponses, model: str) -> ServedVerifica
     tokens = {}
     remarks = []
     for form, verdicts in answers.items():
-        usable[form], counts = sift_verdicts(imported, form, verdicts, query)
+        usable[form], counts = select_usable_verdicts(imported, form, verdicts, query)
         tokens[form] = sum_tokens(usable[form])
         for what, count in counts.items():
             if count:
@@ -78,7 +78,7 @@ def read_verdicts(imported: ImportedResponses, form: str) -> Verdicts:
     requests = verification_requests(
         form, imported.spec, questions, imported.examples, imported.responses
     )
-    check_answered(requests, path, answers)
+    check_same_requests(requests, path, answers)
     verdicts = {}
     for name, response in read_response_file(answers, imported.dataset).items():
         if not response.empty:
@@ -95,7 +95,7 @@ def count_query(verdicts: Verdicts) -> int:
     return with_query - without if without else 0
 
 
-def sift_verdicts(
+def select_usable_verdicts(
     imported: ImportedResponses, form: str, verdicts: Verdicts, query: int
 ) -> tuple[Verdicts, dict[str, int]]:
     """Return the verdicts of one form that count, and how many responses a remark holds for.
