@@ -30,16 +30,14 @@ def cells(page: str, first: str) -> list[str]:
 
 
 def test_hours_and_jobs_of_the_papers_run():
-    fewer, more, _ = cells("docs/hardware.md", "H200, with vLLM")
-    hours = f"{fewer.removesuffix(' h')} to {more.removesuffix(' h')} hours on one H200, estimated"
+    fewer, more = map(float, cells("docs/hardware.md", "all "))
+    hours = f"{fewer:.0f} to {more:.0f} hours on one H200 by arithmetic"
     assert f"runs the paper's five models: {hours}" in read("README.md")
-    assert cells("ARTIFACT-APPENDIX.md", "7. the paper's own run")[1] == hours
-    _, all_of_it, _ = cells("docs/hardware.md", "A100 of 80 GB, with vLLM")
+    assert cells("ARTIFACT-APPENDIX.md", "7. the paper's own run")[1].startswith(hours)
     of_models = 4 * len(params.load_profile("paper").models) * 3
     sentence = f"has {jobs('paper', 'paper')} jobs, {of_models} of them on a GPU"
     page = read("docs/hardware.md")
-    assert f"{sentence}, and takes {all_of_it.removesuffix(' h')} GPU-hours" in page
-    assert "computed on 2026-11-26, by what `./run_all.sh check paper`" in page
+    assert sentence in page
 
 
 def test_memory_of_the_dropout_passes_that_were_made_again():

@@ -37,7 +37,7 @@ def test_one_command_makes_one_file_and_from_the_same_commit_the_same_bytes(tmp_
     output = clone.run(root, "archive")
     (archive,) = (root / "artifacts").iterdir()
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert output.startswith(f"artifacts/calibrated-confidence-1.1.0.tar.gz: sha256 {digest};")
+    assert output.startswith(f"artifacts/calibrated-confidence-1.2.0.tar.gz: sha256 {digest};")
     assert output.count("\n") == 1
     subprocess.run(["git", "config", "tar.umask", "0077"], cwd=root, check=True)
     os.chmod(root / "pyproject.toml", 0o600)
