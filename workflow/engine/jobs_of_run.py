@@ -288,8 +288,13 @@ class Job:
 
     @property
     def inputs(self) -> list[str]:
-        """Files that it reads: outputs of upstream jobs, and in a replay the shipped signals."""
+        """Files that it reads: outputs of upstream jobs, and in a replay the shipped signals.
+
+        A run of the paper's printed numbers needs nothing that is shipped.
+        """
         paths = list(self.notebook.data)
+        if self.run.name == PUBLISHED:
+            paths = [path for path in paths if not path.startswith(SHIPPED)]
         for job in self.upstream:
             paths += job.written(self.run.folder, self.notebook.read_of(job.notebook))
         if self.run.replayed:
