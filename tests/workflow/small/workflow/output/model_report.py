@@ -1,4 +1,4 @@
-"""In the project's place: its report of a user's model reads frames that the small project lacks."""
+"""In the project's place: its report of a model reads frames that the small project lacks."""
 
 from pathlib import Path
 
