@@ -58,15 +58,20 @@ def test_the_overview_has_a_panel_for_each_dataset_and_a_line_for_each_score(ove
     assert first.get_xlim() == second.get_xlim() == pytest.approx((0, 1.05 * 0.5))
 
 
+def places_of_points(ax):
+    every_place = []
+    for group in points(ax):
+        every_place += list(places(group))
+    return every_place
+
+
 def test_the_overview_has_scores_with_intervals_on_what_chance_gives(overview_panels):
     first, second = overview_panels.axes
-    drawn = [place for group in points(first) for place in places(group)]
-    assert_places(drawn, [(0.1, 0), (0.2, 1), (0.3, 2), (0.4, 3)])
+    assert_places(places_of_points(first), [(0.1, 0), (0.2, 1), (0.3, 2), (0.4, 3)])
     assert_places(segments(first)[0], [(0, 0, 0.2, 0)])
     assert_places(bars(first)[:4, 2], [0.2, 0.3, 0.4, 0.5])
     assert_places(bars(first)[:4, 1::2].mean(axis=1), [0, 1, 2, 3])
-    drawn = [place for group in points(second) for place in places(group)]
-    assert_places(drawn, [(0.1, 0), (0.2, 1), (0.3, 2)])
+    assert_places(places_of_points(second), [(0.1, 0), (0.2, 1), (0.3, 2)])
 
 
 def test_a_score_that_could_be_calibrated_is_hollow(overview_panels):
