@@ -5,7 +5,6 @@ python tests/playing.py watch WORDS...    # what each job of a run imports and r
 """
 
 import ast
-import functools
 import json
 import multiprocessing
 import os
@@ -92,7 +91,15 @@ def walk(profile):
 
     run = plan_run([profile])
     load = loading.load_language_model
-    loading.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
+    loaded = {}
+
+    def load_once(name, spec):
+        if name not in loaded:
+            loaded.clear()  # the model before
+            loaded[name] = load(name, spec)
+        return loaded[name]
+
+    loading.load_language_model = load_once
     jobs = [job for job in run.jobs if not job.notebook.module]
     jobs.sort(key=lambda job: (not job.notebook.per_pair, job.model, job.dataset))
     for job in jobs:
