@@ -7,7 +7,7 @@ computes all other columns.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,8 @@ def draw_pair(run: str, model: str, dataset: str, settings: GenerationStep) -> N
     lm = outline_language_model(model, spec)
     data = load_dataset_config(dataset)
     chosen = choose_examples(datasets.load_examples(data), dataset, settings)
-    facts = describe_rows(lm, data, settings)
-    drawn = open_drawn(run, "generations", lm, dataset, facts)
+    of_rows = describe_rows(describe_pair_inputs(lm, data, settings), data, settings)
+    drawn = open_drawn(run, "generations", lm, dataset, of_rows)
     requests = build_requests(lm, dataset, chosen, settings)
     draw_with_vllm(lm, [Drawing(requests, drawn.folder)])
 
@@ -197,10 +197,18 @@ def choose_examples(
     )
 
 
-def describe_rows(lm: LanguageModel, data: Dataset, settings: GenerationStep) -> dict[str, Any]:
-    """Return all that every row of a pair depends on."""
-    facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
-    return facts | {"engine": settings.engine, "dataset": data.model_dump()}
+def describe_pair_inputs(
+    lm: LanguageModel, data: Dataset, settings: GenerationStep
+) -> dict[str, Any]:
+    """Return the manifest's facts on model, settings and questions; the files are hashed."""
+    return describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
+
+
+def describe_rows(
+    facts: Mapping[str, Any], data: Dataset, settings: GenerationStep
+) -> dict[str, Any]:
+    """Return all that every row of a pair depends on, given the facts of its manifest."""
+    return dict(facts) | {"engine": settings.engine, "dataset": data.model_dump()}
 
 
 def generate_pair(
@@ -222,8 +230,8 @@ def generate_pair(
     data = load_dataset_config(dataset)
     examples = datasets.load_examples(data)
     chosen = choose_examples(examples, dataset, settings)
-    facts = describe_generation(lm, settings) | {"data": dataset_sources.describe_source(data)}
-    of_rows = describe_rows(lm, data, settings)
+    facts = describe_pair_inputs(lm, data, settings)
+    of_rows = describe_rows(facts, data, settings)
     cache = RowCache(run, "generations", pair, of_rows, settings.rows_per_shard)
     drawn = open_drawn(run, "generations", lm, dataset, of_rows)
     engine = choose_engine(lm, dataset, settings, settings.engine, chosen, drawn.folder)
