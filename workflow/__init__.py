@@ -39,6 +39,7 @@ engine/progress         the lines printed while jobs run
 
 output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)
 output/first_numbers    the numbers that end the line of a job
+output/page_template     the templates of pages
 output/report           the HTML report of a run (report.html.jinja)
 output/table_report     that of a table of scores (table_report.html.jinja)
 output/model_report     the same of a user's model (model_report.html.jinja)

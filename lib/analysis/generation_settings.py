@@ -29,11 +29,11 @@ def describe_generation_settings(
     pairs = store.pair_names(models, datasets)
     for name, manifest in store.read_manifests(run, "generations", pairs):
         model, _, dataset = name.partition("__")
-        described[model, dataset] = read_generation_settings(manifest)
+        described[model, dataset] = read_manifest_settings(manifest)
     return described
 
 
-def read_generation_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def read_manifest_settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return how the responses of a manifest of generations were asked."""
     spec = manifest["model"]
     parameters = manifest["parameters"]

@@ -250,7 +250,7 @@ def fit_on_all_rows(table: ScoreTable) -> list[Fit]:
 # ---- stored
 
 
-def describe_source(table: ScoreTable) -> dict[str, Any]:
+def describe_score_table(table: ScoreTable) -> dict[str, Any]:
     """Return what a calibrator's file says of the rows that it was fitted on."""
     return {"table": table.name, "sha256": table.sha256}
 

@@ -59,7 +59,7 @@ def generate_arms_ahead(run: str, model: str, dataset: str, settings: AblationSt
     examples = as_examples(read_chosen_rows(run, lm, dataset, settings))
     drawings = []
     for of_arm in settings_of_arms(settings).values():
-        facts = describe_rows(run, lm, dataset, of_arm)
+        facts = describe_arm_rows(run, lm, dataset, of_arm)
         drawn = open_drawn(run, "ablation", lm, dataset, facts)
         requests = generation.build_requests(lm, dataset, examples, of_arm)
         drawings.append(Drawing(requests, drawn.folder))
@@ -81,7 +81,7 @@ def as_examples(rows: pd.DataFrame) -> list[Example]:
     return [Example(*row) for row in questions.itertuples(index=False)]
 
 
-def describe_rows(
+def describe_arm_rows(
     run: str, lm: LanguageModel, dataset: str, settings: AblationStep
 ) -> dict[str, Any]:
     """Return all that every row after one prompt depends on."""
@@ -142,7 +142,7 @@ def ask_arm(
     run: str, lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: AblationStep
 ) -> Arm:
     """Ask the questions with the demonstration of the settings, or read what is finished."""
-    facts = describe_rows(run, lm, dataset, settings)
+    facts = describe_arm_rows(run, lm, dataset, settings)
     pair = f"{lm.name}__{dataset}"
     cache = RowCache(run, "ablation", pair, facts, settings.rows_per_shard)
     drawn = open_drawn(run, "ablation", lm, dataset, facts)

@@ -139,7 +139,7 @@ def describe_score(
     confidence = column.confidence[has_score].to_numpy(float)
     correct = column.correct[has_score].to_numpy(float)
     units: list[float | None] = [None] * len(column)
-    shortened = shorten(confidence, correct, n_bins)
+    shortened = shorten_confidences(confidence, correct, n_bins)
     for row, value in zip(np.flatnonzero(has_score), shortened, strict=True):
         unit = round(float(value) * 10**DIGITS, ALL_DIGITS - DIGITS)
         units[row] = int(unit) if unit == int(unit) else unit
@@ -160,7 +160,7 @@ def label_estimator(name: str) -> str:
     return ESTIMATORS[name].plain if name in ESTIMATORS else show_hidden(name)
 
 
-def shorten(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> np.ndarray:
+def shorten_confidences(confidence: np.ndarray, correct: np.ndarray, n_bins: int) -> np.ndarray:
     """Return scores with DIGITS decimals, and with more only where they decide something.
 
     Every row stays in its bin, for each number of bins that a reader can choose, and the ECE with

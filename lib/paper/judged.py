@@ -24,7 +24,7 @@ INCHES = 2.3  # of a row of diagrams
 LOOK = style.Look(style.BLUE, "-")
 
 
-def shorten(name: str) -> str:
+def shorten_heading(name: str) -> str:
     """Return a column's name, cut if it is long."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
@@ -66,7 +66,7 @@ def columns_table(results: pd.DataFrame, title: str = "") -> Table:
         for metric in METRICS:
             number = by_metric.loc[metric]
             cells[HEADS[metric]] = interval_cell(number.value, number.low, number.high)
-        rows[escape(shorten(str(name)))] = cells
+        rows[escape(shorten_heading(str(name)))] = cells
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
     return set_cells(frame[["ECE", "chance", "Brier", "MCB", "DSC", "AUROC"]], title)
 
@@ -75,7 +75,7 @@ def differences_table(differences: pd.DataFrame, title: str = "") -> Table:
     """Return the table of paired differences between columns; bold ones exclude 0."""
     records = []
     for (first, second), part in differences.groupby(["column", "than"], sort=False):
-        cells = {"column": escape(shorten(first)), "minus": escape(shorten(second))}
+        cells = {"column": escape(shorten_heading(first)), "minus": escape(shorten_heading(second))}
         for row in part.itertuples():
             cell = interval_cell(row.difference, row.low, row.high, "+")
             cells[HEADS[row.metric]] = embolden(cell) if excludes_zero(row.low, row.high) else cell
@@ -89,7 +89,7 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
     difference of Brier scores to raw that excludes 0."""
     records = []
     for (column, method), part in results.groupby(["column", "method"], sort=False):
-        cells = {"column": escape(shorten(column)), "method": METHOD_HEADS[method]}
+        cells = {"column": escape(shorten_heading(column)), "method": METHOD_HEADS[method]}
         cells["chance"] = chance_cell(part.set_index("metric").loc["ece"])
         for row in part.itertuples():
             cells[HEADS[row.metric]] = interval_cell(row.value, row.low, row.high)
@@ -107,7 +107,10 @@ def thresholds_table(thresholds: pd.DataFrame, title: str = "") -> Table:
     """Return the table of thresholds by column and target, from `judge_thresholds`."""
     records = []
     for row in thresholds.to_dict("records"):
-        cells = {"column": escape(shorten(row["column"])), "target": format_3dp(row["target"])}
+        cells = {
+            "column": escape(shorten_heading(row["column"])),
+            "target": format_3dp(row["target"]),
+        }
         if pd.isna(row["threshold"]):
             cells["threshold"] = "--"
             cells["more labels"] = describe_more_labels(row["more_labels"])
@@ -141,7 +144,7 @@ def describe_more_labels(count: object) -> str:
 
 def diagram_title(name: str) -> str:
     """Return a user's name as matplotlib sets it: a dollar sign begins no formula."""
-    words = " ".join(show_hidden(shorten(name)).split())
+    words = " ".join(show_hidden(shorten_heading(name)).split())
     return words.replace("$", r"\$")
 
 

@@ -25,7 +25,7 @@ def list_answers(
     if warning:
         records.append(("warning", f"These rows can tell little: {warning}."))
     sentences = [
-        describe_rows(table),
+        describe_table_rows(table),
         describe_best(raw, "ece"),
         describe_best(raw, "auroc"),
         *describe_methods(after.results),
@@ -36,7 +36,7 @@ def list_answers(
     return ReportRecords(frame, frame[["text"]])
 
 
-def describe_rows(table: ScoreTable) -> str:
+def describe_table_rows(table: ScoreTable) -> str:
     """Say how many rows and groups a table has, and how many are right."""
     rows = f"{len(table.rows):,} rows"
     groups = table.rows.group.nunique()

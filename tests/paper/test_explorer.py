@@ -19,7 +19,7 @@ from lib.paper.explorer import (
     explorer_markup,
     is_moved,
     label_estimator,
-    shorten,
+    shorten_confidences,
 )
 from lib.score import baselines, metrics, reliability
 from workflow.output.report import report_page
@@ -71,7 +71,7 @@ def data_in(page):
 
 def test_scores_keep_four_digits_and_more_only_where_a_bin_would_change():
     confidence = np.array([0.123456, 0.10001, 0.99999, 0.5, 1.0])
-    short = shorten(confidence, np.array([0, 0, 1, 1, 1.0]), 10)
+    short = shorten_confidences(confidence, np.array([0, 0, 1, 1, 1.0]), 10)
     assert short.tolist() == [0.1235, 0.10001, 1.0, 0.5, 1.0]
     assert not is_moved(short, confidence).any()
     assert is_moved(np.round(confidence, 4), confidence).tolist() == [False, True] + [False] * 3
@@ -82,7 +82,7 @@ def test_saturated_scores_keep_the_digits_of_their_ece():
     correct = np.array(
         [0.0] * 11 + [1.0] * 9
     )  # the ECE is .54996, and not .550 by another rounding
-    short = shorten(confidence, correct, 10)
+    short = shorten_confidences(confidence, correct, 10)
     assert format_3dp(metrics.ece(short, correct)) == format_3dp(metrics.ece(confidence, correct))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from lib import store
@@ -26,6 +25,7 @@ from lib.paper.explorer import SCRIPT, explorer_markup, policy_hash
 from lib.params import EvaluationChoices, SelectivePrediction, labels_by_name
 from lib.paths import ROOT
 from workflow.engine.jobs_of_run import Run
+from workflow.output.page_template import load_template
 from workflow.output.paper_files import FINDINGS, SECTIONS
 from workflow.output.report import read_exported
 
@@ -64,7 +64,7 @@ def model_report_page(run: Run, answers: list[ModelAnswer], outputs: Outputs) ->
             "code": model_sentences.list_code(answer, f"{run.folder}/calibrators"),
         })  # fmt: skip
     explored = records_of(outputs, "rep_explorer")
-    page = load_template().render(
+    page = load_template("model_report.html.jinja").render(
         title=", ".join(models.values()),
         command=run.command,
         run=run.name,
@@ -77,18 +77,6 @@ def model_report_page(run: Run, answers: list[ModelAnswer], outputs: Outputs) ->
         policy_hash=Markup(policy_hash(SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
-
-
-def load_template() -> jinja2.Template:
-    """Return the template, which escapes what it is given."""
-    env = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return env.get_template("model_report.html.jinja")
 
 
 def suggest_remedy(run: Run, answer: ModelAnswer) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
@@ -27,6 +26,7 @@ from lib.paper.numbers_of_paper import paper_facts
 from lib.paper.verdicts import FAILS, FINDINGS, NOT_JUDGED, QUANTIFIERS, VERDICTS, count_kinds
 from lib.run_names import RunName
 from workflow.findings import EXHIBITS
+from workflow.output.page_template import load_template
 from workflow.output.paper_files import SECTIONS, TABLES
 
 NUMBER = re.compile(r'<span data-key="([^"]*)">(.*?)</span>')  # as lib.paper.booktabs writes it
@@ -52,7 +52,10 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
     verdicts = [row["verdict"] for row in numbers]
     foreign = {verdict.partition(NOT_COMPARABLE)[2] for verdict in verdicts}
     run = parameters.get("run", "lab")
-    page = load_template().render(
+    template = load_template(
+        "report.html.jinja", count_kinds=count_kinds, decimals=format_3dp, link_numbers=link_numbers
+    )
+    page = template.render(
         records,
         run=run,
         command=RunName.parse(run).command,
@@ -76,21 +79,6 @@ def report_page(parameters: Mapping[str, Any], outputs: Mapping[str, dict]) -> s
         policy_hash=Markup(policy_hash(PAGE_SCRIPT)),  # noqa: S704
     )
     return show_hidden(page)
-
-
-def load_template() -> jinja2.Template:
-    """Return the template, which escapes what it is given."""
-    env = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    env.filters["count_kinds"] = count_kinds
-    env.filters["decimals"] = format_3dp
-    env.filters["link_numbers"] = link_numbers
-    return env.get_template("report.html.jinja")
 
 
 def group_by_pair(overview: list[dict]) -> list[list[dict]]:

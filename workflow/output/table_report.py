@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from lib.errors import show_hidden
 from lib.files import write_text
 from lib.paper.booktabs import TABLE_CAPTIONS
+from workflow.output.page_template import load_template
 
 NOTEBOOK = "10_judge"
 
@@ -30,14 +30,7 @@ def table_report_page(parameters: dict[str, Any], outputs: dict[str, dict]) -> s
             "picture": "".join(picture).replace("\n", ""),
             "table": Markup("".join(table)),  # noqa: S704  escaped in lib.paper.booktabs
         })  # fmt: skip
-    env = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    page = env.get_template("table_report.html.jinja").render(
+    page = load_template("table_report.html.jinja").render(
         run=parameters["run"],
         answers=outputs["rep_answer"]["application/json"],
         calibrators=outputs["rep_calibrators"]["application/json"],
