@@ -4,6 +4,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,7 @@ from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import Signals
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import sample_efficiency, split_comparison
+from lib.calibrate.calibration_sets import Pair
 from lib.score.confidence import evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import ablate_bins, evaluate
@@ -115,16 +117,21 @@ def statistics_frames(signals: Signals) -> Frames:
     }
 
 
-def resample_scores(signals: Signals, settings: ResampleSettings) -> ResampledScores:
+def resample_scores(
+    signals: Signals, settings: ResampleSettings, moved: Collection[Pair] = ()
+) -> ResampledScores:
     """Return every score of a run on shared resamples: of the paper's estimators, raw and
-    calibrated, and of parts of responses and of passes."""
+    calibrated, and of parts of responses and of passes.
+
+    `moved`: pairs among which calibrators are transferred, as for `collect_scores`.
+    """
     parts = [
         signals.confidence,
         token_statistics.score_parts(signals.responses),
         multi_pass_statistics.pass_scores(signals.responses, signals.dropout, signals.choices),
     ]
     scores = pd.concat(parts, ignore_index=True)
-    return collect_scores(scores, signals.sets, signals.calibration.fits, settings)
+    return collect_scores(scores, signals.sets, signals.calibration.fits, settings, moved)
 
 
 # ---- results
@@ -189,12 +196,15 @@ def results_of_run(
     frames["ablation"] = summarize_arms(answers, choices.grader, choices.bins)
     if not title and run != "paper":
         title = f"Run {run}"
+    empty = results_without_frames(models, datasets, **selected)
+    moved = list(product(*empty.transfer_labels))
+    resampling = ResampleSettings(choices.bins, resamples, seed)
     return replace(
-        results_without_frames(models, datasets, **selected),
+        empty,
         frames=frames,
         questions=count_questions(signals.generations, datasets),
         title=as_sentence(title),
-        scores=resample_scores(signals, ResampleSettings(choices.bins, resamples, seed)),
+        scores=resample_scores(signals, resampling, moved),
         shared_masks=questions_share_masks(run, models, datasets),
     )
 

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, get_args
 
 import pandas as pd
@@ -246,7 +247,10 @@ def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
     """
     frames = error_frames(signals)
     settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=0)
-    scores = collect_scores(signals.confidence, signals.sets, signals.calibration.fits, settings)
+    moved = list(product(*labels.transfer_labels))
+    scores = collect_scores(
+        signals.confidence, signals.sets, signals.calibration.fits, settings, moved
+    )
     return judge_all(replace(labels, frames=frames, scores=scores))
 
 
