@@ -28,6 +28,7 @@ RUN = "grown"
 NOTEBOOKS = ("05_calibration", "06_sample_efficiency", "07_transfer", "09_beyond", "08_tables")
 DEMO = load_profile("demo")
 DEMO_ROWS = 500  # of a pair
+OF_FILE = {"file", "sha256", "rows", "columns", "libraries", "python"}  # facts that differ
 LAST_CELL = """
 import resource, time
 print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
@@ -44,12 +45,13 @@ def repeat_rows(frame: pd.DataFrame, copies: int) -> pd.DataFrame:
 
 def write_pair(shipped: str, model: str, dataset: str, copies: int) -> None:
     """Write the signals of a pair of the grown run."""
-    inputs = {}
+    inputs: dict[str, str] = {}
     for kind in ("generations", "verification", "dropout"):
-        frame = pd.read_parquet(store.find_frame("shipped", kind, shipped))
-        frame = repeat_rows(frame, copies).assign(model=model)
+        original = store.find_frame("shipped", kind, shipped)
+        frame = repeat_rows(pd.read_parquet(original), copies).assign(model=model)
+        facts = store.read_manifest(original) | {"inputs": inputs}
         path = store.frame_path(RUN, kind, f"{model}__{dataset}")
-        store.write_frame(frame, path, parameters={}, inputs=inputs)
+        store.write_frame(frame, path, **{name: facts[name] for name in facts.keys() - OF_FILE})
         if kind == "generations":
             checksum = store.read_manifest(path)["sha256"]
             inputs = {f"generations/{path.name}": checksum}
