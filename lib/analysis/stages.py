@@ -12,12 +12,7 @@ import pandas as pd
 from lib import store
 from lib.analysis.signals import AnySignals
 from lib.calibrate import sample_efficiency, transfer
-from lib.calibrate.calibration_sets import (
-    CalibrationData,
-    Pair,
-    no_response_left,
-    token_signals,
-)
+from lib.calibrate.calibration_sets import CalibrationData, Pair, no_response_left, token_signals
 from lib.calibrate.fit_methods import Fit, calibrate
 from lib.params import Resampling, SelectivePrediction, Subsampling, Transfer
 from lib.score import selective
