@@ -63,7 +63,8 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     seconds = frame.filter(regex=f"{stored_columns.SECONDS}$")
     means = seconds.mean().dropna()
     if len(means):
-        facts["row_seconds"] = {name: float(f"{mean:.3g}") for name, mean in means.items()}
+        rounded = means.map("{:.3g}".format)
+        facts["row_seconds"] = rounded.astype(float).to_dict()
     frame = frame.drop(columns=seconds.columns)
     table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))

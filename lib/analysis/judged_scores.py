@@ -231,7 +231,9 @@ def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
             scores = MethodScores(method.name, fitted.predict(others), again.predict(others))
         yield scores
     constant = smoothed_base_rate(half.correct)
-    rates = (half.counts @ half.correct + 1) / (half.counts.sum(axis=1) + 2)
+    right = half.counts @ half.correct  # of each resample
+    rows = half.counts.sum(axis=1)
+    rates = (right + 1) / (rows + 2)
     refitted = np.repeat(rates[:, None], len(new), axis=1)
     yield MethodScores(CONSTANT, np.full(len(new), constant), refitted)
 
