@@ -21,7 +21,7 @@ def list_answers(
 ) -> ReportRecords:
     """List what a table says first: a warning, if any (`kind`), and sentences (`text`)."""
     records = []
-    warning = warn_of_few_rows(table.rows.correct)
+    warning = warn_of_few_rows(table.rows)
     if warning:
         records.append(("warning", f"These rows can tell little: {warning}."))
     sentences = [
