@@ -196,6 +196,24 @@ def test_weights_in_two_files_are_a_model_and_one_of_the_two_is_none(tmp_path):
     assert_refused(spec, "can't be loaded")
 
 
+def test_code_that_lies_in_a_checkpoint_is_never_run(tmp_path):
+    """Its files name classes of their own; transformers' class of its kind is taken instead."""
+    trace = tmp_path / "was run"
+    names = {
+        "AutoConfig": "own.Config",
+        "AutoTokenizer": ["own.Tokenizer", None],
+        "AutoModelForCausalLM": "own.Network",
+    }
+    files = {
+        "config.json": {"auto_map": names},
+        "tokenizer_config.json": {"auto_map": names},
+        "own.py": f"open({str(trace)!r}, 'w').close()\n",
+    }
+    spec = changed(tmp_path, files)
+    assert not find_wrong(spec) and loading.load_language_model("mine", spec).eos == [816]
+    assert not trace.exists()
+
+
 @pytest.mark.parametrize("template, message", TEMPLATES)
 def test_a_template_that_does_not_ask(tmp_path, template, message):
     fits(find_wrong(changed(tmp_path, {"chat_template.jinja": template}))[0], message)
