@@ -20,7 +20,7 @@ from lib.analysis.group_resamples import DrawnNumber, draw_group_counts, measure
 from lib.analysis.resampled_scores import measure_refitted
 from lib.calibrate.fit_methods import Fit
 from lib.calibrate.from_confidence import FROM_CONFIDENCE, list_calibrators
-from lib.calibrate.refitting import REFITS, Refits
+from lib.calibrate.refitting import REFITS, predict_by_each, refit
 from lib.params import TableJudgment
 from lib.random_streams import stream_seed
 from lib.score.baselines import ROUNDING, draw_chance_errors, smoothed_base_rate
@@ -236,9 +236,9 @@ def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
         others = FROM_CONFIDENCE[kind](new)
         with warnings.catch_warnings(action="ignore", category=LinAlgWarning):
             fitted = clone(calibrator).fit(old, half.correct)
-            again = Refits(calibrator, old, half.correct, half.counts)
-            scores = MethodScores(method.name, fitted.predict(others), again.predict(others))
-        yield scores
+            by_resample = refit(calibrator, old, half.correct, half.counts)
+            refitted = predict_by_each(by_resample, others)
+        yield MethodScores(method.name, fitted.predict(others), refitted)
     constant = smoothed_base_rate(half.correct)
     right = half.counts @ half.correct  # of each resample
     rows = half.counts.sum(axis=1)
