@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 
 from lib import params
-from lib.models import loading
 from lib.paths import ROOT
 
 LONGEST_FIRST = (
@@ -40,7 +39,9 @@ def shared() -> Path:
 )
 def lm(request):
     """Each demo model in turn."""
-    import torch
+    import torch  # slow to import: not in the process that only hands out the tests
+
+    from lib.models import loading
 
     torch.set_num_threads(1)
     return loading.load_language_model(request.param, params.load_model_config(request.param))
