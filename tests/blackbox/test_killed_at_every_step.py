@@ -65,7 +65,7 @@ def results(root: Path) -> dict[str, bytes]:
     return contents
 
 
-def finished(root: Path) -> dict[str, int]:
+def frames_of_finished_jobs(root: Path) -> dict[str, int]:
     """The frames of finished jobs, as their records name them, with the time at which each was
     written."""
     times = {}
@@ -87,13 +87,13 @@ def test_crash_points(wanted, least, finished, tmp_path):
     log.touch()
     before: dict[str, int] = {}
     while is_killed(project, log, wanted):
-        before = finished(project.root) | before
+        before = frames_of_finished_jobs(project.root) | before
     where = f"after a kill at each of\n{log.read_text()}"
     assert where.count("\n") > least, where
     differing = results(project.root).items() ^ results(finished.root).items()
     changed = {name for name, _ in differing}
     assert not changed, f"missing, or other than without a kill: {', '.join(changed)}, {where}"
-    assert before.items() <= finished(project.root).items(), f"made twice {where}"
+    assert before.items() <= frames_of_finished_jobs(project.root).items(), f"made twice {where}"
     for folder in (project.root / "artifacts", project.root / "figures"):
         for pattern in UNFINISHED:
             left = [path.name for path in folder.rglob(pattern)]
