@@ -23,8 +23,8 @@ sys.modules["rfc3987_syntax"] = None
 LONGEST_FIRST = (
     "test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes",
     "test_end_to_end", "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm",
-    "test_fuzz", "test_runs", "test_keys", "test_fresh", "test_system", "test_findings",
-    "test_edits", "test_verify",
+    "test_keys", "test_runs", "test_own_runs", "test_hub", "test_fuzz", "test_fresh",
+    "test_system", "test_findings", "test_edits", "test_verify",
 )  # fmt: skip
 
 
@@ -110,6 +110,14 @@ def finished(tmp_path_factory):
     project = Project(folder / "a project")
     project.text = text
     return project
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory) -> Path:
+    """A folder without the demo, in which the paper's own numbers were set."""
+    folder, output = clone.make_once(tmp_path_factory.getbasetemp(), clone.papers_numbers)
+    assert clone.counts(output) == (2, 0)
+    return folder
 
 
 @pytest.fixture(scope="session")
