@@ -77,6 +77,14 @@ def test_claims_are_listed_group_by_group():
     assert groups == ["Abstract", "Introduction", *FINDINGS]
 
 
+def test_every_printed_number_has_its_words_and_an_empty_name_for_what_it_does_not_depend_on():
+    """No name is missing: frames are joined and grouped by them."""
+    numbers = numbers_of_paper.reference_numbers()
+    names = ["table", "model", "dataset", "estimator", "metric", "method", "text"]
+    assert not numbers[names].isna().any(axis=None)
+    assert (numbers.dataset == "").any() and (numbers.estimator == "").any()
+
+
 # ---- quotes
 
 
