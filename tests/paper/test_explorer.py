@@ -97,6 +97,14 @@ def test_a_score_of_some_rows_alone_has_none_elsewhere():
     assert [score["auroc"] for score in pair["scores"]] == [0.0, None]
 
 
+def test_a_score_of_four_digits_is_a_whole_number_on_the_page():
+    """As .0003, though ten thousand times the nearest float is 2.9999999999999996."""
+    rows = pd.DataFrame({"example_id": ["a", "b"], "confidence": [0.0003, 0.0029]})
+    rows = rows.assign(model="m", dataset="d", split="evaluation", estimator="mine", method="")
+    (pair,) = explorer_data(rows.assign(correct=[True, False]), {("m", "d"): "M"})["pairs"]
+    assert json.dumps(pair["scores"][0]["confidence"]) == "[3, 29]"
+
+
 def test_responses_are_the_most_confident_wrong_and_the_least_confident_right_ones(shipped, read):
     views = read["tiny-qwen", "demo-hard"]
     kinds = [view["kind"] for view in views]
