@@ -64,3 +64,17 @@ def test_of_what_a_notebook_does_not_declare_all_of_a_response_counts():
 def test_a_model_of_the_hub_is_an_owner_and_a_name(source, repository):
     model = parameter_schemas.Model(label="M", source=source, system_prompt=True)
     assert model.repository == repository
+
+
+@pytest.mark.parametrize(
+    "named, resolved, revision",
+    [("v1", "5f", "v1"), (None, "5f", "5f"), ("v1", "", "v1"), (None, "", None)],
+)
+def test_a_revision_that_a_file_names_comes_before_the_commit_that_a_run_found(
+    monkeypatch, named, resolved, revision
+):
+    monkeypatch.setitem(params.REVISIONS, "org/name", resolved)
+    model = parameter_schemas.Model(
+        label="M", source="org/name", revision=named, system_prompt=True
+    )
+    assert params.pin_revision(model).revision == revision
