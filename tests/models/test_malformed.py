@@ -7,6 +7,7 @@ A row of a table is a way in which a file can be wrong, and words of the line th
 import json
 import resource
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -241,6 +242,14 @@ def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, mes
         loading.load_language_model("mine", spec)
     assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == limits
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_template_may_write_so_many_characters_and_no_more(monkeypatch):
+    monkeypatch.setattr(chat_templates, "MOST_CHARACTERS", 100)
+    tokenizer = SimpleNamespace(apply_chat_template=lambda text, **options: text)
+    assert chat_templates.render_chat(tokenizer, "x" * 100) == "x" * 100
+    with pytest.raises(UserError, match="writes 101 characters"):
+        chat_templates.render_chat(tokenizer, "x" * 101)
 
 
 def test_a_template_that_lies_apart_is_named(tmp_path):
