@@ -183,7 +183,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     """
     if verification.empty:  # of a model whose server was not asked
         masses = [f"{variant}_mass" for variant in MARGINS]
-        return verification.reindex(columns=[*KEYS, *masses, *MARGINS.values()])
+        columns = [*KEYS, *masses, *MARGINS.values()]
+        return verification.reindex(columns=columns)
     rows = verification.reset_index(drop=True)
     parts = []
     for spellings, part in rows.groupby(rows.spellings.map(tuple), sort=False):
@@ -192,7 +193,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
         false = [spellings.index(spelling) for spelling in spelled_false]
         odds = part[KEYS].copy()
         for variant, margin in MARGINS.items():
-            logits = np.stack(list(part[f"{variant}_logits"])).astype(np.float64)
+            logits = np.stack(list(part[f"{variant}_logits"]))  # (rows, spellings)
+            logits = logits.astype(np.float64)
             with np.errstate(invalid="ignore"):  # NaN where a server gave no verdict
                 log_true = np.logaddexp.reduce(logits[:, true], axis=1)
                 log_false = np.logaddexp.reduce(logits[:, false], axis=1)
@@ -257,7 +259,8 @@ def evaluate_rate_grid(
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
-        parts.append(evaluate(scores, choices.bins, split="calibration").assign(rate=rate))
+        results = evaluate(scores, choices.bins, split="calibration")
+        parts.append(results.assign(rate=rate))
     if not parts:  # the columns, without rows
         return evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)
     return pd.concat(parts, ignore_index=True)
