@@ -2,7 +2,7 @@
 
     git worktree add ../grown && cd ../grown
     PYTHONPATH=. python docs/benchmarks/growth.py 60 500      # 60 pairs of 500 rows
-    PYTHONPATH=. python docs/benchmarks/growth.py 6 4000
+    PYTHONPATH=. python docs/benchmarks/growth.py 6 4000 05_calibration
 
 The run repeats the shipped signals of the demo: its models under further names, and its rows. It
 writes `artifacts/grown` and `params/models/`, so use a copy of the project. A notebook runs in a
@@ -11,12 +11,11 @@ kernel of its own, with one thread. docs/hardware.md quotes the numbers.
 
 import os
 import sys
-from pathlib import Path
 
-import nbformat
 import pandas as pd
 import yaml
 from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
@@ -77,7 +76,7 @@ def measure_notebook(name: str, values: dict) -> None:
     """Run a notebook, and print its seconds of CPU and its peak in MB."""
     notebook = load_notebook_node(str(ROOT / "notebooks" / f"{name}.ipynb"))
     notebook = parameterize_notebook(notebook, values)
-    notebook.cells.append(nbformat.v4.new_code_cell(LAST_CELL))
+    notebook.cells.append(new_code_cell(LAST_CELL))
     folder = {"metadata": {"path": str(ROOT / "notebooks")}}
     NotebookClient(notebook, timeout=None, kernel_name="python3", resources=folder).execute()
     seconds, peak = notebook.cells[-1].outputs[0].text.split()
@@ -93,9 +92,8 @@ def main() -> None:
     os.environ["PYTHONPATH"] = str(ROOT)
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
-    for name in NOTEBOOKS:
-        if (Path(ROOT) / "notebooks" / f"{name}.ipynb").exists():
-            measure_notebook(name, values)
+    for name in sys.argv[3:] or NOTEBOOKS:
+        measure_notebook(name, values)
 
 
 if __name__ == "__main__":
