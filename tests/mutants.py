@@ -202,10 +202,15 @@ def functions_with_fixtures(path: Path) -> list[ast.AST]:
 
 @cache
 def names_in_tests(path: Path) -> set[str]:
-    """Return the names that a file of tests imports, itself or by a fixture."""
+    """Return the names that a file of tests imports: itself, by a fixture, or by a module of
+    tests/ that it imports."""
     names = set()
     for part in functions_with_fixtures(path):
         names |= imported_names(part)
+    for name in sorted(names):
+        helper = ROOT / "tests" / f"{name}.py"
+        if helper.exists():
+            names |= imported_names(parse_file(helper))
     return names
 
 
@@ -219,30 +224,43 @@ def files_that_import(module: str) -> list[Path]:
 
 
 def files_that_use(module: str) -> list[Path]:
-    """Return the files of tests that import a module; else, those of the modules that import it."""
+    """Return the files of tests that import a module, or one that imports it."""
     files = files_that_import(module)
-    if files:
-        return files
     for other in fragments.modules():
         if module.replace("/", ".") in imported_names(parse_file(ROOT / f"{other}.py")):
             files += files_that_import(other)
     return sorted(set(files))
 
 
+def stems(name: str) -> set[str]:
+    """Return how the words of a name begin: `serving` and `served` alike."""
+    return {word[:4] for word in name.split("_")}
+
+
 @cache
 def tests_of(module: str) -> list[str]:
-    """Return the files of tests that use a module, those of its room and its name first, or all of
-    its room's folder; and one that goes through every module."""
+    """Return the nearest files of tests that use a module, or those of its room's folder; and one
+    that goes through every module."""
     top, *rooms, name = module.split("/")
     tests = ROOT / "tests"
     room = tests / "workflow" if top == "workflow" else tests / (rooms or ["files"])[0]
+    words = stems(f"{name}_{rooms[-1]}" if rooms else name)
+    imports_it = files_that_import(module)
 
-    def distance(path: Path) -> tuple[bool, bool, bool]:
-        return path.parent != room, path.parent.name != "field", name not in path.stem
+    def distance(path: Path) -> tuple[int, ...]:
+        shared_words = words & stems(path.stem)
+        in_room = path.parent == room
+        return (
+            not (in_room and shared_words),
+            not (in_room and path in imports_it),
+            not shared_words,
+            not in_room,
+            path not in imports_it,
+            -len(shared_words),
+        )
 
-    files = sorted(files_that_use(module), key=distance)[:FILES]
-    if not files:
-        files = sorted(room.glob("test_*.py"))
+    files = files_that_use(module) or sorted(room.glob("test_*.py"))
+    files = sorted(files, key=distance)[:FILES]
     whole = "workflow/test_runs.py" if top == "workflow" else "demo/test_demo_numbers.py"
     if tests / whole not in files:
         files.append(tests / whole)

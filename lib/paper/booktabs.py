@@ -97,13 +97,19 @@ def as_html(latex: str) -> str:
     pieces = []
     for position, piece in enumerate(FORMULA.split(latex)):
         is_formula = position % 2 == 1  # text and formulas take turns
-        pieces.append(_formula_as_html(piece) if is_formula else _text_as_html(piece))
+        if is_formula:
+            pieces.append(_formula_as_html(piece))
+        else:
+            pieces.append(_text_as_html(piece))
     page = REDUCTION.sub(_reduction_in_words, "".join(pieces))
-    return f"<b>{page}</b>" if is_bold else page
+    if is_bold:
+        return f"<b>{page}</b>"
+    return page
 
 
 def _text_as_html(text: str) -> str:
-    return html.escape(PIECE.sub(lambda piece: UNESCAPED.get(piece[0], ""), text))
+    plain = PIECE.sub(lambda piece: UNESCAPED.get(piece[0], ""), text)
+    return html.escape(plain)
 
 
 def _formula_as_html(formula: str) -> str:
@@ -206,7 +212,9 @@ def _head_spans(cells: pd.DataFrame) -> list[Counter]:
 def _captioned(part: Part, title: str = "") -> str:
     """Return a part as a LaTeX tabular, with its caption below it."""
     text = tabular(part.cells, part.spec, title)
-    return f"{text}\\\\[2pt]\n\\textbf{{{escape(part.caption)}}}" if part.caption else text
+    if not part.caption:
+        return text
+    return f"{text}\\\\[2pt]\n\\textbf{{{escape(part.caption)}}}"
 
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from lib.analysis.results import Results
 from lib.analysis.run_results import ece_on_shared_rows
 
 
@@ -26,3 +27,10 @@ def test_scores_of_the_same_rows_share_all_and_have_no_second_error():
     parts = [rows.assign(estimator="ans_avg"), rows.assign(estimator="seq_avg")]
     scores = pd.concat(parts).assign(model="m", dataset="d", split="evaluation")
     assert ece_on_shared_rows(scores, 10).empty
+
+
+def test_results_that_a_notebook_prints_are_a_line_without_their_numbers():
+    frame = pd.DataFrame({"value": [0.123456]})
+    results = Results({"m": "M"}, {"d": "D"}, {}, ({}, {}), [], {"result_estimation": frame})
+    assert "M" in repr(results) and "0.123456" not in repr(results)
+    assert len(repr(results).splitlines()) == 1

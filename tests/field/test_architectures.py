@@ -136,6 +136,16 @@ def test_what_can_not_is_refused_in_one_line(name):
     assert "can't be read from a cache of keys and values" in text
 
 
+def test_a_network_is_tried_on_prompts_of_several_lengths_with_one_beginning():
+    """Else a batch of them would have no padding, and nothing to read from a cache."""
+    prompts = preflight.random_prompts(512)
+    lengths = {len(prompt) for prompt in prompts}
+    assert len(lengths) == len(prompts) and max(lengths) == preflight.TOKENS
+    openings = {tuple(prompt[: preflight.SHARED]) for prompt in prompts}
+    nexts = {prompt[preflight.SHARED] for prompt in prompts}
+    assert len(openings) == 1 and len(nexts) > 1
+
+
 def test_one_without_dropout_runs_with_empty_cells():
     (line,) = preflight.check_kind(architectures.random("falcon"))
     text = "dropout takes no effect anywhere in a FalconForCausalLM: c_BALD stays empty"

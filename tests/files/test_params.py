@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from lib import params
+from lib import parameter_schemas, params
 from lib.errors import UserError
 from lib.paths import PARAMS
 
@@ -44,7 +44,37 @@ def test_a_part_reads_its_own_keys_alone():
     (params.Resampling, {"resamples": "1:30"}, "'resamples' is '1:30'; input should be a valid"),
     (params.Resampling, {"resamples": 1000.0}, "input should be a valid integer"),
     (params.SelectivePrediction, {"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
+    (params.SelectivePrediction, {"target_precisions": [1.0]}, "'target_precisions.0' is 1.0"),
 ])  # fmt: skip
 def test_a_part_refuses_what_its_keys_cannot_be(part, wrong, message):
     with pytest.raises(UserError, match=re.escape(message)):
         part.of({"run": "lab", "model": "tiny-llama"} | wrong)
+
+
+def test_of_what_a_notebook_does_not_declare_all_of_a_response_counts():
+    """Its thinking, too, and the rows that chose a rate."""
+    choices = params.EvaluationChoices.of({})
+    assert choices.include_thinking and choices.fit_on_tuning_rows
+
+
+@pytest.mark.parametrize(
+    "source, repository",
+    [("org/name", "org/name"), ("name", ""), ("./name", ""), ("demo/models/tiny-llama", "")],
+)
+def test_a_model_of_the_hub_is_an_owner_and_a_name(source, repository):
+    model = parameter_schemas.Model(label="M", source=source, system_prompt=True)
+    assert model.repository == repository
+
+
+@pytest.mark.parametrize(
+    "named, resolved, revision",
+    [("v1", "5f", "v1"), (None, "5f", "5f"), ("v1", "", "v1"), (None, "", None)],
+)
+def test_a_revision_that_a_file_names_comes_before_the_commit_that_a_run_found(
+    monkeypatch, named, resolved, revision
+):
+    monkeypatch.setitem(params.REVISIONS, "org/name", resolved)
+    model = parameter_schemas.Model(
+        label="M", source="org/name", revision=named, system_prompt=True
+    )
+    assert params.pin_revision(model).revision == revision

@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 import types
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from clone import until
 from lib import store
 from lib.analysis import prompt_ablation
 from lib.errors import UserError
+from lib.files import try_lock
 from lib.generate import generation, prompt_arms
 from lib.generate.engines import vllm_launch
 from lib.models import loading
@@ -152,11 +154,15 @@ def test_all_are_drawn_at_once_into_a_file_which_a_failed_engine_leaves(
     assert "sockets in /tmp \n2 responses drawn" in (shards / "vllm.log").read_text()
     version = {"engine": "vllm", "version": "9.9"}
     assert engine.facts == version | {"responses": 6, "batch_invariant": "0"}
-    order = json.loads((shards / "requests.json").read_text())["sampling"]
-    assert order["temperature"] == llama.spec.temperature
-    assert order["top_k"] == 0, "off"
+    requests = generation.build_requests(llama, DATASET, ASKED, SETTINGS)
+    orders = json.loads((shards / "requests.json").read_text())
+    assert orders["sampling"]["temperature"] == llama.spec.temperature
+    assert orders["sampling"]["top_k"] == 0, "off"
+    assert orders["engine"]["model"] == str(llama.spec.place)
+    longest = max(len(request.prompt_ids) for request in requests)
+    assert orders["engine"]["max_model_len"] == longest + SETTINGS.max_new_tokens
     ids, reasons = [], []
-    for request in generation.build_requests(llama, DATASET, ASKED, SETTINGS):
+    for request in requests:
         token = 5 + request.seed % 40 + len(request.prompt_ids) % 2
         is_ended = request.seed % 2 == 1
         ids.append([token, llama.eos[0]] if is_ended else [token])
@@ -230,6 +236,24 @@ def test_vllm_draws_before_the_network_is_loaded_and_says_how_far_it_is(
     assert starts.read_text() == "float32\n" * 2
     assert capsys.readouterr().out.count(" of 4 drawn") >= 2
     assert not list((tmp_path / "artifacts").rglob("drawn.jsonl")), "as nothing tells of edits"
+
+
+def test_one_that_waits_for_another_says_so_once_a_minute(tmp_path, monkeypatch):
+    """It looks at the other's lock more often. The other ends after two minutes and a second."""
+    now, reports = 0.0, []
+    other = ExitStack()
+    assert other.enter_context(try_lock(tmp_path / "lock"))
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+        if now >= 121:
+            other.close()
+
+    monkeypatch.setattr(vllm_launch.time, "sleep", sleep)
+    with vllm_launch.wait_for_lock(tmp_path / "lock", lambda: reports.append(now)):
+        assert 121 <= now < 130
+    assert len(reports) == 2 and reports[1] - reports[0] == pytest.approx(60)
 
 
 def test_an_outline_ends_where_the_loaded_model_does(llama):

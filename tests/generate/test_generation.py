@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from architectures import SETTINGS, assert_alike, examples, requests, respond, warp
+from architectures import SETTINGS, assert_alike, examples, load, requests, respond, warp
 
 from lib import params, store
 from lib.errors import UserError
@@ -187,3 +187,19 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
     in_nucleus = (2 * logits[:2]).log_softmax(-1)[1]
     beyond = (2 * logits).log_softmax(-1)[2]
     torch.testing.assert_close(logprobs, torch.stack([in_nucleus, beyond]))
+
+
+@pytest.mark.parametrize("dtype, at_once", [("float32", 3), ("bfloat16", 1)])
+def test_in_half_precision_each_response_is_scored_alone(dtype, at_once):
+    """A batch would change more than the last digits of its numbers."""
+    lm = load("tiny-llama", dtype=dtype)
+    rows_of_passes = []
+
+    def count_rows(module, words, named):
+        ids = words[0] if words else named["input_ids"]
+        rows_of_passes.append(len(ids))
+
+    lm.model.register_forward_pre_hook(count_rows, with_kwargs=True)
+    response = [5, 6, lm.eos[0]]
+    teacher_forcing.score_responses(lm, requests(lm, 1) * 3, [response] * 3, SETTINGS)
+    assert max(rows_of_passes) == at_once

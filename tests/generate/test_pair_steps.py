@@ -7,6 +7,7 @@ import pytest
 
 from lib import params, store
 from lib.analysis import prompt_ablation
+from lib.errors import UserError
 from lib.generate import generation, mc_dropout, p_true, prompt_arms, verification
 from lib.params import (
     AblationStep,
@@ -15,6 +16,7 @@ from lib.params import (
     GenerationStep,
     VerificationStep,
 )
+from lib.tasks import prompts
 
 DATASET = "demo-easy"
 PAIR = f"tiny-llama__{DATASET}"
@@ -81,6 +83,27 @@ def test_verified_are_the_responses_of_the_run(stored, llama):
     assert len(frame) == 4
     assert {*frame.example_id} <= {*responses.example_id}
     assert manifest["options"] == p_true.balanced_spellings(llama)
+
+
+def test_responses_to_another_query_than_today_s_are_not_verified(stored, monkeypatch, llama):
+    monkeypatch.setattr(verification.prompts, "QUERY", "\n\nIs it so? A or B:")
+    with pytest.raises(UserError, match="of another query: run 01_generate for this pair again"):
+        verification.verify_pair("mine", llama, DATASET, VERIFICATION)
+
+
+@pytest.mark.parametrize("saves_texts", [True, False])
+def test_a_run_that_saves_no_texts_verifies_a_question_of_our_own_to_be_shown(
+    monkeypatch, tmp_path, llama, saves_texts
+):
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    settings = GENERATION.model_copy(update={"save_texts": saves_texts, "limit": 1})
+    generation.generate_pair("mine", llama, DATASET, settings)
+    verification.verify_pair("mine", llama, DATASET, VERIFICATION)
+    manifest = store.read_manifest(store.frame_path("mine", "verification", PAIR))
+    assert ("exchange" in manifest) != saves_texts
+    if not saves_texts:
+        assert prompts.EXAMPLE in manifest["exchange"]["prompt"]
+        assert prompts.QUERY in manifest["exchange"]["standard_prompt"]
 
 
 def test_passes_are_of_tuning_rows_at_all_rates_and_of_others_at_one(stored, llama):

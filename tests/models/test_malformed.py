@@ -7,6 +7,7 @@ A row of a table is a way in which a file can be wrong, and words of the line th
 import json
 import resource
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -196,6 +197,24 @@ def test_weights_in_two_files_are_a_model_and_one_of_the_two_is_none(tmp_path):
     assert_refused(spec, "can't be loaded")
 
 
+def test_code_that_lies_in_a_checkpoint_is_never_run(tmp_path):
+    """Its files name classes of their own; transformers' class of its kind is taken instead."""
+    trace = tmp_path / "was run"
+    names = {
+        "AutoConfig": "own.Config",
+        "AutoTokenizer": ["own.Tokenizer", None],
+        "AutoModelForCausalLM": "own.Network",
+    }
+    files = {
+        "config.json": {"auto_map": names},
+        "tokenizer_config.json": {"auto_map": names},
+        "own.py": f"open({str(trace)!r}, 'w').close()\n",
+    }
+    spec = changed(tmp_path, files)
+    assert not find_wrong(spec) and loading.load_language_model("mine", spec).eos == [816]
+    assert not trace.exists()
+
+
 @pytest.mark.parametrize("template, message", TEMPLATES)
 def test_a_template_that_does_not_ask(tmp_path, template, message):
     fits(find_wrong(changed(tmp_path, {"chat_template.jinja": template}))[0], message)
@@ -223,6 +242,14 @@ def test_a_template_without_end_is_one_line(tmp_path, monkeypatch, template, mes
         loading.load_language_model("mine", spec)
     assert (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGALRM)) == limits
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_template_may_write_so_many_characters_and_no_more(monkeypatch):
+    monkeypatch.setattr(chat_templates, "MOST_CHARACTERS", 100)
+    tokenizer = SimpleNamespace(apply_chat_template=lambda text, **options: text)
+    assert chat_templates.render_chat(tokenizer, "x" * 100) == "x" * 100
+    with pytest.raises(UserError, match="writes 101 characters"):
+        chat_templates.render_chat(tokenizer, "x" * 101)
 
 
 def test_a_template_that_lies_apart_is_named(tmp_path):

@@ -212,6 +212,7 @@ MULTI_PASS = [
     case("p_true_cost_grows", "fails", verification=row(r2=0.9)),
     case("rate_matters", "holds", dropout_grid_search=rate_errors(0.3, 0.1, 0.121)),
     case("rate_matters", "fails", dropout_grid_search=rate_errors(0, 0.01, 0.02)),
+    case("rate_matters", "fails", dropout_grid_search=rate_errors(0.3, 0.31, 0.315)),
     case(
         "rate_matters",
         "not judged",

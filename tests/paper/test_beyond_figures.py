@@ -160,6 +160,11 @@ def test_each_contrast_has_a_panel_and_each_pair_a_line(forest):
     assert_places(places(differences), [(0.1, 0)])
 
 
+def test_a_forest_is_as_high_as_its_lines(forest):
+    """.15 inches a pair below the titles, as wide as two columns."""
+    assert forest.get_size_inches() == pytest.approx([2 * 3.3, 0.75 + 2 * 0.15])
+
+
 def test_a_difference_whose_interval_holds_zero_is_hollow(forest):
     first, second = forest.axes
     (apart,) = points(first)

@@ -1,8 +1,9 @@
 """LaTeX of tables: text that stays text, and the same on a page."""
 
+import pandas as pd
 import pytest
 
-from lib.paper.booktabs import as_html, escape
+from lib.paper.booktabs import ReportRecords, as_html, escape
 
 TEXT = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ |"
 LATEX = (
@@ -48,3 +49,11 @@ def test_a_formula_is_mathml_without_the_papers_macros():
     )
     latex = r"\textbf{In-situ $\frac{1}{2}\yans$ \& \textsc{more}}"
     assert as_html(latex) == f"<b>In-situ {formula} &amp; more</b>"
+
+
+def test_records_for_the_report_are_not_printed_in_a_notebook():
+    """Which prints the frame for its reader, as text and on a page."""
+    both = ReportRecords(pd.DataFrame({"x": ["of the report"]}), pd.DataFrame({"x": ["to read"]}))
+    for text in repr(both), both._repr_html_():
+        assert "to read" in text and "of the report" not in text
+    assert both._repr_json_() == [{"x": "of the report"}]

@@ -159,11 +159,13 @@ def test_an_open_case_is_named_with_its_interval():
     assert verdict.in_words("") == "open: 1 pair open"
 
 
-def test_nineteen_unchanged_responses_are_no_case():
-    nineteen = [*range(10), *range(391, 400)]
-    few = {Score("c_bald_unchanged"): rows_of(RANKS, nineteen)}
+@pytest.mark.parametrize("first_right, is_case", [(391, False), (390, True)])
+def test_nineteen_unchanged_responses_are_no_case_and_twenty_are_one(first_right, is_case):
+    chosen = [*range(10), *range(first_right, 400)]
+    few = {Score("c_bald_unchanged"): rows_of(RANKS, chosen)}
     results = replace(NOTHING, scores=ResampledScores({PAIR: few}))
-    assert judge(CLAIM_BY_NAME["top_token_unchanged"], results).kind == "not judged"
+    kind = judge(CLAIM_BY_NAME["top_token_unchanged"], results).kind
+    assert (kind != "not judged") == is_case
 
 
 def one_row(**columns):

@@ -97,6 +97,14 @@ def test_a_score_of_some_rows_alone_has_none_elsewhere():
     assert [score["auroc"] for score in pair["scores"]] == [0.0, None]
 
 
+def test_a_score_of_four_digits_is_a_whole_number_on_the_page():
+    """As .0003, though ten thousand times the nearest float is 2.9999999999999996."""
+    rows = pd.DataFrame({"example_id": ["a", "b"], "confidence": [0.0003, 0.0029]})
+    rows = rows.assign(model="m", dataset="d", split="evaluation", estimator="mine", method="")
+    (pair,) = explorer_data(rows.assign(correct=[True, False]), {("m", "d"): "M"})["pairs"]
+    assert json.dumps(pair["scores"][0]["confidence"]) == "[3, 29]"
+
+
 def test_responses_are_the_most_confident_wrong_and_the_least_confident_right_ones(shipped, read):
     views = read["tiny-qwen", "demo-hard"]
     kinds = [view["kind"] for view in views]
@@ -110,13 +118,34 @@ def test_responses_are_the_most_confident_wrong_and_the_least_confident_right_on
     assert shown == pytest.approx([*reversed(wrong), *right])
 
 
-def test_of_many_pairs_one_has_responses(shipped, monkeypatch, labels):
-    monkeypatch.setattr(explorer_responses, "MOST_PAIRS", 5)
+@pytest.mark.parametrize("most_pairs, count", [(5, 1), (6, 6)])
+def test_of_many_pairs_one_has_responses(shipped, monkeypatch, labels, most_pairs, count):
+    monkeypatch.setattr(explorer_responses, "MOST_PAIRS", most_pairs)
     first = ("tiny-qwen", "demo-easy")
     read = explorer_responses.responses_to_read(
         shipped.generations, shipped.responses, labels, first
     )
-    assert list(read) == [first]
+    assert len(labels) == 6 and len(read) == count and first in read
+
+
+def test_responses_of_a_page_share_its_tokens_and_long_ones_lose_their_beginning(
+    shipped, monkeypatch
+):
+    """Of 240, each of 24 responses may have ten."""
+    pair = ("tiny-llama", "demo-easy")
+
+    def tokens_of_views():
+        read = explorer_responses.responses_to_read(
+            shipped.generations, shipped.responses, {pair: "x"}, pair
+        )
+        return [view["tokens"] for view in read[pair]], [view["left_out"] for view in read[pair]]
+
+    whole, none = tokens_of_views()
+    monkeypatch.setattr(explorer_responses, "MAX_TOKENS", 240)
+    ends, left_out = tokens_of_views()
+    assert len(whole) == 24 and not any(none)
+    assert ends == [tokens[-10:] for tokens in whole]
+    assert left_out == [max(0, len(tokens) - 10) for tokens in whole]
 
 
 def test_a_question_that_is_not_stored_is_not_told_nor_its_answer(shipped, labels):

@@ -304,6 +304,7 @@ def test_a_bin_of_five_rows_or_more_is_a_point_of_its_share_with_gap_and_interva
 ):
     raw, temperature, *_ = calibration_figure.axes
     assert_places(curve(raw, "calibrated"), [(0, 0), (1, 1)])
+    assert raw.get_xticks().tolist() == raw.get_yticks().tolist() == [0, 0.5, 1]
     (bins,) = points(raw)
     assert bins.get_label() == "bin of 5 rows or more"
     assert_places(places(bins), [(0.95, 0.75)])

@@ -7,7 +7,9 @@ from importlib import import_module
 from inspect import getmembers
 from itertools import groupby
 from pkgutil import walk_packages
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from latex import PAPER, paper
 
@@ -75,6 +77,14 @@ def test_claims_are_listed_group_by_group():
     group_of_claim = [claim.group for claim in CLAIMS]
     groups = [group for group, _ in groupby(group_of_claim)]
     assert groups == ["Abstract", "Introduction", *FINDINGS]
+
+
+def test_every_printed_number_has_its_words_and_an_empty_name_for_what_it_does_not_depend_on():
+    """No name is missing: frames are joined and grouped by them."""
+    numbers = numbers_of_paper.reference_numbers()
+    names = ["table", "model", "dataset", "estimator", "metric", "method", "text"]
+    assert not numbers[names].isna().any(axis=None)
+    assert (numbers.dataset == "").any() and (numbers.estimator == "").any()
 
 
 # ---- quotes
@@ -284,6 +294,16 @@ def test_notes_say_what_is_to_come_and_what_has_no_answer(unfinished, monkeypatc
     ) in notes
     missing = [line for line in notes if line.startswith("No dropout passes")]
     assert missing == ["No dropout passes of Tiny-Qwen-Thinking on Demo-Hard: not made yet."]
+
+
+def test_shares_of_responses_without_an_answer_are_of_all_pairs_together(monkeypatch):
+    """Of 30 responses 3 and 6, and of 10 others 5 and 4."""
+    coverage = pd.DataFrame({"rows": [30, 10], "unparsed": [0.1, 0.5], "cut": [0.2, 0.4]})
+    monkeypatch.setattr(table_notes, "answer_coverage", lambda generations: coverage)
+    assert table_notes.describe_unanswered(SimpleNamespace(generations=None)) == (
+        "Of 40 responses to evaluation questions are 20.0% without a parsable answer, "
+        "25.0% cut by length."
+    )
 
 
 def test_a_table_has_dashes_where_a_pair_has_no_passes(unfinished):

@@ -95,6 +95,7 @@ def test_the_lines_of_python_give_the_calibrated_number(tmp_path, capsys):
         exec(part.text, names)
     assert float(capsys.readouterr().out) == pytest.approx(0.5)
     assert names["is_answered"]
+    assert lines[1].use == "Answer only where 80% are right"
 
 
 def test_p_true_is_given_as_a_number():

@@ -69,6 +69,15 @@ def test_a_plain_model_is_sent_seven_fields_and_one_token_requests_list_twenty(t
         assert (body["max_tokens"], body["temperature"], body["top_logprobs"]) == (1, 0.0, 20)
 
 
+def test_a_model_whose_template_takes_no_system_message_is_never_sent_one(tmp_path):
+    """Neither with a question, nor with its check, nor to count the tokens of the query."""
+    requests, _ = Served(tmp_path, 2, system_prompt=False).ask_fake(right)
+    roles = set()
+    for request in requests:
+        roles.update(message["role"] for message in request.body["messages"])
+    assert roles == {"user", "assistant"}
+
+
 def test_request_of_the_models_file_is_merged_into_every_body(tmp_path):
     """Null removes a field, one inside another is added to it, and a request for one token stays
     one, whatever the limit is called."""

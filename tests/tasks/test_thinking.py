@@ -86,6 +86,13 @@ def test_a_block_that_is_opened_though_nothing_says_so(template):
     ]
 
 
+@pytest.mark.parametrize("before", ["", "Solve this. "])
+def test_a_block_may_be_all_that_a_template_adds(before):
+    assert "[THINK]" in thinking.find_open_family(f"{before}[THINK]").opens
+    assert thinking.find_open_family(f"{before}[THINK][/THINK]") is None
+    assert thinking.find_open_family(before) is None
+
+
 CLOSING_MARKS = []
 for thinking_family in thinking.FAMILIES:
     CLOSING_MARKS += thinking_family.closes

@@ -3,9 +3,12 @@ one GPU or, if their file says so, on all."""
 
 import os
 import re
+import subprocess
+import sys
 from argparse import Namespace
 from dataclasses import replace
 
+import psutil
 import pytest
 from small_project import write
 
@@ -13,6 +16,7 @@ from lib import params
 from lib.errors import UserError
 from lib.generate import preflight
 from lib.models import loading
+from lib.paths import ROOT
 from workflow import check, machine
 from workflow.engine import jobs, notebook, progress
 from workflow.engine.jobs_of_run import Run
@@ -174,6 +178,43 @@ def test_libraries_of_models_are_preloaded_wherever_models_run(monkeypatch, tmp_
     jobs.start_fork_server(demo, [job for job in demo.jobs if not job.model], tmp_path)
     with_models, without = preloaded
     assert "transformers" in with_models and "transformers" not in without
+
+
+def test_of_the_jobs_that_are_ready_the_longest_way_to_the_end_starts(monkeypatch, tmp_path):
+    """On one core: that of a model that thinks, though another is named first."""
+    demo = Run("demo", params.load_profile("demo").model_dump(), cores=1, gpus=0)
+    thinks = demo.specs["tiny-qwen"].model_copy(update={"thinking": True})
+    monkeypatch.setitem(demo.specs, "tiny-qwen", thinks)
+    started = []
+
+    def start(schedule, job):
+        started.append(job.model)
+        schedule.running[len(started)] = jobs.Running(job, None, [])
+
+    monkeypatch.setattr(jobs.Schedule, "start", start)
+    jobs.Schedule(demo, progress.Board(demo.jobs), tmp_path).start_jobs()
+    assert demo.jobs[0].model == "tiny-llama" and started == ["tiny-qwen"]
+
+
+BEGETS = """
+import os, time
+from workflow.engine.notebook import kill_with_parent
+
+parent = os.getpid()
+if os.fork() == 0:
+    kill_with_parent(parent)
+    print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_job_ends_with_the_run_that_is_killed():
+    parent = subprocess.Popen([sys.executable, "-c", BEGETS], stdout=subprocess.PIPE, cwd=ROOT)
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    child.wait(timeout=10)
 
 
 @pytest.mark.parametrize(
