@@ -140,17 +140,16 @@ def read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
     The arrays of a column are views of one: a list of small arrays would take several times the
     memory.
     """
-    schema = pq.read_schema(path)
-    nested = []
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=list(names))
+    arrays = {}
     plain = []
-    for name in names:
-        if stored_columns.is_list_of_lists(schema.field(name).type):
-            nested.append(name)
+    for column in table.schema:
+        if stored_columns.is_list_of_lists(column.type):
+            arrays[column.name] = stored_columns.arrays_of(table[column.name])
         else:
-            plain.append(name)
-    frame = pd.read_parquet(path, columns=plain)
-    tables = pq.read_table(path, columns=nested)
-    arrays = {name: stored_columns.arrays_of(tables[name]) for name in nested}
+            plain.append(column.name)
+    frame = table.select(plain).to_pandas()
     return frame.assign(**arrays)[list(names)]
 
 
