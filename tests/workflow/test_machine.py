@@ -83,6 +83,11 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
     weights, alone = 4 * outline().model.num_parameters(), "too little for the weights alone"
     assert report(free=weights).endswith(alone) and report(free=weights, thorough=False) == ""
     assert report(large=True, free=weights / 0.7, thorough=False) == ""
+    lm = outline()
+    longest = check.estimate_prompt(lm, run) + run.values["max_new_tokens"]
+    with_a_token = check.SPARE * weights + check.bytes_per_token(lm, longest)
+    assert report(free=with_a_token - 1).endswith(alone)
+    assert report(free=with_a_token).endswith("max_batch_tokens 1 would fit")
     refused = report(large=True, free=weights / 0.85, thorough=False)
     remedies = (
         "write `gpus: all` in its file to spread it over all GPUs, "
