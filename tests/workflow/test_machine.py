@@ -185,22 +185,6 @@ def test_libraries_of_models_are_preloaded_wherever_models_run(monkeypatch, tmp_
     assert "transformers" in with_models and "transformers" not in without
 
 
-def test_of_the_jobs_that_are_ready_the_longest_way_to_the_end_starts(monkeypatch, tmp_path):
-    """On one core: that of a model that thinks, though another is named first."""
-    demo = Run("demo", params.load_profile("demo").model_dump(), cores=1, gpus=0)
-    thinks = demo.specs["tiny-qwen"].model_copy(update={"thinking": True})
-    monkeypatch.setitem(demo.specs, "tiny-qwen", thinks)
-    started = []
-
-    def start(schedule, job):
-        started.append(job.model)
-        schedule.running[len(started)] = jobs.Running(job, None, [])
-
-    monkeypatch.setattr(jobs.Schedule, "start", start)
-    jobs.Schedule(demo, progress.Board(demo.jobs), tmp_path).start_jobs()
-    assert demo.jobs[0].model == "tiny-llama" and started == ["tiny-qwen"]
-
-
 BEGETS = """
 import os, time
 from workflow.engine.notebook import kill_with_parent
