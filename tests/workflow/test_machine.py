@@ -248,3 +248,22 @@ def test_a_kernel_gets_the_allocator_of_its_place_unless_the_user_sets_one(run, 
 def test_a_home_at_the_root_is_no_place(monkeypatch):
     monkeypatch.setitem(progress.PLACES, "/", "~")
     assert progress.redact_paths("1 / 2\n") == "1 / 2\n"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_only_progress_is_overwritten_and_only_in_a_terminal(run, monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    job, *_ = run.jobs
+    board = progress.Board([job])
+    ends = []
+    for event in ("start", "progress", "end"):
+        board.show(job, event, text=f"it {event}s")
+        ends.append(capsys.readouterr().out.removeprefix("\r\033[K")[-1])
+    assert ends == ["\n", "s" if is_terminal else "\n", "\n"]
+
+
+def test_a_full_disk_is_said_with_its_file_if_that_is_known():
+    full = OSError(28, "No space left on device")
+    assert progress.describe_system_error(full) == "No space left on device"
+    of_file = OSError(28, "No space left on device", str(ROOT / "artifacts/x"))
+    assert progress.describe_system_error(of_file) == "No space left on device (./artifacts/x)"
