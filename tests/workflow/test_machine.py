@@ -267,3 +267,9 @@ def test_a_full_disk_is_said_with_its_file_if_that_is_known():
     assert progress.describe_system_error(full) == "No space left on device"
     of_file = OSError(28, "No space left on device", str(ROOT / "artifacts/x"))
     assert progress.describe_system_error(of_file) == "No space left on device (./artifacts/x)"
+
+
+def test_a_run_makes_its_folder_though_a_clone_has_none_for_results(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    with machine.run_lock(Run("mine", {})):
+        assert (tmp_path / "artifacts" / "mine" / ".lock").exists()
