@@ -21,8 +21,8 @@ from lib.paths import ROOT
 sys.modules["rfc3987_syntax"] = None
 
 LONGEST_FIRST = (
-    "test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes",
-    "test_end_to_end", "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm",
+    "test_goldens", "test_slurm_endings", "test_killed_at_every_step", "test_transcript",
+    "test_same_bytes", "test_end_to_end", "test_paper_walk", "test_logged", "test_slurm",
     "test_keys", "test_runs", "test_own_runs", "test_hub", "test_fuzz", "test_fresh",
     "test_system", "test_findings", "test_edits", "test_verify",
 )  # fmt: skip
