@@ -140,17 +140,16 @@ def read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
     The arrays of a column are views of one: a list of small arrays would take several times the
     memory.
     """
-    schema = pq.read_schema(path)
-    nested = []
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=list(names))
+    arrays = {}
     plain = []
-    for name in names:
-        if stored_columns.is_list_of_lists(schema.field(name).type):
-            nested.append(name)
+    for column in table.schema:
+        if stored_columns.is_list_of_lists(column.type):
+            arrays[column.name] = stored_columns.arrays_of(table[column.name])
         else:
-            plain.append(name)
-    frame = pd.read_parquet(path, columns=plain)
-    tables = pq.read_table(path, columns=nested)
-    arrays = {name: stored_columns.arrays_of(tables[name]) for name in nested}
+            plain.append(column.name)
+    frame = table.select(plain).to_pandas()
     return frame.assign(**arrays)[list(names)]
 
 
@@ -293,19 +292,24 @@ def load_frames(
     names = pair_names(models, datasets)
     if may_lack:
         names = find_pairs(run, kind, names)
-    frames = [read_frame(find_frame(run, kind, name, [name]), without) for name in names]
+    paths = [find_frame(run, kind, name, [name]) for name in names]
+    frames = [read_frame(path, without) for path in paths]
     rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
-    return rows, list_sources(run, kind, names)
+    return rows, describe_frames(paths)
 
 
 def list_sources(run: str, kind: str, pairs: Iterable[str]) -> pd.DataFrame:
     """Return a table with the source of each pair's frame. Raise UserError as `load_frames`."""
+    return describe_frames([find_frame(run, kind, name, [name]) for name in pairs])
+
+
+def describe_frames(paths: Iterable[Path]) -> pd.DataFrame:
+    """Return the pair, folder, number of rows and checksum of each frame."""
     sources = []
-    for name in pairs:
-        path = find_frame(run, kind, name, [name])
+    for path in paths:
         facts = read_manifest(path)
         folder = str(path.parent.relative_to(ARTIFACTS))
-        sources.append((name, folder, facts["rows"], facts["sha256"][:12]))
+        sources.append((path.stem, folder, facts["rows"], facts["sha256"][:12]))
     return pd.DataFrame(sources, columns=["pair", "read from", "rows", "sha256"])
 
 

@@ -2,7 +2,7 @@
 
     git worktree add ../grown && cd ../grown
     PYTHONPATH=. python docs/benchmarks/growth.py 60 500      # 60 pairs of 500 rows
-    PYTHONPATH=. python docs/benchmarks/growth.py 6 4000
+    PYTHONPATH=. python docs/benchmarks/growth.py 6 4000 05_calibration
 
 The run repeats the shipped signals of the demo: its models under further names, and its rows. It
 writes `artifacts/grown` and `params/models/`, so use a copy of the project. A notebook runs in a
@@ -11,12 +11,11 @@ kernel of its own, with one thread. docs/hardware.md quotes the numbers.
 
 import os
 import sys
-from pathlib import Path
 
-import nbformat
 import pandas as pd
 import yaml
 from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
@@ -28,6 +27,7 @@ RUN = "grown"
 NOTEBOOKS = ("05_calibration", "06_sample_efficiency", "07_transfer", "09_beyond", "08_tables")
 DEMO = load_profile("demo")
 DEMO_ROWS = 500  # of a pair
+OF_FILE = {"file", "sha256", "rows", "columns", "libraries", "python"}  # facts that differ
 LAST_CELL = """
 import resource, time
 print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
@@ -44,12 +44,13 @@ def repeat_rows(frame: pd.DataFrame, copies: int) -> pd.DataFrame:
 
 def write_pair(shipped: str, model: str, dataset: str, copies: int) -> None:
     """Write the signals of a pair of the grown run."""
-    inputs = {}
+    inputs: dict[str, str] = {}
     for kind in ("generations", "verification", "dropout"):
-        frame = pd.read_parquet(store.find_frame("shipped", kind, shipped))
-        frame = repeat_rows(frame, copies).assign(model=model)
+        original = store.find_frame("shipped", kind, shipped)
+        frame = repeat_rows(pd.read_parquet(original), copies).assign(model=model)
+        facts = store.read_manifest(original) | {"inputs": inputs}
         path = store.frame_path(RUN, kind, f"{model}__{dataset}")
-        store.write_frame(frame, path, parameters={}, inputs=inputs)
+        store.write_frame(frame, path, **{name: facts[name] for name in facts.keys() - OF_FILE})
         if kind == "generations":
             checksum = store.read_manifest(path)["sha256"]
             inputs = {f"generations/{path.name}": checksum}
@@ -75,7 +76,7 @@ def measure_notebook(name: str, values: dict) -> None:
     """Run a notebook, and print its seconds of CPU and its peak in MB."""
     notebook = load_notebook_node(str(ROOT / "notebooks" / f"{name}.ipynb"))
     notebook = parameterize_notebook(notebook, values)
-    notebook.cells.append(nbformat.v4.new_code_cell(LAST_CELL))
+    notebook.cells.append(new_code_cell(LAST_CELL))
     folder = {"metadata": {"path": str(ROOT / "notebooks")}}
     NotebookClient(notebook, timeout=None, kernel_name="python3", resources=folder).execute()
     seconds, peak = notebook.cells[-1].outputs[0].text.split()
@@ -91,9 +92,8 @@ def main() -> None:
     os.environ["PYTHONPATH"] = str(ROOT)
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
-    for name in NOTEBOOKS:
-        if (Path(ROOT) / "notebooks" / f"{name}.ipynb").exists():
-            measure_notebook(name, values)
+    for name in sys.argv[3:] or NOTEBOOKS:
+        measure_notebook(name, values)
 
 
 if __name__ == "__main__":

@@ -76,11 +76,12 @@ def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
     return errors[errors.n < count_before.to_numpy()]
 
 
-def calibration_frames(signals: AnySignals) -> Frames:
-    """Return the frames of the tables of calibration and of transfer between all pairs, without
-    intervals; 05 and 07 store a run's."""
+def calibration_frames(signals: AnySignals, all_transfers: bool = False) -> Frames:
+    """Return the frames of the tables of calibration and of transfer between pairs, without
+    intervals; 05 and 07 store a run's. `all_transfers` as for `transfer`."""
     frames = dict.fromkeys(CALIBRATED, stages.evaluate_calibration(signals))
-    return frames | dict.fromkeys(TRANSFER_TABLES, stages.transfer_calibrators(signals))
+    transferred = stages.transfer_calibrators(signals, all_transfers)
+    return frames | dict.fromkeys(TRANSFER_TABLES, transferred)
 
 
 def error_frames(signals: AnySignals) -> Frames:

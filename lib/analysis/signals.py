@@ -104,6 +104,15 @@ class KeptOfPairs(NamedTuple):
     token_reduction: pd.DataFrame
 
 
+def without_tokens(responses: pd.DataFrame) -> pd.DataFrame:
+    """Return responses without the log-probabilities of their tokens, but those of the answers."""
+    answers = []
+    for logprobs in responses["answer"]:
+        answers.append(None if logprobs is None else logprobs.copy())  # of a part, free the whole
+    kept = responses.drop(columns=["response", "answer"])
+    return kept.assign(answer=pd.Series(answers, responses.index, dtype=object))
+
+
 @dataclass(eq=False)
 class StoredSignals:
     """The signals of a run, whose frames are read pair by pair.
@@ -139,7 +148,7 @@ class StoredSignals:
             reductions.append(pair.token_reduction)
             if pair.responses.empty:
                 continue
-            responses.append(pair.responses.drop(columns="response"))
+            responses.append(without_tokens(pair.responses))
             sets |= pair.sets
             scores.append(pair.confidence)
         if not responses:

@@ -12,9 +12,9 @@ import pandas as pd
 from lib import store
 from lib.analysis.signals import AnySignals
 from lib.calibrate import sample_efficiency, transfer
-from lib.calibrate.calibration_sets import token_signals
+from lib.calibrate.calibration_sets import CalibrationData, Pair, no_response_left, token_signals
 from lib.calibrate.fit_methods import Fit, calibrate
-from lib.params import Resampling, SelectivePrediction, Subsampling
+from lib.params import Resampling, SelectivePrediction, Subsampling, Transfer
 from lib.score import selective
 from lib.score.baselines import add_base_rate, compare_with_base_rate
 from lib.score.confidence import confidence_frame, in_frame_order, rows_at_selected_rate
@@ -91,15 +91,17 @@ def store_curves(
 # ---- 07
 
 
-def transfer_calibrators(signals: AnySignals) -> pd.DataFrame:
-    """Return the errors of Ans Avg after the calibrators of every pair."""
-    return transfer.transfer(signals.sets, signals.calibration.fits, signals.choices.bins)
+def transfer_calibrators(signals: AnySignals, all_transfers: bool = False) -> pd.DataFrame:
+    """Return the errors of Ans Avg after the calibrators of other pairs, from `transfer`."""
+    fits = signals.calibration.fits
+    return transfer.transfer(signals.sets, fits, signals.choices.bins, all_transfers)
 
 
-def store_transfer(run: str, signals: AnySignals) -> pd.DataFrame:
+def store_transfer(run: str, signals: AnySignals, settings: Transfer) -> pd.DataFrame:
     """Store and return `transfer_calibrators`."""
-    transferred = transfer_calibrators(signals)
-    store_frames(run, signals, {"calibration/transfer": transferred}, {})
+    transferred = transfer_calibrators(signals, settings.all_transfers)
+    frames = {"calibration/transfer": transferred}
+    store_frames(run, signals, frames, settings.model_dump())
     return transferred
 
 
@@ -122,20 +124,24 @@ class FurtherScores(NamedTuple):
 def score_further_estimators(signals: AnySignals) -> FurtherScores:
     """Compute and calibrate the scores of every estimator."""
     scores = []
+    sets: dict[Pair, CalibrationData] = {}
     tuned = []
     for pair in signals.by_pair():
         tuned.append(pair.dropout.loc[pair.dropout.tuning, KEYS])
         if pair.responses.empty:
             continue
         passes = rows_at_selected_rate(pair.dropout, pair.choices)
+        sets |= pair.sets
         further = token_signals(pair.sets)
         scores.append(
             confidence_frame(
                 pair.responses, pair.verification, passes, pair.choices, ESTIMATORS, further
             )
         )
+    if not scores:
+        raise no_response_left()
     raw = in_frame_order(scores)
-    calibrated = calibrate(raw, signals.sets)
+    calibrated = calibrate(raw, sets)
     compared = add_base_rate(raw, calibrated.scores)
     return FurtherScores(raw, compared, calibrated.fits, pd.concat(tuned))
 

@@ -5,7 +5,7 @@ its log-partition function at a few temperatures (`lib.generate.teacher_forcing`
 suffice to recompute the softmax.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -84,6 +84,11 @@ class AnswerLogits:
 
     def __len__(self) -> int:
         return self.n_rows
+
+    def without_caches(self) -> "AnswerLogits":
+        """Return the same tokens. What is computed from them, several times their size, is freed
+        with what this returns."""
+        return replace(self)
 
     def __getitem__(self, rows: np.ndarray) -> "AnswerLogits":
         """Select rows by index, in this order."""

@@ -163,6 +163,9 @@ def _prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
         score = getattr(old, method.answer_input)
         new_score = getattr(new, method.answer_input)
         if score is not None and new_score is not None:  # None without stored logits
+            if method.answer_input == "answers":
+                score = score.without_caches()
+                new_score = new_score.without_caches()
             calibrator = method.inputs[method.answer_input]()
             prepared[name] = (calibrator.fit_many(score, old.correct), new_score)
     return prepared

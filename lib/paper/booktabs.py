@@ -1,12 +1,11 @@
 """A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; captions;
-the paper's macros; tables of words.
+the paper's macros.
 
 This module knows nothing of models or metrics. The labels of both axes determine the layout: row
 labels span their block, labels of column groups span their columns, and rules separate blocks.
 """
 
 import html
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +66,8 @@ def embolden(latex: str) -> str:
 
 def preamble(body: str) -> str:
     """Return the packages as a comment, and the macros and commands that the body uses."""
-    packages = r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"
+    further = ",longtable" if r"\begin{longtable}" in body else ""
+    packages = rf"% \usepackage{{amsmath,amssymb,bm,booktabs,multirow{further}}}"
     used = [definition[0] for definition in DEFINITIONS if definition["name"] in body]
     return "\n".join([packages, *used, ""])
 
@@ -131,6 +131,9 @@ def _reduction_in_words(reduction: re.Match) -> str:
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
 
 
+PAGE_ROWS = 100  # a longer table, shrunk to a page, could not be read
+
+
 class Part(NamedTuple):
     """The columns of a table that stand below one caption, with LaTeX's specification of them."""
 
@@ -162,8 +165,13 @@ class Table:
     title: str = ""
 
     def _repr_latex_(self) -> str:
-        """Return the tabular, below the packages, macros and commands that it needs."""
+        """Return the tabular, below the packages, macros and commands that it needs; of more than
+        PAGE_ROWS a longtable, which runs over several pages."""
         *others, last = self.parts(self.cells)
+        if len(self.cells) > PAGE_ROWS:
+            tables = [longtable(part) for part in others]
+            body = "".join([*tables, longtable(last, self.title)])
+            return preamble(body) + body
         tabulars = [_captioned(part) for part in others]
         tabulars.append(_captioned(last, self.title))
         body = "\\\\[6pt]\n".join(tabulars)
@@ -223,11 +231,34 @@ def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
     lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule"]
     lines += _head(cells, has_bar)
     lines += _body(cells)
-    lines.append(r"\bottomrule")
+    lines += _foot(len(has_bar), title)
+    return "\n".join([*lines, r"\end{tabular}%", ""])
+
+
+def longtable(part: Part, title: str = "") -> str:
+    """Return a part as a LaTeX longtable: its head is on each page, its caption in a first row, and
+    the title in a last one."""
+    has_bar = [bar == "|" for bar in re.findall(r"[lcr]\s*(\|?)", part.spec)]
+    head = _head(part.cells, has_bar)
+    lines = [rf"\begin{{longtable}}{{{part.spec}}}"]
+    if part.caption:
+        caption = rf"\textbf{{{escape(part.caption)}}}"
+        lines.append(rf"\multicolumn{{{len(has_bar)}}}{{c}}{{{caption}}} \\")
+    lines += [r"\toprule", *head, r"\endfirsthead"]
+    lines += [r"\toprule", *head, r"\midrule", r"\endhead"]
+    lines += [r"\bottomrule", r"\endfoot"]
+    lines += [*_foot(len(has_bar), title), r"\endlastfoot"]
+    lines += _body(part.cells)
+    return "\n".join([*lines, r"\end{longtable}", ""])
+
+
+def _foot(columns: int, title: str) -> list[str]:
+    """Return the rule below the rows, and a title below it."""
+    lines = [r"\bottomrule"]
     if title:
         lines.append(r"\addlinespace[2pt]")
-        lines.append(rf"\multicolumn{{{len(has_bar)}}}{{l}}{{\textit{{{escape(title)}}}}} \\")
-    return "\n".join([*lines, r"\end{tabular}%", ""])
+        lines.append(rf"\multicolumn{{{columns}}}{{l}}{{\textit{{{escape(title)}}}}} \\")
+    return lines
 
 
 def _shown_levels(cells: pd.DataFrame) -> list[int]:
@@ -298,27 +329,3 @@ def _first_difference(label: tuple, before: tuple | None, blocks: int) -> int:
 
 def _multirow(rows: int, text: str) -> str:
     return rf"\multirow{{{rows}}}{{*}}{{{text}}}" if rows > 1 else text
-
-
-# ---- tables of words
-
-# notebooks align cells to the right, where sentences are hard to read
-ALIGN_LEFT = ' style="text-align: left"'
-
-
-@dataclass(frozen=True)
-class ReportRecords:
-    """A frame of words for the reader of the notebook; `records`, if any, are for the report."""
-
-    records: pd.DataFrame | None = field(repr=False)
-    shown: pd.DataFrame
-
-    def _repr_html_(self) -> str:
-        with pd.option_context("display.max_colwidth", None):
-            page = self.shown.to_html(index=False, na_rep="")
-        return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
-
-    def _repr_json_(self) -> list | None:
-        if self.records is None:
-            return None
-        return json.loads(self.records.to_json(orient="records", double_precision=15))

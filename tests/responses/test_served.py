@@ -98,15 +98,20 @@ def test_request_of_the_models_file_is_merged_into_every_body(tmp_path):
             assert request["body"]["provider"] == {"only": ["a"]}
 
 
-def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path):
+def test_models_share_no_folder_and_git_takes_no_questions_of_others(tmp_path, monkeypatch):
     model = Served("docs/served")
     batch_files.check_folders(model.run)  # the demo's questions belong to the project
     model.run.values["datasets"] = ["gsm8k"]
-    with pytest.raises(
-        UserError, match="git does not ignore docs/served, and the questions of 'gsm8k' belong to"
-    ):
+    of_others = "git does not ignore docs/served, and the questions of 'gsm8k' belong to"
+    with pytest.raises(UserError, match=of_others):
+        model.write_requests()
+    published = params.load_dataset_config("gsm8k")
+    without_files = published.model_copy(update={"files": {}})
+    monkeypatch.setattr(batch_files.params, "load_dataset_config", lambda name: without_files)
+    with pytest.raises(UserError, match=of_others):
         model.write_requests()
     assert not (ROOT / "docs" / "served").exists()
+    monkeypatch.undo()
     both = Served(tmp_path).run
     both.values["models"] = ["served", "other"]
     both.specs["other"] = both.specs["served"]

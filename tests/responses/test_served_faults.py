@@ -276,6 +276,21 @@ def test_a_provider_that_lists_five_tokens_is_asked_for_five(model, capsys):
     assert "it lists 5 tokens at most (Invalid value for" in capsys.readouterr().out
 
 
+def test_a_provider_that_lists_not_even_five_is_asked_for_fewer_once_a_form(model, capsys):
+    """Though several requests of a form fail."""
+
+    def refuse_lists(request):
+        if request.body["top_logprobs"] > 1:
+            return refuse(400, "Invalid value for 'top_logprobs'.")(request)
+        return right(request)
+
+    requests, outcome = model.ask_fake(refuse_lists, concurrent=1)
+    assert outcome.missing
+    listed = Counter(request.body["top_logprobs"] for request in requests)
+    assert listed[20] == 2 and listed[5] > 2
+    assert capsys.readouterr().out.count("it lists 5 tokens at most") == 2
+
+
 # ---- the first answers
 
 

@@ -404,3 +404,9 @@ def test_imports_are_followed_in_functions_and_by_relative_names(inside):
     (inside.root / "lib/alpha.py").write_text(relative)
     files = {f"lib/{name}.py" for name in ("alpha", "beta", "gamma", "delta")}
     assert import_closure(["import lib.alpha"]) >= files
+
+
+def test_equal_contents_are_equal_bytes_whatever_their_order(tmp_path):
+    fingerprint.write_json(tmp_path / "first.json", {"a": 1, "b": {"c": 2, "d": 3}})
+    fingerprint.write_json(tmp_path / "second.json", {"b": {"d": 3, "c": 2}, "a": 1})
+    assert (tmp_path / "first.json").read_bytes() == (tmp_path / "second.json").read_bytes()

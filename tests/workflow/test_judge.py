@@ -20,7 +20,8 @@ from lib.paper.judged_sentences import list_answers
 from lib.params import TableJudgment
 from lib.score.score_files import read_score_table
 from lib.tasks.question_files import FILE_ENDINGS
-from workflow import cli
+from workflow import cli, judge
+from workflow.engine.jobs_of_run import Run
 from workflow.output.table_report import table_report_page
 
 HOSTILE = json.loads((ROOT / "tests" / "hostile.json").read_text(encoding="utf-8"))
@@ -74,6 +75,27 @@ def test_wrong_words_are_one_line(tmp_path, monkeypatch, file, words, message):
 
 def test_the_command_line_knows_the_kinds_of_tables():
     assert set(cli.TABLE_ENDINGS) == set(FILE_ENDINGS)
+
+
+def test_a_folder_of_a_run_of_models_is_not_written_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "ROOT", tmp_path)
+    judge.check_folder("mine")
+    notebooks = tmp_path / "artifacts" / "mine" / "notebooks"
+    notebooks.mkdir(parents=True)
+    (notebooks / "10_judge.ipynb").touch()
+    judge.check_folder("mine")
+    (notebooks / "08_tables.ipynb").touch()
+    with pytest.raises(UserError, match="^artifacts/mine/ holds the results of a run of models"):
+        judge.check_folder("mine")
+
+
+def test_a_run_says_first_what_its_report_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "ROOT", tmp_path)
+    path = tmp_path / "artifacts" / "mine" / "exported" / "10_judge.json"
+    path.parent.mkdir(parents=True)
+    rows = [{"kind": "warning", "text": "Few."}, {"kind": "sentence", "text": "Many."}]
+    path.write_text(json.dumps({"outputs": {"rep_answer": {"application/json": rows}}}))
+    assert judge.answer_lines(Run("mine", {})) == ["Few.", "Many."]
 
 
 # ---- the page

@@ -83,6 +83,11 @@ def test_memory_is_asked_for_where_a_model_runs(run, monkeypatch):
     weights, alone = 4 * outline().model.num_parameters(), "too little for the weights alone"
     assert report(free=weights).endswith(alone) and report(free=weights, thorough=False) == ""
     assert report(large=True, free=weights / 0.7, thorough=False) == ""
+    lm = outline()
+    longest = check.estimate_prompt(lm, run) + run.values["max_new_tokens"]
+    with_a_token = check.SPARE * weights + check.bytes_per_token(lm, longest)
+    assert report(free=with_a_token - 1).endswith(alone)
+    assert report(free=with_a_token).endswith("max_batch_tokens 1 would fit")
     refused = report(large=True, free=weights / 0.85, thorough=False)
     remedies = (
         "write `gpus: all` in its file to spread it over all GPUs, "
@@ -180,22 +185,6 @@ def test_libraries_of_models_are_preloaded_wherever_models_run(monkeypatch, tmp_
     assert "transformers" in with_models and "transformers" not in without
 
 
-def test_of_the_jobs_that_are_ready_the_longest_way_to_the_end_starts(monkeypatch, tmp_path):
-    """On one core: that of a model that thinks, though another is named first."""
-    demo = Run("demo", params.load_profile("demo").model_dump(), cores=1, gpus=0)
-    thinks = demo.specs["tiny-qwen"].model_copy(update={"thinking": True})
-    monkeypatch.setitem(demo.specs, "tiny-qwen", thinks)
-    started = []
-
-    def start(schedule, job):
-        started.append(job.model)
-        schedule.running[len(started)] = jobs.Running(job, None, [])
-
-    monkeypatch.setattr(jobs.Schedule, "start", start)
-    jobs.Schedule(demo, progress.Board(demo.jobs), tmp_path).start_jobs()
-    assert demo.jobs[0].model == "tiny-llama" and started == ["tiny-qwen"]
-
-
 BEGETS = """
 import os, time
 from workflow.engine.notebook import kill_with_parent
@@ -259,3 +248,28 @@ def test_a_kernel_gets_the_allocator_of_its_place_unless_the_user_sets_one(run, 
 def test_a_home_at_the_root_is_no_place(monkeypatch):
     monkeypatch.setitem(progress.PLACES, "/", "~")
     assert progress.redact_paths("1 / 2\n") == "1 / 2\n"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_only_progress_is_overwritten_and_only_in_a_terminal(run, monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    job, *_ = run.jobs
+    board = progress.Board([job])
+    ends = []
+    for event in ("start", "progress", "end"):
+        board.show(job, event, text=f"it {event}s")
+        ends.append(capsys.readouterr().out.removeprefix("\r\033[K")[-1])
+    assert ends == ["\n", "s" if is_terminal else "\n", "\n"]
+
+
+def test_a_full_disk_is_said_with_its_file_if_that_is_known():
+    full = OSError(28, "No space left on device")
+    assert progress.describe_system_error(full) == "No space left on device"
+    of_file = OSError(28, "No space left on device", str(ROOT / "artifacts/x"))
+    assert progress.describe_system_error(of_file) == "No space left on device (./artifacts/x)"
+
+
+def test_a_run_makes_its_folder_though_a_clone_has_none_for_results(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    with machine.run_lock(Run("mine", {})):
+        assert (tmp_path / "artifacts" / "mine" / ".lock").exists()

@@ -13,6 +13,7 @@ from lib.analysis.model_answers import ModelAnswer, answer_for_pairs
 from lib.analysis.signals import load_signals
 from lib.paper.explorer import policy_hash
 from lib.params import EvaluationChoices, SelectivePrediction
+from lib.paths import ROOT
 from lib.run_names import shows_paper
 from lib.score.selective import selective_thresholds
 from workflow.engine.jobs_of_run import Run
@@ -62,6 +63,21 @@ def test_the_answer_comes_first_and_the_paper_last(answers, tmp_path):
     assert "open" not in claims.attrs and "a quote" in claims.text
     assert "open" in page.select_one("#tab_result_estimation").attrs
     assert "<b>a note</b>" in page.text, "what users write is text"
+
+
+def test_a_report_is_of_what_its_run_exported(answers, monkeypatch, tmp_path):
+    folders = []
+
+    def read_exported(folder):
+        folders.append(folder)
+        return {}, OUTPUTS
+
+    monkeypatch.setattr(model_report, "read_exported", read_exported)
+    monkeypatch.setattr(model_report, "list_answers", lambda run: answers)
+    model_report.write_model_report(RUN, tmp_path / "written.html")
+    assert folders == [ROOT / "artifacts" / "mine" / "exported"]
+    path, _ = page_of(tmp_path, answers)
+    assert (tmp_path / "written.html").read_text() == path.read_text()
 
 
 @pytest.mark.parametrize("evaluated, words", [

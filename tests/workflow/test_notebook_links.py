@@ -38,6 +38,21 @@ def test_addresses_and_parts_of_a_page_stay():
     )
 
 
+@pytest.mark.parametrize(
+    "texts, has_links",
+    [
+        (["no link", "nor here"], False),
+        (["[a](https://x.org)", "[b](#b)"], False),
+        (["[a](02_single_pass.ipynb)", "no link"], True),
+        (["[a](02_single_pass.ipynb)"], True),
+    ],
+)
+def test_a_notebook_is_changed_only_if_it_has_links_to_files(texts, has_links):
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text) for text in texts])
+    executed = ROOT / "artifacts" / "lab" / "notebooks" / "x.ipynb"
+    assert lead_links_to_project(nb, executed) == has_links
+
+
 def test_links_of_a_page_lead_to_other_pages_or_to_the_repository(tmp_path, monkeypatch):
     page = (
         '<a href="../../../notebooks/05_calibration.ipynb">05</a> '

@@ -2,11 +2,12 @@
 finds again by the same words."""
 
 import pytest
+import yaml
 from small_project import write
 
-from lib import params
+from lib import parameter_schemas, params
 from lib.tasks import datasets
-from workflow import lab
+from workflow import dataset_file, lab
 from workflow.cli import parse_and_check
 from workflow.run import main
 from workflow.run_plan import plan
@@ -156,3 +157,15 @@ def test_a_dataset_may_calibrate_alone_beside_another(own):
     with pytest.raises(lab.UserError, match="no question is left to evaluate: sums has `evaluatio"):
         plan(parse_and_check(["--datasets", "sums"]))
     assert plan(parse_and_check(["--datasets", "sums", "easy"])).values["datasets"]
+
+
+def test_the_file_of_a_dataset_is_written_as_a_person_would(tmp_path, monkeypatch):
+    """Its label first, then where its questions are."""
+    mine = parameter_schemas.Dataset(label="Mine", source={"all": "my sums.csv"}, seed=0)
+    monkeypatch.setattr(params, "UNWRITTEN", {"sums": mine})
+    monkeypatch.setattr(dataset_file, "parameter_file", lambda name: tmp_path / f"{name}.yaml")
+    dataset_file.write_files()
+    values = yaml.safe_load((tmp_path / "sums.yaml").read_text())
+    first, second, *_, last = values
+    assert (first, second, last) == ("label", "source", "seed")
+    assert not params.UNWRITTEN

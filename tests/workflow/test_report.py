@@ -122,6 +122,12 @@ def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_decla
     assert settings_and_more.count("<math ") == 3, "Top-p and the like"
 
 
+def test_the_document_of_all_results_is_lines_of_latex():
+    """Each ends, the last one, too."""
+    document = results_document("A title", {})
+    assert "A title" in document and document.endswith("\\end{document}\n")
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")
 def test_latex_sets_them(tmp_path):
     latex = settings().latex

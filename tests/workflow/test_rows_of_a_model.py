@@ -171,3 +171,9 @@ def test_a_run_after_another_file_of_one_name_makes_what_reads_it(inside, tmp_pa
     assert (
         freshness.assess(job).state == "changed" and freshness.assess(job).why == "file .../q.jsonl"
     )
+
+
+def test_a_model_that_only_a_server_has_reads_no_weights():
+    """Nor has a GGUF file others beside it: it is known by its sum."""
+    served = params.Model(label="S", responses="somewhere/", system_prompt=True)
+    assert local_files.files_of_weights(served) == []

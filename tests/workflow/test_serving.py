@@ -16,7 +16,7 @@ from lib import params, paths
 from lib.errors import UserError
 from lib.paths import ROOT
 from workflow import cli, run
-from workflow.serving import connection, givers, model_file
+from workflow.serving import connection, errors, givers, model_file
 from workflow.serving.address import parse_address
 
 # ---- the address
@@ -307,3 +307,20 @@ def test_a_server_without_log_probabilities_ends_the_command(tmp_path, folder, m
     error = capsys.readouterr().err
     assert "its answer has no log-probabilities: start the server" in error
     assert yaml.safe_load((folder / "m.yaml").read_text())["label"] == "m"
+
+
+@pytest.mark.parametrize(
+    "name, reason, line",
+    [
+        ("seed", "no 'seed'", "write `request: {seed: null}`"),
+        ("max_tokens", "no 'max_tokens'", "write `request: {max_tokens: null}`"),
+        (
+            "max_tokens",
+            "use 'max_completion_tokens'",
+            "write `request: {max_tokens: null, max_completion_tokens: 9}`",
+        ),
+        ("seed", "'seed' and 'max_completion_tokens'", "write `request: {seed: null}`"),
+    ],
+)
+def test_a_field_that_is_refused_is_left_out_or_renamed(name, reason, line):
+    assert errors.write_without(name, reason, {"max_tokens": 9, "seed": 1}) == line

@@ -26,3 +26,10 @@ def test_a_difference_is_named_with_its_cure_before_any_run(inside, capsys, name
         (line,) = "".join(capsys.readouterr()).splitlines()
         assert line.startswith(f"run_all.sh: {DEMO}/")
         assert f"`git checkout -- {DEMO}` restores" in line
+
+
+def test_the_papers_own_numbers_are_of_no_model_and_keep_every_other_parameter():
+    named = {"models": ["a"], "main_figure_model": "a", "transfer_datasets": ["d"]}
+    others = {"bins": 10, "title": "T", "calibration_sizes": [5]}
+    emptied = {"models": [], "main_figure_model": "", "transfer_datasets": []}
+    assert run_plan.without_names(named | others) == emptied | others

@@ -10,7 +10,7 @@ from test_fresh import complete, run_of
 
 from lib.errors import UserError
 from lib.files import digest
-from workflow.engine import job_key, job_process, slurm, slurm_options
+from workflow.engine import job_key, job_process, progress, slurm, slurm_options
 from workflow.engine.notebook_table import NOTEBOOKS
 
 
@@ -239,6 +239,22 @@ def test_processes_that_help_wait_behind_all_jobs_and_are_canceled_with_theirs(
     submission.end_helpers(job)
     assert canceled == [("scancel", number, "9")]
     assert run.job(helper) == job.helpers[0]
+
+
+def test_a_job_of_the_queue_is_followed_until_it_tells_its_end(inside, answers):
+    run = run_of()
+    first, second, *_ = run.jobs
+    numbers = {job.process: str(number) for number, job in enumerate(run.jobs, 1)}
+    rows = [f"{number} RUNNING {slurm.name_prefix(run)}{name}" for name, number in numbers.items()]
+    answers.replies["squeue"] = (0, "\n".join(rows))
+    submission = slurm.Submission(run, progress.Board(run.jobs), numbers)
+    submission.look_at_jobs()
+    assert submission.open == list(run.jobs)
+    (inside.root / first.events).parent.mkdir(parents=True, exist_ok=True)
+    slurm.append_event(first, "fail", text="too little room")
+    slurm.append_event(second, "start")
+    submission.look_at_jobs()
+    assert first not in submission.open and second in submission.open
 
 
 def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(
