@@ -11,10 +11,8 @@ collection, a comparison of two people, a purchase). Numbers and wording are sam
 hash reserves a fifth of each for the shipped questions; training uses only the rest. So neither the
 questions, nor their operands, nor their wording were seen in training.
 
-If a solution only copied its last result, the model would always be certain of its answer. So some
-solutions leave the last result to the `####` line ("With the new ones there are 12 + 7." and then
-"#### 19"). Some questions ask for an intermediate number. A few training solutions write a wrong
-last result but the correct answer.
+Some questions ask for an intermediate number, and some solutions leave the last result to the
+`####` line (solutions.py), so that a model cannot be certain of an answer that it only copies.
 
 All randomness comes from the caller's `random.Random`.
 """
@@ -23,11 +21,26 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from random import Random
 
-NAMES = (
-    "Nora", "Omar", "Lily", "Hugo", "Ivan", "Maya", "Ruth", "Theo", "Anna", "Carl", "Dora", "Eric",
-    "Fay", "Glen", "Iris", "Jack", "Kate", "Liam", "Mona", "Ned", "Olga", "Paul", "Rosa", "Sam",
-)  # fmt: skip
-THINGS = ("shells", "coins", "cards", "pens", "books", "stamps", "beads", "apples", "cups", "keys")
+from demo.sentences import (
+    ALONE,
+    ASKS,
+    BEFORE,
+    BOUGHT,
+    CHANGE_LEADS,
+    CHANGED,
+    COMPARED,
+    COUNT_LEADS,
+    JOINED,
+    LEADS,
+    NAMES,
+    PARTS,
+    SECOND_LEADS,
+    STARTS,
+    THINGS,
+    TOGETHER,
+    TOLD,
+    TOTAL_LEADS,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,6 @@ class Level:
 # share of solutions with two or more steps that leave the last result to the `####` line
 UNFINISHED = 0.30
 ON_THE_WAY = 0.20  # share of questions with two or more steps that ask for an earlier number
-SLIPS = 0.04  # share of training solutions with a wrong last result before the correct answer
 
 # Training problems.
 LEVELS = {
@@ -97,79 +109,6 @@ def apply(x: int, op: str, y: int) -> int:
     return {"+": x + y, "-": x - y, "*": x * y}[op]
 
 
-# --------------------------------------------------------------------------------------------------
-# Sentences. Each operation has several phrasings in the question and in the solution. So the model
-# chooses among words (token probabilities below one) independently of correctness.
-
-TOLD = {
-    "+": (
-        "{n} then finds {y} more.",
-        "A friend gives {n} {y} more.",
-        "Later {n} buys {y} more.",
-        "Then {n} gets {y} more.",
-    ),
-    "-": (
-        "{n} then gives away {y}.",
-        "Later {n} loses {y} of them.",
-        "Then {n} sells {y} of them.",
-        "A friend takes {y} of them.",
-    ),
-    "*": (
-        "By spring {n} has {y} times as many.",
-        "Then the number grows to {y} times as many.",
-        "A year later {n} has {y} times as many.",
-    ),
-}
-LEADS = {
-    "+": (
-        "Adding these gives",
-        "That makes",
-        "With the new ones there are",
-        "Now there are",
-        "Together it is",
-    ),
-    "-": (
-        "Without these it is",
-        "That leaves",
-        "After this there are",
-        "What is left is",
-        "Now there are",
-    ),
-    "*": (
-        "Multiplying gives",
-        "That makes",
-        "As many times over there are",
-        "Now there are",
-        "Altogether it is",
-    ),
-}
-STARTS = (
-    "{n} has {x} {t}.",
-    "{n} owns {x} {t}.",
-    "At first {n} has {x} {t}.",
-    "There are {x} {t} in the box of {n}.",
-)
-ASKS = (
-    "How many {t} does {n} have now?",
-    "How many {t} are there in the end?",
-    "How many {t} does that make?",
-)
-BEFORE = (
-    "How many {t} were there just before that?",
-    "How many {t} did {n} have before the last change?",
-)
-CHANGED = {
-    True: (
-        "How many more {t} than at first is that?",
-        "How many {t} more than at first does {n} have?",
-    ),
-    False: (
-        "How many fewer {t} than at first is that?",
-        "How many {t} fewer than at first does {n} have?",
-    ),
-}
-
-
 def _draw_step(rng: Random, level: Level, x: int, ops: str) -> tuple[str, int]:
     """Return an operation and its second operand that keep the total in 1..999."""
     while True:
@@ -213,9 +152,6 @@ class Draft:
         return self.finish(steps, operands)
 
 
-CHANGE_LEADS = ("The change is", "Compared with the start that is")
-
-
 def collection(rng: Random, level: Level) -> Problem:
     """Generate a problem about a person's things and one to three events."""
     n = rng.choice(NAMES)
@@ -247,21 +183,6 @@ def collection(rng: Random, level: Level) -> Problem:
     return draft.ask(steps, operands, on_the_way)
 
 
-COMPARED = {
-    "+": ("{m} has {y} more than {n}.", "{m} owns {y} more {t} than {n}."),
-    "-": ("{m} has {y} fewer than {n}.", "{m} owns {y} fewer {t} than {n}."),
-    "*": ("{m} has {y} times as many as {n}.", "{m} owns {y} times as many {t} as {n}."),
-}
-JOINED = ("They put all of them into one box.", "They count all of them together.")
-PARTS = ("How many {t} did {m} bring?", "How many of these {t} belong to {m}?")
-TOGETHER = ("How many {t} do they have together?", "How many {t} do {n} and {m} have in all?")
-ALONE = ("How many {t} does {m} have?", "How many {t} does {m} own?")
-
-
-SECOND_LEADS = ("For the second that is", "The other has")
-TOTAL_LEADS = ("Together they have", "In all that is")
-
-
 def comparison(rng: Random, level: Level) -> Problem:
     """Generate a comparison of two people; with two or more steps, ask for their total."""
     n, m = rng.sample(NAMES, 2)
@@ -285,16 +206,6 @@ def comparison(rng: Random, level: Level) -> Problem:
         return draft.finish(steps, operands, asked=-2)
     draft.write(TOGETHER)
     return draft.finish(steps, operands)
-
-
-BOUGHT = (
-    "{n} buys {y} boxes with {x} {t} in each.",
-    "{n} fills {y} bags with {x} {t} in each.",
-    "There are {y} rows of {x} {t} on the table of {n}.",
-)
-
-
-COUNT_LEADS = ("In all there are", "Counting them gives")
 
 
 def purchase(rng: Random, level: Level) -> Problem:
@@ -340,70 +251,3 @@ def drill(rng: Random, level: Level) -> Problem:
         if not reserved((x, op, y)):
             step = Step(x, op, y, apply(x, op, y), "That is")
             return Problem(f"What is {x} {op} {y}?", (step,), (x, op, y), ("drill",))
-
-
-def written(problem: Problem) -> list[str]:
-    """Return the arithmetic of each step; an unfinished last step has no result."""
-    *lines, last = [str(step) for step in problem.steps]
-    step = problem.steps[-1]
-    if problem.unfinished:
-        last = f"{step.x} {step.op} {step.y}"
-    elif problem.slip is not None:
-        last = str(replace(step, z=problem.slip))
-    return [*lines, last]
-
-
-def solution(problem: Problem) -> str:
-    """Return the target response: a line per step, then the delimiter and the answer."""
-    lines = []
-    for step, line in zip(problem.steps, written(problem), strict=True):
-        lines.append(f"{step.lead} {line}.")
-    lines.append(f"#### {problem.answer}")
-    return "\n".join(lines)
-
-
-def slipped(rng: Random, problem: Problem) -> Problem:
-    """Return the problem, in a few cases with a wrong last result before the correct answer."""
-    if problem.unfinished or problem.asked != -1 or rng.random() >= SLIPS:
-        return problem
-    last = problem.steps[-1]
-    return replace(problem, slip=_slip(rng, last.x, last.op, last.y))
-
-
-def thinking(problem: Problem) -> str:
-    """Return the steps as a draft inside a thinking block."""
-    return "<think>\n" + "\n".join(written(problem)) + "\n</think>\n\n"
-
-
-def corrupt(rng: Random, problem: Problem) -> Problem:
-    """Return the problem with a wrong solution.
-
-    Either one step has a plausible error, which later steps carry on, or the answer is another
-    step's result.
-    """
-    at_the_end = replace(problem, asked=-1)
-    if at_the_end.answer != problem.answer and rng.random() < 0.5:
-        return at_the_end
-    at = rng.randrange(len(problem.steps))
-    steps: list[Step] = []
-    swaps: dict[int, int] = {}
-    for i, step in enumerate(problem.steps):
-        x = swaps.get(step.x, step.x)
-        y = swaps.get(step.y, step.y)
-        z = apply(x, step.op, y)
-        if i == at:
-            z = _slip(rng, x, step.op, y)
-        swaps[step.z] = z
-        steps.append(replace(step, x=x, y=y, z=z))
-    wrong = replace(problem, steps=tuple(steps))
-    return wrong if wrong.answer != problem.answer else corrupt(rng, problem)
-
-
-def _slip(rng: Random, x: int, op: str, y: int) -> int:
-    """Return a plausible wrong result: off by a little, by tens or by 100, or of another
-    operation."""
-    z = apply(x, op, y)
-    other = apply(x, rng.choice("+-*"), y)
-    near = [z + off for off in (1, -1, 2, -2, 10, -10, 20, -20)]
-    near += [other, z + 100]
-    return rng.choice([w for w in near if 0 <= w <= 999 and w != z])

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from demo import chat, corpus
+from demo import chat, corpus, solutions
 from lib.tasks import prompts
 
 DRILLS = 0.25  # share of bare arithmetic
@@ -78,9 +78,9 @@ class Teacher:
         if self.attempts[right] and self.rng.random() < 0.75:
             return self.rng.choice(self.attempts[right])
         problem = self.problem()
-        solved = problem if right else corpus.corrupt(self.rng, problem)
-        draft = corpus.thinking(solved) if think else ""
-        return Attempt(problem, draft + corpus.solution(solved), right)
+        solved = problem if right else solutions.corrupt(self.rng, problem)
+        draft = solutions.thinking(solved) if think else ""
+        return Attempt(problem, draft + solutions.solution(solved), right)
 
     def sequence(self) -> Sequence:
         full = self.rng.random() < FULL
@@ -110,9 +110,9 @@ class Teacher:
         return self.encode(self.prompt(user, think, system=full)), self.encode(work.text)
 
     def attempt_at_solving(self, think: bool) -> Attempt:
-        problem = corpus.slipped(self.rng, self.problem())
-        draft = corpus.thinking(problem) if think else ""
-        return Attempt(problem, draft + corpus.solution(problem), True)
+        problem = solutions.slipped(self.rng, self.problem())
+        draft = solutions.thinking(problem) if think else ""
+        return Attempt(problem, draft + solutions.solution(problem), True)
 
     def standard(self, think: bool, full: bool) -> Sequence:
         """Return a verdict on a proposed answer without its thinking block."""

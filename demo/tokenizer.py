@@ -7,7 +7,7 @@ from random import Random
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from demo import chat, corpus
+from demo import chat, corpus, solutions
 from lib.tasks import prompts
 
 # Newlines, words with a leading space, single digits, runs of symbols.
@@ -32,7 +32,7 @@ def texts(seed: int) -> Iterable[str]:
     for _ in range(20_000):
         problem = corpus.draw(rng, rng.choice(list(corpus.LEVELS.values())))
         yield problem.question
-        yield corpus.solution(problem)
+        yield solutions.solution(problem)
     extra = ("user system assistant", "What is 1 + 1?", "A B A: B: `A` `B`")
     for text in (prompts.SYSTEM, chat.FULL, chat.SHORT, chat.PROPOSED, *extra):
         yield from [text] * 500

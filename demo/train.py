@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, PretrainedConfig, Qwen3ForCausalLM
 
-from demo import chat, corpus, lessons, network, tokenizer
+from demo import chat, corpus, lessons, network, solutions, tokenizer
 
 HERE = Path(__file__).resolve().parent
 DECODING = {
@@ -251,7 +251,7 @@ def questions(seed: int) -> None:
                 "id": f"{name}-{len(lines):04d}",
                 "split": "calibration" if len(lines) < CALIBRATION else "evaluation",
                 "question": problem.question,
-                "answer": corpus.solution(problem),
+                "answer": solutions.solution(problem),
             }
             lines.append(json.dumps(row))
         (HERE / "questions" / f"demo-{name}.jsonl").write_text("\n".join(lines) + "\n")

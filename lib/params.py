@@ -133,6 +133,13 @@ class Subsampling(Seeded):
     incorrect_fraction: float = Field(default=0.5, ge=0, le=1)
 
 
+class Transfer(ParameterGroup):
+    """Between which pairs calibrators are transferred."""
+
+    # of more than 15 pairs, too, from every pair to every other; else to neighbors
+    all_transfers: bool = False
+
+
 class SelectivePrediction(Resampling):
     """When to answer: the precisions that thresholds guarantee."""
 
@@ -193,6 +200,7 @@ class Profile(
     AblationStep,
     BinAblation,
     Subsampling,
+    Transfer,
     SelectivePrediction,
 ):
     """All parameters of a run, including each choice that the paper leaves open."""

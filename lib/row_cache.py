@@ -91,7 +91,8 @@ class RowCache:
                     shards.append(shard)
                     number = len(starts) - len(waiting)
                     seconds = shard[ROW_SECONDS].sum()
-                    print(f"shard {number}/{len(starts)}: {len(part)} rows in {seconds:.1f} s")
+                    place = f"{number}/{len(starts)}"
+                    print(f"shard {place}: {len(part)} rows in {seconds:.1f} s")
             if waiting:  # other processes make them
                 time.sleep(PAUSE)
         if not shards:

@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -63,7 +63,8 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     seconds = frame.filter(regex=f"{stored_columns.SECONDS}$")
     means = seconds.mean().dropna()
     if len(means):
-        facts["row_seconds"] = {name: float(f"{mean:.3g}") for name, mean in means.items()}
+        rounded = means.map("{:.3g}".format)
+        facts["row_seconds"] = rounded.astype(float).to_dict()
     frame = frame.drop(columns=seconds.columns)
     table = stored_columns.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
@@ -110,8 +111,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return facts
 
 
-def read_frame(path: Path) -> pd.DataFrame:
+def read_frame(path: Path, without: Collection[str] = ()) -> pd.DataFrame:
     """Read a frame, with the mean seconds per row as columns.
+
+    Parameters
+    ----------
+    path : from `frame_path`
+    without : columns to leave out
 
     Raises
     ------
@@ -124,23 +130,27 @@ def read_frame(path: Path) -> pd.DataFrame:
         raise damaged(path)
     names = pq.read_schema(path).names
     stored_columns.check_columns(path.parent.name, names, relative_path(path))
-    frame = read_parquet(path)
+    frame = read_parquet(path, [name for name in names if name not in without])
     return frame.assign(**facts.get("row_seconds", {}))
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Read the columns of a parquet file; a list of lists becomes an array (p, k).
+def read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """Read these columns of a parquet file; a list of lists becomes an array (p, k).
 
     The arrays of a column are views of one: a list of small arrays would take several times the
     memory.
     """
-    schema = pq.read_schema(path)
-    nested = [field.name for field in schema if stored_columns.is_list_of_lists(field.type)]
-    plain = [name for name in schema.names if name not in nested]
-    frame = pd.read_parquet(path, columns=plain)
-    tables = pq.read_table(path, columns=nested)
-    arrays = {name: stored_columns.arrays_of(tables[name]) for name in nested}
-    return frame.assign(**arrays)[schema.names]
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=list(names))
+    arrays = {}
+    plain = []
+    for column in table.schema:
+        if stored_columns.is_list_of_lists(column.type):
+            arrays[column.name] = stored_columns.arrays_of(table[column.name])
+        else:
+            plain.append(column.name)
+    frame = table.select(plain).to_pandas()
+    return frame.assign(**arrays)[list(names)]
 
 
 def run_folder(run: Any) -> Path:
@@ -255,7 +265,12 @@ def read_manifests(
 
 
 def load_frames(
-    run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
+    run: str,
+    kind: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    may_lack: bool = False,
+    without: Collection[str] = (),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read the frames of all model-dataset pairs into one.
 
@@ -263,6 +278,7 @@ def load_frames(
     ----------
     kind : folder of the run: generations, verification, dropout, ...
     may_lack : whether to skip pairs without a frame
+    without : columns to leave out
 
     Returns
     -------
@@ -276,16 +292,20 @@ def load_frames(
     names = pair_names(models, datasets)
     if may_lack:
         names = find_pairs(run, kind, names)
-    frames = []
+    frames = [read_frame(find_frame(run, kind, name, [name]), without) for name in names]
+    rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
+    return rows, list_sources(run, kind, names)
+
+
+def list_sources(run: str, kind: str, pairs: Iterable[str]) -> pd.DataFrame:
+    """Return a table with the source of each pair's frame. Raise UserError as `load_frames`."""
     sources = []
-    for name in names:
+    for name in pairs:
         path = find_frame(run, kind, name, [name])
         facts = read_manifest(path)
         folder = str(path.parent.relative_to(ARTIFACTS))
-        frames.append(read_frame(path))
         sources.append((name, folder, facts["rows"], facts["sha256"][:12]))
-    rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
-    return rows, pd.DataFrame(sources, columns=["pair", "read from", "rows", "sha256"])
+    return pd.DataFrame(sources, columns=["pair", "read from", "rows", "sha256"])
 
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:

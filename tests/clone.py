@@ -147,6 +147,14 @@ def archive_replayed(folder: Path) -> str:
     return run(folder, "replay")
 
 
+def papers_numbers(folder: Path) -> str:
+    """The paper's own numbers as tables, for which neither models nor questions are needed."""
+    copy_of_project(folder)
+    shutil.rmtree(folder / "demo")
+    shutil.rmtree(folder / "artifacts" / "shipped")
+    return run(folder, "published")
+
+
 def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
     paths = sorted((folder / "figures" / name).glob("*.tex"))
     return {path.name: path.read_bytes() for path in paths}

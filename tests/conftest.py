@@ -2,6 +2,7 @@
 project, and which tests are left to `--all`."""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,14 +15,16 @@ import pytest
 from hypothesis import settings
 
 from lib import params
-from lib.models import loading
 from lib.paths import ROOT
 
+# as in a run: a second of imports that nbformat's check of JSON does without
+sys.modules["rfc3987_syntax"] = None
+
 LONGEST_FIRST = (
-    "test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes",
-    "test_end_to_end", "test_paper_walk", "test_logged", "test_slurm_endings", "test_slurm",
-    "test_fuzz", "test_runs", "test_keys", "test_fresh", "test_system", "test_findings",
-    "test_edits", "test_verify",
+    "test_goldens", "test_slurm_endings", "test_killed_at_every_step", "test_transcript",
+    "test_same_bytes", "test_end_to_end", "test_paper_walk", "test_logged", "test_slurm",
+    "test_keys", "test_runs", "test_own_runs", "test_hub", "test_fuzz", "test_fresh",
+    "test_system", "test_findings", "test_edits", "test_verify",
 )  # fmt: skip
 
 
@@ -40,7 +43,9 @@ def shared() -> Path:
 )
 def lm(request):
     """Each demo model in turn."""
-    import torch
+    import torch  # slow to import: not in the process that only hands out the tests
+
+    from lib.models import loading
 
     torch.set_num_threads(1)
     return loading.load_language_model(request.param, params.load_model_config(request.param))
@@ -94,6 +99,25 @@ def slurm(tmp_path_factory):
 def alone(tmp_path_factory) -> tuple[Path, str]:
     """A small demo that nobody stops: its folder, and what it said."""
     return clone.make_once(tmp_path_factory.getbasetemp(), clone.left_alone)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The small project after a whole run of ./run_all.sh, and what that said as its `text`."""
+    from small_project import Project, run_whole
+
+    folder, text = clone.make_once(tmp_path_factory.getbasetemp(), run_whole)
+    project = Project(folder / "a project")
+    project.text = text
+    return project
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory) -> Path:
+    """A folder without the demo, in which the paper's own numbers were set."""
+    folder, output = clone.make_once(tmp_path_factory.getbasetemp(), clone.papers_numbers)
+    assert clone.counts(output) == (2, 0)
+    return folder
 
 
 @pytest.fixture(scope="session")

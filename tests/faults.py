@@ -79,7 +79,7 @@ FAULTS = [
     ),
     Fault(
         "a record is written before its outputs",
-        module="workflow/engine/jobs",
+        module="workflow/engine/job_process",
         function="make_outputs",
         changes={
             "notebook.execute(job, parts, scratch, tell)":

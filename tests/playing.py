@@ -18,7 +18,8 @@ QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}
 # imported once for all jobs; of transformers what it leaves until a model is loaded, six seconds
 LIBRARIES = (
     "pandas", "pyarrow.parquet", "yaml", "scipy.stats", "sklearn.linear_model",
-    "matplotlib.figure", "torch", "transformers.models.llama.modeling_llama",
+    "matplotlib.figure", "seaborn", "IPython.display", "pydantic", "latex2mathml.converter",
+    "torch", "transformers.models.llama.modeling_llama",
 )  # fmt: skip
 
 

@@ -31,10 +31,12 @@ engine/local_files      the files of models and datasets on this machine
 engine/fingerprint      JSON files, and checksums of files and code
 engine/freshness        which outputs are up to date
 engine/jobs             run the jobs in order, on this machine, each in a process of its own
+engine/job_process      what that process does: make a job's outputs, and tell how it goes on
 engine/notebook         the environment of a notebook, its kernel and its execution
 engine/notebook_links   the links of an executed notebook
 engine/apart            a function in a process that ends, and its memory with it
 engine/slurm            submit the jobs to a SLURM cluster
+engine/slurm_options    the options of sbatch, from the file of `--slurm`
 engine/progress         the lines printed while jobs run
 
 output/paper_files      write an executed notebook's tables and figures (results.tex.jinja)

@@ -23,7 +23,7 @@ from lib.errors import UserError, one_line
 from lib.files import write_atomically
 from lib.paths import ROOT
 from workflow import check, cli, dataset_file, hub, machine
-from workflow.engine import apart, freshness, slurm
+from workflow.engine import apart, freshness, slurm, slurm_options
 from workflow.engine.freshness import Freshness
 from workflow.engine.jobs import Schedule, start_fork_server
 from workflow.engine.jobs_of_run import Job, Run
@@ -128,7 +128,7 @@ def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
     started = time.monotonic()
     if run.slurm:
-        slurm.check(run)
+        slurm_options.check(run)
     if args.dry_run:
         return list_jobs(run, args.force)
     if not machine.may_write(run):

@@ -13,7 +13,7 @@ from lib.paths import ROOT
 from lib.run_names import LAB, MAKE, PUBLISHED, REPLAY, RunName, is_word, join_names
 from workflow import dataset_file, machine
 from workflow.cli import check_run_name
-from workflow.engine import slurm
+from workflow.engine import slurm_options
 from workflow.engine.fingerprint import checksum
 from workflow.engine.jobs_of_run import SHIPPED, Run
 from workflow.findings import NEEDS
@@ -42,9 +42,9 @@ def plan(args: Namespace) -> Run:
         check_signals(run)
     if not args.slurm:
         return replace(run, gpus=len(machine.list_gpus()))
-    options = slurm.read_options(Path(args.slurm))
+    options = slurm_options.read_options(Path(args.slurm))
     with_model = [options[row.name] for row in run.notebooks if row.runs_model]
-    has_gpu = any(slurm.requests_gpu(of_notebook) for of_notebook in with_model)
+    has_gpu = any(slurm_options.requests_gpu(of_notebook) for of_notebook in with_model)
     return replace(run, cores=1, gpus=int(has_gpu), slurm=options)
 
 

@@ -92,9 +92,11 @@ def list_differing_rates(ours: Signals, theirs: Signals) -> list[str]:
     return lines
 
 
-def recompute_frames(signals: Signals, n_bins_ablation: Sequence[int]) -> Frames:
+def recompute_frames(
+    signals: Signals, n_bins_ablation: Sequence[int], all_transfers: bool = False
+) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
-    frames = raw_frames(signals, n_bins_ablation) | calibration_frames(signals)
+    frames = raw_frames(signals, n_bins_ablation) | calibration_frames(signals, all_transfers)
     return frames | {"result_estimation_full": frames["result_calibration"]}
 
 

@@ -34,7 +34,9 @@ class DrawnNumber(NamedTuple):
         low, high = percentile_interval(self.draws)
         if self.metric not in BRIER_PARTS:
             return low, high
-        return max(0.0, 2 * self.value - high), max(0.0, 2 * self.value - low)
+        reflected_low = 2 * self.value - high
+        reflected_high = 2 * self.value - low
+        return max(0.0, reflected_low), max(0.0, reflected_high)
 
 
 def draw_group_counts(groups: Sequence[str], resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -77,9 +79,11 @@ class SortedScores:
         right = right[used]
         n = rows.sum()
         best = isotonic_regression(right / rows, weights=rows).x
-        # sum of rows (c - y)^2, where y^2 = y
-        brier = (rows * c**2 - 2 * c * right + right).sum() / n
-        best_brier = (rows * best**2 - 2 * best * right + right).sum() / n
+        # (c - y)^2 of the rows of a level, where y^2 = y
+        squares = rows * c**2 - 2 * c * right + right
+        best_squares = rows * best**2 - 2 * best * right + right
+        brier = squares.sum() / n
+        best_brier = best_squares.sum() / n
         accuracy = right.sum() / n
         miscalibration = max(0.0, float(brier - best_brier))
         discrimination = max(0.0, float(accuracy * (1 - accuracy) - best_brier))
@@ -114,7 +118,8 @@ def measure_drawn(
     """
     scores = SortedScores(confidence, correct)
     parts = [name for name in BRIER_PARTS if name in metrics]
-    values = dict(zip(BRIER_PARTS, scores.brier_parts(np.ones(len(correct))), strict=True))
+    once = np.ones(len(correct))
+    values = dict(zip(BRIER_PARTS, scores.brier_parts(once), strict=True))
     draws: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
     for counts in draw_group_counts(groups, resamples, seed):
         for name in metrics:
@@ -126,6 +131,8 @@ def measure_drawn(
                 draws[name].append(resampled[:, BRIER_PARTS.index(name)])
     numbers = {}
     for name in metrics:
-        value = values[name] if name in BRIER_PARTS else measure(name, confidence, correct, n_bins)
-        numbers[name] = DrawnNumber(name, float(value), np.concatenate(draws[name]))
+        if name not in BRIER_PARTS:
+            values[name] = measure(name, confidence, correct, n_bins)
+        drawn = np.concatenate(draws[name])
+        numbers[name] = DrawnNumber(name, float(values[name]), drawn)
     return numbers

@@ -20,7 +20,7 @@ from lib.analysis.group_resamples import DrawnNumber, draw_group_counts, measure
 from lib.analysis.resampled_scores import measure_refitted
 from lib.calibrate.fit_methods import Fit
 from lib.calibrate.from_confidence import FROM_CONFIDENCE, list_calibrators
-from lib.calibrate.refitting import REFITS, Refits
+from lib.calibrate.refitting import REFITS, predict_by_each, refit
 from lib.params import TableJudgment
 from lib.random_streams import stream_seed
 from lib.score.baselines import ROUNDING, draw_chance_errors, smoothed_base_rate
@@ -31,7 +31,9 @@ from lib.score.score_files import ScoreTable
 METRICS = ("ece", "brier", "mcb", "dsc", "auroc")
 COMPARED = ("ece", "brier", "auroc")  # between columns, and before and after calibration
 CONSTANT = "constant"  # beside the names of METHODS
-MIN_ROWS = 30  # for a figure that says something
+# for a figure that says something, rows or groups of them: intervals that resample 5 groups held a
+# true Brier score in 83 of 100 simulated tables, of 10 groups in 90, of 30 in 93
+MIN_ROWS = 30
 MIN_OF_CLASS = 10
 
 
@@ -52,19 +54,26 @@ def mark_first_half(groups: pd.Series, seed: int) -> np.ndarray:
     return groups.map(is_first).to_numpy(bool)
 
 
-def warn_of_few_rows(correct: pd.Series) -> str:
+def warn_of_few_rows(rows: pd.DataFrame) -> str:
     """Say what is missing before a table's figures say much; nothing if they do.
+
+    `rows` are those of a table: `correct`, and the `group` of each.
 
     Examples
     --------
-    >>> warn_of_few_rows(pd.Series([True] * 40 + [False] * 3))
+    >>> rows = pd.DataFrame({"correct": [True] * 40 + [False] * 3, "group": range(43)})
+    >>> warn_of_few_rows(rows)
     'only 3 wrong answers: label 7 more'
+    >>> warn_of_few_rows(rows.assign(group=rows.group % 5))
+    'only 5 groups: label 25 more'
     """
-    if len(correct) < MIN_ROWS:
-        return f"only {len(correct)} rows: label {MIN_ROWS - len(correct)} more"
-    for kind, count in {"right": int(correct.sum()), "wrong": int((~correct).sum())}.items():
-        if count < MIN_OF_CLASS:
-            return f"only {count} {kind} answers: label {MIN_OF_CLASS - count} more"
+    groups = rows.group.nunique()
+    counts = [(len(rows), "rows", MIN_ROWS), (groups, "groups", MIN_ROWS)]
+    counts.append((rows.correct.sum(), "right answers", MIN_OF_CLASS))
+    counts.append(((~rows.correct).sum(), "wrong answers", MIN_OF_CLASS))
+    for count, kind, least in counts:
+        if count < least:
+            return f"only {count} {kind}: label {least - count} more"
     return ""
 
 
@@ -227,11 +236,13 @@ def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
         others = FROM_CONFIDENCE[kind](new)
         with warnings.catch_warnings(action="ignore", category=LinAlgWarning):
             fitted = clone(calibrator).fit(old, half.correct)
-            again = Refits(calibrator, old, half.correct, half.counts)
-            scores = MethodScores(method.name, fitted.predict(others), again.predict(others))
-        yield scores
+            by_resample = refit(calibrator, old, half.correct, half.counts)
+            refitted = predict_by_each(by_resample, others)
+        yield MethodScores(method.name, fitted.predict(others), refitted)
     constant = smoothed_base_rate(half.correct)
-    rates = (half.counts @ half.correct + 1) / (half.counts.sum(axis=1) + 2)
+    right = half.counts @ half.correct  # of each resample
+    rows = half.counts.sum(axis=1)
+    rates = (right + 1) / (rows + 2)
     refitted = np.repeat(rates[:, None], len(new), axis=1)
     yield MethodScores(CONSTANT, np.full(len(new), constant), refitted)
 

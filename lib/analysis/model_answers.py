@@ -141,7 +141,7 @@ def answer_for_pairs(
     is_own = further.raw.estimator.map(lambda name: ESTIMATORS[name].own).to_numpy(bool)
     raw = further.raw[~is_own]
     resampling = ResampleSettings(signals.choices.bins, settings.resamples, settings.seed)
-    scores = collect_scores(raw, signals.sets, further.fits, resampling)
+    scores = collect_scores(raw, signals.sets, further.fits, resampling, moved=())
     coverage = answer_coverage(signals.generations).set_index(PAIR)
     answers = []
     for pair, rows in raw.groupby(PAIR, sort=False):

@@ -34,7 +34,8 @@ def summarize_token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
     in percent."""
     rows = evaluation_rows(verification)
     saved = 100 * (1 - rows.in_situ_tokens / rows.standard_tokens)
-    means = rows.assign(value=saved).groupby(PAIR, sort=False).value.mean().reset_index()
+    by_pair = rows.assign(value=saved).groupby(PAIR, sort=False)
+    means = by_pair.value.mean().reset_index()
     return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
 
@@ -46,8 +47,10 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) ->
     saved in situ with the response's length.
     """
     length = generations.token_ids.map(len)
-    again = generations.prompt_tokens + (length - generations.thinking_end).clip(lower=0)
-    rows = verification.merge(generations[KEYS].assign(length=length, again=again), on=KEYS)
+    without_thinking = (length - generations.thinking_end).clip(lower=0)
+    again = generations.prompt_tokens + without_thinking
+    lengths = generations[KEYS].assign(length=length, again=again)
+    rows = verification.merge(lengths, on=KEYS)
     saved = 1 - rows.in_situ_tokens / rows.standard_tokens
     return apply_by_pair(correlate_costs, rows.assign(saved=saved))
 
@@ -71,10 +74,13 @@ def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]
     rows = rows[(rows["method"] == "") & rows.estimator.isin(bars)]
     numbers = ["value", "low", "high"]
     wide = rows.pivot(index="dataset", columns="estimator", values=numbers).astype(float)
-    wide = wide.reindex(index=[name for name in datasets if name in wide.index])
-    columns = {"dataset": [datasets[name] for name in wide.index]}
+    with_value = [name for name in datasets if name in wide.index]
+    wide = wide.reindex(index=with_value)
+    columns = {"dataset": [datasets[name] for name in with_value]}
     for end, name in wide:
-        label = bars[name] if end == "value" else f"{bars[name]} {end}"
+        label = bars[name]
+        if end != "value":
+            label = f"{label} {end}"
         columns[label] = wide[end, name].array
     return pd.DataFrame(columns)
 
@@ -182,7 +188,8 @@ def ece_by_number_of_passes(
     parts = []
     for count in range(1, most + 1):
         scores = scores_after_passes(responses, dropout, choices, count)
-        parts.append(evaluate(scores, choices.bins, names=["ece"]).assign(passes=count))
+        errors = evaluate(scores, choices.bins, names=["ece"])
+        parts.append(errors.assign(passes=count))
     results = pd.concat(parts, ignore_index=True).rename(columns={"value": "ece"})
     return results[[*PAIR, "ece", "passes"]].astype({"ece": float})
 
@@ -238,16 +245,25 @@ def compare_rates(
         return pd.DataFrame(columns=columns)
     records = []
     for pair, rows in pd.concat(by_rate).groupby(PAIR, sort=False):
-        table = rows.pivot(index=["example_id", "correct"], columns="rate", values="confidence")
-        table = table.dropna().sort_index()
-        correct = table.index.get_level_values("correct").to_numpy(bool)
-        scores = table.to_numpy()
-        rng = np.random.default_rng([seed, len(table)])
-        exchanged = [rng.permuted(scores, axis=1) for _ in range(draws)]
-        (observed,) = ranges_of_errors(scores[None], correct, choices.bins)
-        by_chance = ranges_of_errors(np.array(exchanged), correct, choices.bins)
-        records.append((*pair, observed, np.percentile(by_chance, 95)))
+        ranges = compare_rates_of_pair(rows, choices.bins, draws, seed)
+        records.append((*pair, *ranges))
     return pd.DataFrame(records, columns=columns)
+
+
+def compare_rates_of_pair(
+    scores: pd.DataFrame, n_bins: int, draws: int, seed: int
+) -> tuple[float, float]:
+    """Return the range of the ECE of one pair's scores at several rates, and the 95th percentile of
+    the range by chance."""
+    by_row = scores.pivot(index=["example_id", "correct"], columns="rate", values="confidence")
+    by_row = by_row.dropna().sort_index()
+    correct = by_row.index.get_level_values("correct").to_numpy(bool)
+    confidence = by_row.to_numpy()  # (n, rates)
+    rng = np.random.default_rng([seed, len(by_row)])
+    exchanged = [rng.permuted(confidence, axis=1) for _ in range(draws)]
+    (observed,) = ranges_of_errors(confidence[None], correct, n_bins)
+    by_chance = ranges_of_errors(np.array(exchanged), correct, n_bins)
+    return observed, np.percentile(by_chance, 95)
 
 
 def ranges_of_errors(scores: np.ndarray, correct: np.ndarray, n_bins: int) -> np.ndarray:
@@ -277,18 +293,12 @@ def split_half_reliability(
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
     known = responses[responses.answer.notna()]
-    chosen = evaluation_rows(dropout[dropout.selected]).merge(known[KEYS], on=KEYS)
-    chosen = chosen[chosen.half_predictive.map(len) == 2]
-    if chosen.empty:
+    selected = evaluation_rows(dropout[dropout.selected])
+    passes = selected.merge(known[KEYS], on=KEYS)
+    passes = passes[passes.half_predictive.map(len) == 2]
+    if passes.empty:
         return pd.DataFrame(columns=columns)
-    parts = []
-    for half in (0, 1):
-        passes = chosen.copy()
-        for term in BALD_TERMS:
-            passes[term] = [[halves[half]] for halves in chosen[f"half_{term}"]]
-        scores = confidence_frame(known, dropout=passes, choices=choices, names=["c_bald"])
-        parts.append(scores.assign(estimator=f"{half + 1}"))
-    scores = pd.concat(parts)
+    scores = scores_of_halves(known, passes, choices)
     results = evaluate(scores, choices.bins, names=["ece", "auroc"]).astype({"value": float})
     named = results.assign(metric=results.metric + "_" + results.estimator)
     table = named.pivot(index=PAIR, columns="metric", values="value").rename_axis(columns=None)
@@ -297,3 +307,17 @@ def split_half_reliability(
     of_all_passes = 2 * r / (1 + r)
     table = table.assign(rows=pairs.size(), correlation=r, expected=of_all_passes)
     return table.reset_index()[columns]
+
+
+def scores_of_halves(
+    responses: pd.DataFrame, passes: pd.DataFrame, choices: EvaluationChoices
+) -> pd.DataFrame:
+    """Return c_BALD of each half of the passes, as a confidence frame of estimators 1 and 2."""
+    parts = []
+    for half in (0, 1):
+        of_half = passes.copy()
+        for term in BALD_TERMS:
+            of_half[term] = [[halves[half]] for halves in passes[f"half_{term}"]]
+        scores = confidence_frame(responses, dropout=of_half, choices=choices, names=["c_bald"])
+        parts.append(scores.assign(estimator=f"{half + 1}"))
+    return pd.concat(parts)

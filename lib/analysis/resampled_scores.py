@@ -4,7 +4,7 @@ compare.
 A comparison of scores is made on the rows that all of them have, with the same draws for each, so
 its differences are paired. The calibrator of a calibrated score is fitted again in every draw, to a
 resample of its calibration rows (`lib.calibrate.refitting`). Each number is made once, when it is
-first asked for.
+first asked for; the refitted scores behind it, which take 4 kB a row, are not kept.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,17 +64,13 @@ class ResampledNumber:
 class ScoredRows:
     """A score of n evaluation rows of a pair, in the order of example_id.
 
-    `refit` returns it once for each draw of calibration rows, (refits, n); None for a raw score.
+    `refit` makes it once for each draw of calibration rows, (refits, n); None for a raw score.
     """
 
     example_id: np.ndarray
     correct: np.ndarray
     confidence: np.ndarray
     refit: Callable[[], np.ndarray] | None = None
-
-    @cached_property
-    def refitted(self) -> np.ndarray | None:
-        return None if self.refit is None else self.refit()
 
 
 ScoresByPair = Mapping[Pair, Mapping[Score, ScoredRows]]
@@ -139,14 +135,14 @@ def measure_rows(
     correct = column.correct[used]
     value = float(measure(metric, confidence, correct, settings.n_bins))
     blocks = draw_resample_counts(len(correct), settings.resamples, settings.seed)
-    if column.refitted is None:
+    if column.refit is None:
         by_block = [
             measure(metric, confidence, correct, settings.n_bins, block) for block in blocks
         ]
         draws = np.concatenate(by_block)
     else:
         counts = np.concatenate(blocks)[: settings.refits]
-        refitted = column.refitted[: len(counts), used]
+        refitted = column.refit()[: len(counts), used]
         draws = measure_refitted(metric, refitted, correct, counts, settings.n_bins)
     if metric != "ece":
         return ResampledNumber(value, draws)

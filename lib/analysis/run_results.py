@@ -4,6 +4,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -14,9 +15,10 @@ from lib.analysis.prompt_ablation import summarize_arms
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.scores_of_run import collect_scores
-from lib.analysis.signals import Signals
+from lib.analysis.signals import AnySignals, Signals
 from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate import sample_efficiency, split_comparison
+from lib.calibrate.calibration_sets import Pair
 from lib.score.confidence import evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import ablate_bins, evaluate
@@ -46,11 +48,10 @@ def raw_frames(signals: Signals, n_bins_ablation: Sequence[int] = ()) -> Frames:
     choices = signals.choices
     errors = evaluate(confidence, choices.bins)
     raw = pd.concat([errors, ece_on_shared_rows(confidence, choices.bins)])
-    saved = multi_pass_statistics.summarize_token_reduction(signals.verification)
     frames = {
         "result_estimation": raw,
         "dropout_grid_search": evaluate_rate_grid(signals.responses, signals.dropout, choices),
-        "insitu_ptrue": pd.concat([raw, saved], ignore_index=True),
+        "insitu_ptrue": pd.concat([raw, signals.token_reduction], ignore_index=True),
     }
     groups = confidence.estimator.map(lambda name: ESTIMATORS[name].group)
     single_pass = confidence[groups == "single_pass"]
@@ -75,20 +76,21 @@ def ece_on_shared_rows(confidence: pd.DataFrame, n_bins: int) -> pd.DataFrame:
     return errors[errors.n < count_before.to_numpy()]
 
 
-def calibration_frames(signals: Signals) -> Frames:
-    """Return the frames of the tables of calibration and of transfer between all pairs, without
-    intervals; 05 and 07 store a run's."""
+def calibration_frames(signals: AnySignals, all_transfers: bool = False) -> Frames:
+    """Return the frames of the tables of calibration and of transfer between pairs, without
+    intervals; 05 and 07 store a run's. `all_transfers` as for `transfer`."""
     frames = dict.fromkeys(CALIBRATED, stages.evaluate_calibration(signals))
-    return frames | dict.fromkeys(TRANSFER_TABLES, stages.transfer_calibrators(signals))
+    transferred = stages.transfer_calibrators(signals, all_transfers)
+    return frames | dict.fromkeys(TRANSFER_TABLES, transferred)
 
 
-def error_frames(signals: Signals) -> Frames:
+def error_frames(signals: AnySignals) -> Frames:
     """Return the frames that claims on errors read beside the scores: accuracies, gains, and
     transfer."""
     raw = evaluate(signals.confidence, signals.choices.bins, names=["acc", "ece"])
     return {
         "result_estimation": raw,
-        "insitu_ptrue": multi_pass_statistics.summarize_token_reduction(signals.verification),
+        "insitu_ptrue": signals.token_reduction,
         "result_calibration": stages.evaluate_calibration(signals, ["acc", "ece"]),
         "calibration_transfer_summary": stages.transfer_calibrators(signals),
     }
@@ -115,16 +117,23 @@ def statistics_frames(signals: Signals) -> Frames:
     }
 
 
-def resample_scores(signals: Signals, settings: ResampleSettings) -> ResampledScores:
+def resample_scores(
+    signals: AnySignals, settings: ResampleSettings, moved: Collection[Pair] = ()
+) -> ResampledScores:
     """Return every score of a run on shared resamples: of the paper's estimators, raw and
-    calibrated, and of parts of responses and of passes."""
-    parts = [
-        signals.confidence,
-        token_statistics.score_parts(signals.responses),
-        multi_pass_statistics.pass_scores(signals.responses, signals.dropout, signals.choices),
-    ]
+    calibrated, and of parts of responses and of passes.
+
+    `moved`: pairs among which calibrators are transferred, as for `collect_scores`.
+    """
+    choices = signals.choices
+    parts = [signals.confidence]
+    for pair in signals.by_pair():
+        if len(evaluation_rows(pair.responses)):
+            parts.append(token_statistics.score_parts(pair.responses))
+        if len(pair.dropout):
+            parts.append(multi_pass_statistics.pass_scores(pair.responses, pair.dropout, choices))
     scores = pd.concat(parts, ignore_index=True)
-    return collect_scores(scores, signals.sets, signals.calibration.fits, settings)
+    return collect_scores(scores, signals.sets, signals.calibration.fits, settings, moved)
 
 
 # ---- results
@@ -189,12 +198,15 @@ def results_of_run(
     frames["ablation"] = summarize_arms(answers, choices.grader, choices.bins)
     if not title and run != "paper":
         title = f"Run {run}"
+    empty = results_without_frames(models, datasets, **selected)
+    moved = list(product(*empty.transfer_labels))
+    resampling = ResampleSettings(choices.bins, resamples, seed)
     return replace(
-        results_without_frames(models, datasets, **selected),
+        empty,
         frames=frames,
         questions=count_questions(signals.generations, datasets),
         title=as_sentence(title),
-        scores=resample_scores(signals, ResampleSettings(choices.bins, resamples, seed)),
+        scores=resample_scores(signals, resampling, moved),
         shared_masks=questions_share_masks(run, models, datasets),
     )
 

@@ -91,8 +91,15 @@ def pool_difference(
     means = np.nanmean(np.stack(list(draws.values())), axis=0)
     low, high = percentile_interval(means)
     wide_low, wide_high = percentile_interval(draw_pairs(draws, rng))
-    lower = sum(value < 0 for value in values)
-    return Pooled(float(np.mean(values)), low, high, wide_low, wide_high, lower, len(values))
+    return Pooled(
+        value=float(np.mean(values)),
+        low=low,
+        high=high,
+        wide_low=wide_low,
+        wide_high=wide_high,
+        lower=sum(value < 0 for value in values),
+        pairs=len(values),
+    )
 
 
 def draw_pairs(draws: Mapping[Pair, np.ndarray], rng: np.random.Generator) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The scores of a run for `ResampledScores`: raw, calibrated, and by calibrators of other pairs."""
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,16 +9,21 @@ import pandas as pd
 from sklearn.base import clone
 
 from lib.analysis.resampled_scores import OWN, ResampledScores, ResampleSettings, Score, ScoredRows
-from lib.calibrate.calibration_sets import DataByPair, Pair
+from lib.calibrate.calibration_sets import DataByPair, Pair, ScoredSplit
+from lib.calibrate.calibrator_base import Predict
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS
 from lib.calibrate.fit_methods import Fit
-from lib.calibrate.refitting import Refits, draw_calibration_counts
+from lib.calibrate.refitting import draw_calibration_counts, predict_by_each, refit
 from lib.score.baselines import BASE, smoothed_base_rate
 from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
 
 def collect_scores(
-    confidence: pd.DataFrame, sets: DataByPair, fits: Iterable[Fit], settings: ResampleSettings
+    confidence: pd.DataFrame,
+    sets: DataByPair,
+    fits: Iterable[Fit],
+    settings: ResampleSettings,
+    moved: Collection[Pair] | None = None,
 ) -> ResampledScores:
     """Collect every score of a run: raw, calibrated, and Ans Avg by calibrators of other pairs.
 
@@ -29,8 +34,11 @@ def collect_scores(
     sets, fits
         From `calibration_data` and `calibrate`; empty for raw scores alone.
     settings : ResampleSettings
+    moved : pairs among which calibrators of Ans Avg are applied to other pairs; all by default
     """
-    inputs = CalibratorInputs(sets)
+    if moved is None:
+        moved = list(evaluation_rows(confidence).groupby(PAIR).groups)
+    inputs = CalibratorInputs(sets, moved)
     scores: dict[Pair, dict[Score, ScoredRows]] = {}
     for (model, dataset, estimator, split), rows in confidence.groupby([*SCORE_CELL, "split"]):
         rows = rows.sort_values("example_id")
@@ -45,8 +53,10 @@ def collect_scores(
         if pair in scores:
             scores[pair][Score(BASE)] = constant_rows(rows, pair, settings)
     for fit in fits:
-        calibrated = calibrate_by(fit, list(scores), inputs, settings)
-        for target, score, column in calibrated:
+        targets = [fit.pair]
+        if fit.estimator in ("ans", "ans_avg") and fit.pair in moved:
+            targets += [pair for pair in moved if one_differs(pair, fit.pair)]
+        for target, score, column in calibrate_by(fit, targets, inputs, settings):
             scores[target][score] = column
     return ResampledScores(scores, settings)
 
@@ -84,10 +94,12 @@ class CalibratorInput(NamedTuple):
 
 
 class CalibratorInputs:
-    """The input of each pair's rows by estimator, split and kind, made once."""
+    """The input of each pair's rows by estimator, split and kind."""
 
-    def __init__(self, sets: DataByPair) -> None:
+    def __init__(self, sets: DataByPair, kept: Collection[Pair]) -> None:
+        """`kept`: pairs of which the answer tokens serve several calibrators."""
         self.sets = sets
+        self.kept = kept
         self._rows: dict[tuple, pd.DataFrame] = {}
         self._answers: dict[tuple, CalibratorInput | None] = {}
 
@@ -98,57 +110,82 @@ class CalibratorInputs:
     def of(self, pair: Pair, estimator: str, split: str, kind: str) -> CalibratorInput | None:
         """Return the input of a pair's rows; None if there is none."""
         if kind == "answers":
-            if (pair, split) not in self._answers:
-                self._answers[pair, split] = self._of_answers(pair, split)
-            return self._answers[pair, split]
+            return self._of_answers(pair, split)
         rows = self._rows.get((pair, estimator, split))
         if rows is None or kind not in rows or rows[kind].isna().any():
             return None
         values = rows[kind].to_numpy(float)
         return CalibratorInput(rows.example_id.to_numpy(), values, rows.correct.to_numpy(float))
 
+    def need(self, pair: Pair, estimator: str, split: str, kind: str) -> CalibratorInput:
+        """Return the input of a pair's rows as `of`; raise KeyError if there is none."""
+        rows = self.of(pair, estimator, split, kind)
+        if rows is None:
+            raise KeyError((pair, estimator, split, kind))
+        return rows
+
     def _of_answers(self, pair: Pair, split: str) -> CalibratorInput | None:
-        if pair not in self.sets:
-            return None
-        part = getattr(self.sets[pair], split)
-        if part.answers is None:
-            return None
-        example_id = part.keys.example_id.to_numpy()
-        order = np.argsort(example_id, kind="stable")
-        correct = part.correct[order].astype(float)
-        return CalibratorInput(example_id[order], part.answers[order], correct)
+        if (pair, split) in self._answers:
+            return self._answers[pair, split]
+        answers = None
+        if pair in self.sets:
+            answers = answers_in_order(getattr(self.sets[pair], split))
+        if pair in self.kept and split == "evaluation":
+            self._answers[pair, split] = answers
+        return answers
+
+
+def answers_in_order(part: ScoredSplit) -> CalibratorInput | None:
+    """Return the answer tokens of one split of a pair; None without stored logits."""
+    if part.answers is None:
+        return None
+    example_id = part.keys.example_id.to_numpy()
+    order = np.argsort(example_id, kind="stable")
+    correct = part.correct[order].astype(float)
+    return CalibratorInput(example_id[order], part.answers[order], correct)
 
 
 def calibrate_by(
-    fit: Fit, targets: Iterable[Pair], inputs: CalibratorInputs, settings: ResampleSettings
-) -> list[tuple[Pair, Score, ScoredRows]]:
-    """Return the scores that a calibrator gives: those of its own pair, and Ans Avg of pairs that
-    differ in the model or in the dataset alone."""
-    made = []
+    fit: Fit, targets: Collection[Pair], inputs: CalibratorInputs, settings: ResampleSettings
+) -> Iterator[tuple[Pair, Score, ScoredRows]]:
+    """Yield the scores that a calibrator gives: all of its own pair, and Ans Avg of the other
+    targets."""
     estimators = ANSWER_ESTIMATORS if fit.estimator == "ans" else [fit.estimator]
-    refits = None
+    refits: Callable[[], list[Predict]] = partial(refit_calibrator, fit, inputs, settings)
+    if fit.kind == "answers" or len(targets) > 1:
+        refits = cache(refits)  # they serve several scores
     for estimator in estimators:
-        old = inputs.of(fit.pair, estimator, "calibration", fit.kind)
-        if old is None:
-            continue
-        if refits is None and settings.refits:
-            n = len(old.correct)
-            counts = draw_calibration_counts(n, settings.seed, fit.pair, settings.refits)
-            refits = Refits(clone(fit.calibrator), old.values, old.correct, counts)
         joint = fit.kind == "answers" and ANSWER_ESTIMATORS[estimator]
         for target in targets:
             is_own = target == fit.pair
-            if not is_own and (estimator != "ans_avg" or not one_differs(target, fit.pair)):
-                continue
             new = inputs.of(target, estimator, "evaluation", fit.kind)
-            if new is None:
+            if new is None or not (is_own or estimator == "ans_avg"):
                 continue
             confidence = fit.calibrator.predict(new.values, joint)
-            again = partial(refits.predict, new.values, joint) if refits else None
+            again = None
+            if settings.refits:
+                read_new = partial(inputs.need, target, estimator, "evaluation", fit.kind)
+                again = partial(predict_again, refits, read_new, joint)
             column = ScoredRows(new.example_id, new.correct, confidence, again)
             source = OWN if is_own else fit.pair
-            made.append((target, Score(estimator, fit.method.name, source), column))
-    return made
+            yield target, Score(estimator, fit.method.name, source), column
+
+
+def refit_calibrator(
+    fit: Fit, inputs: CalibratorInputs, settings: ResampleSettings
+) -> list[Predict]:
+    """Fit a calibrator again to resamples of its calibration rows."""
+    estimator = "ans_avg" if fit.estimator == "ans" else fit.estimator
+    old = inputs.need(fit.pair, estimator, "calibration", fit.kind)
+    counts = draw_calibration_counts(len(old.correct), settings.seed, fit.pair, settings.refits)
+    return refit(clone(fit.calibrator), old.values, old.correct, counts)
+
+
+def predict_again(
+    refits: Callable[[], list[Predict]], read_new: Callable[[], CalibratorInput], joint: bool
+) -> np.ndarray:
+    """Return the scores of a target's rows by each refit, (refits, n)."""
+    return predict_by_each(refits(), read_new().values, joint)
 
 
 def one_differs(pair: Pair, other: Pair) -> bool:

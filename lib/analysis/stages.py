@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import store
-from lib.analysis.signals import Signals
+from lib.analysis.signals import AnySignals
 from lib.calibrate import sample_efficiency, transfer
-from lib.calibrate.calibration_sets import token_signals
+from lib.calibrate.calibration_sets import CalibrationData, Pair, no_response_left, token_signals
 from lib.calibrate.fit_methods import Fit, calibrate
-from lib.params import Resampling, SelectivePrediction, Subsampling
+from lib.params import Resampling, SelectivePrediction, Subsampling, Transfer
 from lib.score import selective
 from lib.score.baselines import add_base_rate, compare_with_base_rate
-from lib.score.confidence import confidence_frame, rows_at_selected_rate
+from lib.score.confidence import confidence_frame, in_frame_order, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, evaluate
+from lib.store import KEYS
 
 
 def store_frames(
-    run: str, signals: Signals, frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]
+    run: str, signals: AnySignals, frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Any]
 ) -> None:
     """Write frames by their name, `folder/frame`.
 
@@ -41,7 +42,7 @@ def store_frames(
 
 
 def evaluate_calibration(
-    signals: Signals, names: Collection[str] = RESAMPLED, resamples: int = 0, seed: int = 0
+    signals: AnySignals, names: Collection[str] = RESAMPLED, resamples: int = 0, seed: int = 0
 ) -> pd.DataFrame:
     """Return the errors of every score, raw and calibrated, and what the calibrators learned.
 
@@ -54,7 +55,7 @@ def evaluate_calibration(
     return pd.concat([errors, signals.calibration.learned], ignore_index=True)
 
 
-def store_calibration(run: str, signals: Signals, drawn: Resampling) -> pd.DataFrame:
+def store_calibration(run: str, signals: AnySignals, drawn: Resampling) -> pd.DataFrame:
     """Store the calibrated scores and their errors with intervals; return the errors."""
     results = evaluate_calibration(signals, RESAMPLED, drawn.resamples, drawn.seed)
     frames = {"calibration/confidence": signals.calibration.scores, "calibration/results": results}
@@ -66,7 +67,7 @@ def store_calibration(run: str, signals: Signals, drawn: Resampling) -> pd.DataF
 
 
 def store_curves(
-    run: str, signals: Signals, sampled: Subsampling, figure_model: str
+    run: str, signals: AnySignals, sampled: Subsampling, figure_model: str
 ) -> pd.DataFrame:
     """Store and return the learning curves of every pair, in each way of sampling for
     `figure_model`, whose curves come first."""
@@ -90,15 +91,17 @@ def store_curves(
 # ---- 07
 
 
-def transfer_calibrators(signals: Signals) -> pd.DataFrame:
-    """Return the errors of Ans Avg after the calibrators of every pair."""
-    return transfer.transfer(signals.sets, signals.calibration.fits, signals.choices.bins)
+def transfer_calibrators(signals: AnySignals, all_transfers: bool = False) -> pd.DataFrame:
+    """Return the errors of Ans Avg after the calibrators of other pairs, from `transfer`."""
+    fits = signals.calibration.fits
+    return transfer.transfer(signals.sets, fits, signals.choices.bins, all_transfers)
 
 
-def store_transfer(run: str, signals: Signals) -> pd.DataFrame:
+def store_transfer(run: str, signals: AnySignals, settings: Transfer) -> pd.DataFrame:
     """Store and return `transfer_calibrators`."""
-    transferred = transfer_calibrators(signals)
-    store_frames(run, signals, {"calibration/transfer": transferred}, {})
+    transferred = transfer_calibrators(signals, settings.all_transfers)
+    frames = {"calibration/transfer": transferred}
+    store_frames(run, signals, frames, settings.model_dump())
     return transferred
 
 
@@ -109,26 +112,38 @@ class FurtherScores(NamedTuple):
     """The scores of every estimator, the paper's and ours.
 
     `raw` has both splits. `compared` has the evaluation rows, raw and calibrated, and the constant
-    of each pair. `fits` are the calibrators.
+    of each pair. `fits` are the calibrators. `tuned` are the rows that chose a dropout rate.
     """
 
     raw: pd.DataFrame
     compared: pd.DataFrame
     fits: list[Fit]
+    tuned: pd.DataFrame
 
 
-def score_further_estimators(signals: Signals) -> FurtherScores:
+def score_further_estimators(signals: AnySignals) -> FurtherScores:
     """Compute and calibrate the scores of every estimator."""
-    raw = confidence_frame(
-        signals.responses,
-        signals.verification,
-        rows_at_selected_rate(signals.dropout, signals.choices),
-        signals.choices,
-        ESTIMATORS,
-        token_signals(signals.sets),
-    )
-    calibrated = calibrate(raw, signals.sets)
-    return FurtherScores(raw, add_base_rate(raw, calibrated.scores), calibrated.fits)
+    scores = []
+    sets: dict[Pair, CalibrationData] = {}
+    tuned = []
+    for pair in signals.by_pair():
+        tuned.append(pair.dropout.loc[pair.dropout.tuning, KEYS])
+        if pair.responses.empty:
+            continue
+        passes = rows_at_selected_rate(pair.dropout, pair.choices)
+        sets |= pair.sets
+        further = token_signals(pair.sets)
+        scores.append(
+            confidence_frame(
+                pair.responses, pair.verification, passes, pair.choices, ESTIMATORS, further
+            )
+        )
+    if not scores:
+        raise no_response_left()
+    raw = in_frame_order(scores)
+    calibrated = calibrate(raw, sets)
+    compared = add_base_rate(raw, calibrated.scores)
+    return FurtherScores(raw, compared, calibrated.fits, pd.concat(tuned))
 
 
 class SelectiveFrames(NamedTuple):
@@ -140,10 +155,9 @@ class SelectiveFrames(NamedTuple):
 
 
 def store_selective(
-    run: str, signals: Signals, further: FurtherScores, settings: SelectivePrediction
+    run: str, signals: AnySignals, further: FurtherScores, settings: SelectivePrediction
 ) -> SelectiveFrames:
     """Store and return when to answer, by every estimator."""
-    tuned = {"c_bald": signals.dropout[signals.dropout.tuning]}
     made = SelectiveFrames(
         scores=compare_with_base_rate(
             further.compared, signals.choices.bins, settings.resamples, settings.seed
@@ -153,7 +167,7 @@ def store_selective(
             settings.target_precisions,
             settings.precision_confidence,
             settings.seed,
-            tuned,
+            {"c_bald": further.tuned},
         ),
         curves=selective.risk_coverage_curves(further.compared),
     )

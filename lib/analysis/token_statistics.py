@@ -24,7 +24,9 @@ def running_mean(logprobs: Any, points: int = 101) -> np.ndarray:
     probabilities = np.exp(validate_logprobs(logprobs))
     count = np.arange(1, probabilities.size + 1)
     means = np.cumsum(probabilities) / count
-    return np.interp(np.linspace(0, 1, points), count / count[-1], means)
+    grid = np.linspace(0, 1, points)
+    position = count / count[-1]
+    return np.interp(grid, position, means)
 
 
 def mean_with_interval(
@@ -39,7 +41,8 @@ def mean_with_interval(
     mean = curves.mean(axis=0)
     half = np.zeros_like(mean)
     if n > 1:
-        half = 1.96 * curves.std(axis=0, ddof=1) / np.sqrt(n)
+        deviation = curves.std(axis=0, ddof=1)
+        half = 1.96 * deviation / np.sqrt(n)
     low = np.clip(mean - half, least, most)
     high = np.clip(mean + half, least, most)
     return pd.DataFrame({"mean": mean, "low": low, "high": high, "n": n})
@@ -70,9 +73,10 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
     wrong = curves[~curves.correct].reset_index(drop=True)
     mean = right["mean"] - wrong["mean"]
     half = np.hypot(half_width(right), half_width(wrong))
-    return pd.DataFrame(
-        {"position": right.position, "mean": mean, "low": mean - half, "high": mean + half}
-    )
+    differences = pd.DataFrame({"position": right.position, "mean": mean})
+    differences["low"] = mean - half
+    differences["high"] = mean + half
+    return differences
 
 
 def half_width(curves: pd.DataFrame) -> pd.Series:
@@ -133,7 +137,8 @@ def score_parts(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
         }
         position = choose_position(calibration_rows(pair), points)
         if position is not None:
-            scores["single_position"] = tokens_at_positions(rows, points)[:, position]
+            tokens = tokens_at_positions(rows, points)
+            scores["single_position"] = tokens[:, position]
         for name, values in scores.items():
             columns = {"estimator": name, "confidence": values, "correct": rows.correct}
             parts.append(rows[KEYS].assign(**columns))

@@ -5,7 +5,7 @@ its log-partition function at a few temperatures (`lib.generate.teacher_forcing`
 suffice to recompute the softmax.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,30 +56,39 @@ class AnswerLogits:
         ):
             if span is None:
                 continue
-            kept = {int(position): k for k, position in enumerate(row.kept_positions)}
+            kept = list(row.kept_positions)
             for position in range(*span):
-                k = kept[position]
+                k = kept.index(position)
                 row_of_token.append(i)
                 chosen.append(row.chosen_logit[k])
                 top.append(row.top_logits[k])
                 tail.append(row.tail_curve[k])
         n = len(generations)
         if not row_of_token:
-            no_rows = np.zeros(0, int)
-            no_tokens = np.zeros(0)
-            return cls(n, no_rows, no_tokens, np.zeros((0, 1)), np.zeros((0, 4)))
+            return cls(
+                n,
+                row=np.zeros(0, int),
+                chosen=np.zeros(0),
+                top=np.zeros((0, 1)),
+                tail=np.zeros((0, 4)),
+            )
         logits = np.array(top)
         largest = logits[:, 0].astype(float)
         return cls(
             n,
-            np.array(row_of_token),
-            np.array(chosen) - largest,
-            logits - largest[:, None],
-            np.maximum(np.array(tail), -1e6),
+            row=np.array(row_of_token),
+            chosen=np.array(chosen) - largest,
+            top=logits - largest[:, None],
+            tail=np.maximum(np.array(tail), -1e6),
         )
 
     def __len__(self) -> int:
         return self.n_rows
+
+    def without_caches(self) -> "AnswerLogits":
+        """Return the same tokens. What is computed from them, several times their size, is freed
+        with what this returns."""
+        return replace(self)
 
     def __getitem__(self, rows: np.ndarray) -> "AnswerLogits":
         """Select rows by index, in this order."""
@@ -97,11 +106,15 @@ class AnswerLogits:
     @cached_property
     def rest(self) -> CubicSpline:
         nodes = -np.log(temperatures(self.tail.shape[1]))
-        return CubicSpline(nodes[::-1], self.tail[:, ::-1], axis=1)
+        # a spline takes nodes in increasing order
+        increasing = nodes[::-1]
+        tail = self.tail[:, ::-1]
+        return CubicSpline(increasing, tail, axis=1)
 
     def logprobs(self, t: float) -> np.ndarray:
         """Return log softmax(z / t) of the chosen tokens, (m,)."""
-        return np.minimum(self.chosen / t - self._partition(t), 0.0)
+        logprobs = self.chosen / t - self._partition(t)
+        return np.minimum(logprobs, 0.0)  # rounding can leave 1e-17
 
     def _partition(self, t: float = 1.0) -> np.ndarray:
         """Return log Z(t), (m,); no term overflows, since the largest logit is 0."""
@@ -120,9 +133,11 @@ class AnswerLogits:
         count = np.bincount(self.row, minlength=self.n_rows)
         at_least_one = np.maximum(count, 1)
         if joint:
-            complement = -np.expm1(self._sum_by_row(logprobs) / at_least_one)
+            mean_logprob = self._sum_by_row(logprobs) / at_least_one
+            complement = -np.expm1(mean_logprob)
         else:
-            complement = self._sum_by_row(-np.expm1(logprobs)) / at_least_one
+            complement_of_token = -np.expm1(logprobs)
+            complement = self._sum_by_row(complement_of_token) / at_least_one
         complement[count == 0] = 1.0
         return complement
 
@@ -147,9 +162,12 @@ class AnswerLogits:
         With a single stored logit, all other tokens together count as the second.
         """
         descending = np.sort(self.top, axis=1)[:, ::-1]
-        probabilities = np.exp(descending - self._partition()[:, None])
+        partition = self._partition()
+        probabilities = np.exp(descending - partition[:, None])
         first = probabilities[:, 0]
-        second = probabilities[:, 1] if probabilities.shape[1] > 1 else 1 - first
+        second = 1 - first
+        if probabilities.shape[1] > 1:
+            second = probabilities[:, 1]
         return np.maximum(first - second, 0.0)
 
     def entropies(self) -> np.ndarray:
@@ -167,17 +185,21 @@ class AnswerLogits:
 
     def by_row(self, values: np.ndarray) -> list[np.ndarray | None]:
         """Split token values (m,) into an array per row; None for a row without tokens."""
-        ends = np.cumsum(np.bincount(self.row, minlength=self.n_rows))
-        return [part if part.size else None for part in np.split(values, ends[:-1])]
+        count = np.bincount(self.row, minlength=self.n_rows)
+        ends = np.cumsum(count)
+        parts = np.split(values, ends[:-1])
+        return [part if part.size else None for part in parts]
 
     def loss(self, t: float, correct: np.ndarray) -> np.ndarray:
         """Return the log-loss of correctness under Ans Avg, (n,)."""
-        return _log_loss(self.confidence(t)[1], correct)
+        _, complement = self.confidence(t)
+        return _log_loss(complement, correct)
 
     def loss_on_grid(self, correct: np.ndarray) -> np.ndarray:
         """Return the log-loss of correctness under Ans Avg at GRID_SIZE temperatures, (n,
         GRID_SIZE)."""
-        return _log_loss(self.on_grid[False], np.asarray(correct)[:, None])
+        outcome = np.asarray(correct)[:, None]
+        return _log_loss(self.on_grid[False], outcome)
 
 
 def _log_loss(complement: np.ndarray, correct: np.ndarray) -> np.ndarray:

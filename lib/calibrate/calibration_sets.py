@@ -64,10 +64,7 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
     array([0.25])
     """
     if responses.empty:
-        raise UserError(
-            "no response has an answer, and `missing: drop` leaves out all others; "
-            "choose last_number or zero"
-        )
+        raise no_response_left()
     logits = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
     joined = generations[[*KEYS, *logits]].merge(responses, on=KEYS)
     data = {}
@@ -77,6 +74,14 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
         if len(calibration) and len(evaluation):
             data[pair] = CalibrationData(_scored_split(calibration), _scored_split(evaluation))
     return data
+
+
+def no_response_left() -> UserError:
+    """Return the error for choices under which no response counts."""
+    return UserError(
+        "no response has an answer, and `missing: drop` leaves out all others; "
+        "choose last_number or zero"
+    )
 
 
 def _scored_split(rows: pd.DataFrame) -> ScoredSplit:

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
+from lib.score.validated_scores import row_weights
 
 # other rows, and whether to calibrate Ans Joint -> their scores
 Predict = Callable[[Any, bool], np.ndarray]
@@ -62,7 +63,7 @@ class Calibrator(BaseEstimator):
         """
         score = as_rows(score)
         y = np.asarray(correct, dtype=float)
-        w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        w = row_weights(sample_weight, len(y))
         equally_long = len(score) == len(y) == len(w)
         valid_labels = np.isin(y, (0, 1)).all()
         valid_weights = ((w >= 0) & np.isfinite(w)).all()
@@ -116,8 +117,9 @@ class Calibrator(BaseEstimator):
         """
 
         def fit(rows: np.ndarray, sample_weight: np.ndarray) -> Predict:
-            # a clone, so that this calibrator stays as it is
-            return clone(self).fit(score[rows], correct[rows], sample_weight).predict
+            fitted = clone(self)  # so that this calibrator stays as it is
+            fitted.fit(score[rows], correct[rows], sample_weight)
+            return fitted.predict
 
         return fit
 

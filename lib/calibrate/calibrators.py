@@ -85,7 +85,9 @@ class Isotonic(Calibrator):
         score = as_rows(score)
         if self.constant_ is not None:
             return np.ones(len(score), bool)
-        return (score < self.x_[0]) | (score > self.x_[-1])
+        lowest = self.x_[0]
+        highest = self.x_[-1]
+        return (score < lowest) | (score > highest)
 
 
 class SmoothedIsotonic(Isotonic):
@@ -108,8 +110,9 @@ class SmoothedIsotonic(Isotonic):
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         super()._fit(score, y, w)
-        knot_block = np.unique(self.y_, return_inverse=True)[1]  # a block has 1 or 2 knots
-        row_block = knot_block[np.searchsorted(self.x_, score, side="right") - 1]
+        _, knot_block = np.unique(self.y_, return_inverse=True)  # a block has 1 or 2 knots
+        knot = np.searchsorted(self.x_, score, side="right") - 1
+        row_block = knot_block[knot]
         rows = np.bincount(row_block, w)
         right = np.bincount(row_block, w * y)
         base_rate = right.sum() / rows.sum()
@@ -149,7 +152,8 @@ class Temperature(Calibrator):
 
     def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
         def loss(log_t: float) -> float:
-            return float(w @ score.loss(np.exp(log_t), y > 0))
+            losses = score.loss(np.exp(log_t), y > 0)
+            return float(w @ losses)
 
         # the loss may have several minima: search a grid, then its best bracket
         grid = np.log(temperatures(41))
@@ -158,12 +162,14 @@ class Temperature(Calibrator):
         lowest = grid[max(best - 1, 0)]
         highest = grid[min(best + 1, last)]
         bracket = (lowest, highest)
-        x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
+        optimum = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9})
+        x = optimum.x
         to_bound = min(x - grid[0], grid[last] - x)
         self.at_bound_ = bool(to_bound < 1e-6)
         if self.at_bound_:
             self.note_ = self.note_ or "at the bound"
-        self.temperature_ = float(np.clip(np.exp(x), COLDEST, HOTTEST))
+        temperature = np.exp(x)
+        self.temperature_ = float(np.clip(temperature, COLDEST, HOTTEST))
 
     def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
         return score.confidence(float(self.temperature_ or 1), joint)[0]
@@ -188,9 +194,11 @@ class Temperature(Calibrator):
 def _confidence_between(place: float, new: AnswerLogits, joint: bool = False) -> np.ndarray:
     """Return the confidence of rows at a place on the grid of temperatures, (n,)."""
     scores = 1 - new.on_grid[joint]
-    below = min(int(place), scores.shape[1] - 2)
-    step = scores[:, below + 1] - scores[:, below]
-    return scores[:, below] + (place - below) * step
+    last = scores.shape[1] - 1
+    left = min(int(place), last - 1)
+    at_left = scores[:, left]
+    at_right = scores[:, left + 1]
+    return at_left + (place - left) * (at_right - at_left)
 
 
 class Platt(Calibrator):
@@ -217,10 +225,12 @@ class Platt(Calibrator):
 
     def _fit(self, score: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
         center = np.average(score, weights=w)
-        scale = np.sqrt(np.average((score - center) ** 2, weights=w))
+        variance = np.average((score - center) ** 2, weights=w)
+        scale = np.sqrt(variance)
         if not scale:
+            accuracy = w @ y / w.sum()
             self.a_ = 0.0
-            self.b_ = float(logit(w @ y / w.sum()))
+            self.b_ = float(logit(accuracy))
             self.separable_ = False
             return
         is_right = y > 0
@@ -234,7 +244,8 @@ class Platt(Calibrator):
             self.note_ = "separable"
             target = _smoothed_targets(is_right, w)
         # each row as right and as wrong, weighted by its target
-        x = np.tile((score - center) / scale, 2)[:, None]
+        standardized = (score - center) / scale
+        x = np.tile(standardized, 2)[:, None]
         label = np.repeat([1, 0], len(score))
         weight = np.append(w * target, w * (1 - target))
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
@@ -243,7 +254,9 @@ class Platt(Calibrator):
         self.b_ = float(model.intercept_[0] - self.a_ * center)
 
     def _predict(self, score: np.ndarray, joint: bool) -> np.ndarray:
-        return expit(score * (self.a_ or 0.0) + (self.b_ or 0.0))
+        a = self.a_ or 0.0
+        b = self.b_ or 0.0
+        return expit(score * a + b)
 
     def fit_many(self, score: np.ndarray, correct: np.ndarray) -> Refit:
         """Do as the base method, ten times faster: Newton's steps on two numbers. Rows for which

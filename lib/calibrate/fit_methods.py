@@ -97,6 +97,7 @@ def _fit_on_answers(pair: Pair, data: CalibrationData) -> Iterator[tuple[Fit, pd
     old, new = data
     if old.answers is None or new.answers is None:
         return
+    new_answers = new.answers.without_caches()
     for method in METHODS.values():
         if "answers" not in method.inputs:
             continue
@@ -104,7 +105,7 @@ def _fit_on_answers(pair: Pair, data: CalibrationData) -> Iterator[tuple[Fit, pd
         rows = new.keys.assign(correct=new.correct, method=method.name)
         parts = []
         for estimator, joint in ANSWER_ESTIMATORS.items():
-            confidence = calibrator.predict(new.answers, joint)
+            confidence = calibrator.predict(new_answers, joint)
             parts.append(rows.assign(estimator=estimator, confidence=confidence))
         yield Fit(pair, "ans", method, "answers", calibrator), pd.concat(parts)
 

@@ -18,11 +18,14 @@ def parabolic_argmin(loss: np.ndarray) -> float:
     >>> parabolic_argmin(np.array([4.0, 1.0, 0.0, 1.0]))
     2.0
     """
-    k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
+    last = len(loss) - 1
+    lowest = int(loss.argmin())
+    k = int(np.clip(lowest, 1, last - 1))
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right
-    shift = 0.5 * (left - right) / bend if bend > 0 else 0
-    last = len(loss) - 1
+    if bend <= 0:  # at an end: no parabola that opens upwards
+        return float(lowest)
+    shift = 0.5 * (left - right) / bend
     return float(np.clip(k + shift, 0, last))
 
 

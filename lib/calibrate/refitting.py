@@ -1,13 +1,11 @@
 """Calibrators fitted again to resamples of their calibration rows.
 
 The paper resamples evaluation rows and keeps every calibrator as it is. An interval of a calibrated
-score then leaves out that another calibration set would have given another calibrator. The scores
-of `Refits` have both kinds of chance, once their evaluation rows are resampled, too.
+score then leaves out that another calibration set would have given another calibrator. Scores of
+refitted calibrators have both kinds of chance, once their evaluation rows are resampled, too.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,9 +33,10 @@ def draw_calibration_counts(
     return np.concatenate(blocks).astype(int)
 
 
-@dataclass(eq=False)
-class Refits:
-    """A calibrator fitted again to resamples of its calibration rows, when first asked.
+def refit(
+    calibrator: Calibrator, score: Any, correct: np.ndarray, counts: np.ndarray
+) -> list[Predict]:
+    """Fit a calibrator again to resamples of its calibration rows.
 
     `score` is its input of n rows, `correct` whether they are right (n,), and `counts` how often
     each is in a resample, (refits, n).
@@ -45,27 +44,20 @@ class Refits:
     Examples
     --------
     >>> from lib.calibrate.calibrators import Isotonic
-    >>> refits = Refits(Isotonic(), np.array([0.4, 0.8]), np.array([0.0, 1.0]),
-    ...                 np.array([[1, 1], [2, 0]]))
-    >>> refits.predict(np.array([0.5, 0.9]))
+    >>> refits = refit(Isotonic(), np.array([0.4, 0.8]), np.array([0.0, 1.0]),
+    ...                np.array([[1, 1], [2, 0]]))
+    >>> predict_by_each(refits, np.array([0.5, 0.9]))
     array([[0.25, 1.  ],
            [0.  , 0.  ]])
     """
+    fit = calibrator.fit_many(score, correct)
+    every_row = np.arange(len(correct))
+    return [fit(every_row, weights) for weights in counts.astype(float)]
 
-    calibrator: Calibrator
-    score: Any
-    correct: np.ndarray
-    counts: np.ndarray
 
-    @cached_property
-    def fitted(self) -> list[Predict]:
-        fit = self.calibrator.fit_many(self.score, self.correct)
-        every_row = np.arange(len(self.correct))
-        return [fit(every_row, weights) for weights in self.counts.astype(float)]
+def predict_by_each(refits: Iterable[Predict], new: Any, joint: bool = False) -> np.ndarray:
+    """Return the scores of k other rows, calibrated by each refit, (refits, k).
 
-    def predict(self, new: Any, joint: bool = False) -> np.ndarray:
-        """Return the scores of k other rows, calibrated anew by each resample, (refits, k).
-
-        `joint`: whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
-        """
-        return np.stack([predict(new, joint) for predict in self.fitted])
+    `joint`: whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
+    """
+    return np.stack([predict(new, joint) for predict in refits])

@@ -40,8 +40,9 @@ def draw_rows(
         return rng.choice(len(correct), n, replace=False), np.ones(n)
     wrong = np.flatnonzero(~correct)
     right = np.flatnonzero(correct)
-    n_wrong = round(n * max(incorrect_fraction, 1 - correct.mean()))
-    n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
+    fraction = max(incorrect_fraction, 1 - correct.mean())
+    n_wrong = min(round(n * fraction), len(wrong))
+    n_wrong = max(n_wrong, n - len(right))
     n_right = n - n_wrong
     drawn_wrong = rng.choice(wrong, n_wrong, replace=False)
     drawn_right = rng.choice(right, n_right, replace=False)
@@ -93,7 +94,8 @@ def learning_curves(
         correct = pair.evaluation.correct
         for draw, scores in scores_by_draw(pair, dataset, drawn, sampling).items():
             *key, one_class = draw
-            rows.append((model, dataset, *key, ece(scores, correct, n_bins), one_class))
+            error = ece(scores, correct, n_bins)
+            rows.append((model, dataset, *key, error, one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -139,14 +141,17 @@ def scores_by_draw(
         scores[way, "", total, 0, False] = new.confidence
         for n in [*smaller, total]:
             rng = np.random.default_rng([drawn.seed, n, *dataset.encode()])
-            for draw in range(drawn.draws if n < total else 1):
+            draws = drawn.draws if n < total else 1
+            for draw in range(draws):
                 rows, weights = draw_rows(way, old.correct, n, rng, drawn.incorrect_fraction)
-                one_class = len(set(old.correct[rows])) < 2
+                classes = set(old.correct[rows])
+                one_class = len(classes) < 2
                 for name, (fit, new_score) in methods.items():
                     predict = fit(rows, weights)
                     scores[way, name, n, draw, one_class] = predict(new_score, False)
     columns = ["sampling", "method", "n", "draw", "one_class"]
-    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)
+    frame = pd.DataFrame(scores, index=new.keys.example_id)
+    return frame.rename_axis(columns=columns)
 
 
 def _prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
@@ -158,6 +163,9 @@ def _prepare_methods(pair: CalibrationData) -> dict[str, tuple[Refit, Any]]:
         score = getattr(old, method.answer_input)
         new_score = getattr(new, method.answer_input)
         if score is not None and new_score is not None:  # None without stored logits
+            if method.answer_input == "answers":
+                score = score.without_caches()
+                new_score = new_score.without_caches()
             calibrator = method.inputs[method.answer_input]()
             prepared[name] = (calibrator.fit_many(score, old.correct), new_score)
     return prepared
@@ -176,4 +184,6 @@ def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
     curves = curves.astype({"ece": float})  # an empty frame may have dtype object
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
     bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
-    return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
+    bands["low"] = groups.ece.quantile(0.1)
+    bands["high"] = groups.ece.quantile(0.9)
+    return bands.reset_index()

@@ -34,10 +34,12 @@ def describe_splits(sets: DataByPair) -> pd.DataFrame:
     """
     rows: list[tuple] = []
     for pair, (old, new) in sets.items():
-        accuracies = (old.correct.mean(), new.correct.mean())
+        of_calibration = old.correct.mean()
+        of_evaluation = new.correct.mean()
         p = compare_shares(old.correct, new.correct)
         is_confident_error = (old.confidence > 0.9) & ~old.correct
-        rows.append((*pair, *accuracies, p, 50 * is_confident_error.mean()))
+        per_fifty = 50 * is_confident_error.mean()
+        rows.append((*pair, of_calibration, of_evaluation, p, per_fifty))
     return pd.DataFrame(rows, columns=[*PAIR, "calibration", "evaluation", "p", "confident_errors"])
 
 
@@ -50,8 +52,9 @@ def compare_shares(first: np.ndarray, second: np.ndarray) -> float:
     >>> compare_shares(np.array([True, True, False]), np.array([True, True, False]))
     1.0
     """
+    counts = np.array([len(first), len(second)])
     right = np.array([first.sum(), second.sum()])
-    wrong = np.array([len(first), len(second)]) - right
+    wrong = counts - right
     if not right.any() or not wrong.any():
         return np.nan
     table = np.column_stack([right, wrong])
@@ -123,8 +126,10 @@ def _resplit_errors(
         learning = order[:n_calibration]
         judging = order[n_calibration:]
         outcome = correct[judging]
-        fitted = fit(learning, once)(score[judging], False)
-        constant = np.full(len(judging), smoothed_base_rate(correct[learning]))
+        predict = fit(learning, once)
+        fitted = predict(score[judging], False)
+        base_rate = smoothed_base_rate(correct[learning])
+        constant = np.full(len(judging), base_rate)
         errors.append(
             {
                 "ece": ece(fitted, outcome, n_bins),

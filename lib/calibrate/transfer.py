@@ -4,19 +4,26 @@ Calibrators of Ans Avg are applied to other model-dataset pairs (`tab:calibratio
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
-from lib.calibrate.calibration_sets import DataByPair, ScoredSplit
+from lib.calibrate.calibration_sets import DataByPair, Pair, ScoredSplit
 from lib.calibrate.fit_methods import Fit
 from lib.score.metrics import ece, measure
 from lib.store import PAIR
 
 SOURCE = ["source_model", "source_dataset"]
+MANY_PAIRS = 16  # the paper has 15
 
 
-def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.DataFrame:
-    """Apply calibrators of Ans Avg that were fitted on one pair to every pair.
+def transfer(
+    sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10, all_transfers: bool = False
+) -> pd.DataFrame:
+    """Apply calibrators of Ans Avg that were fitted on one pair to other pairs.
+
+    Of many pairs, a calibrator moves to its neighbors only: pairs of the same model or of the same
+    dataset. All pairs would be as many transfers as the square of their number.
 
     Parameters
     ----------
@@ -26,6 +33,8 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
         As `calibrate` returns them.
     n_bins
         As for `ece`.
+    all_transfers
+        Whether to apply each calibrator to every pair even if there are many (MANY_PAIRS).
 
     Returns
     -------
@@ -46,10 +55,15 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
     [0.23]
     """
     rows: list[tuple] = []
+    every_pair = all_transfers or len(sets) < MANY_PAIRS
+    of_ans_avg = [fit for fit in fits if fit.estimator in ("ans", "ans_avg")]
     for target, data in sets.items():
         new = data.evaluation
         raw_error = ece(new.confidence, new.correct, n_bins)
-        for source, scores in scores_by_source(new, fits).items():
+        applied = of_ans_avg
+        if not every_pair:
+            applied = [fit for fit in of_ans_avg if are_neighbors(fit.pair, target)]
+        for source, scores in scores_by_source(new, applied).items():
             values = {}
             for metric in ("ece", "mce", "brier"):
                 values[metric] = measure(metric, scores, new.correct, n_bins)
@@ -57,6 +71,17 @@ def transfer(sets: DataByPair, fits: Iterable[Fit], n_bins: int = 10) -> pd.Data
             for metric, value in values.items():
                 rows.append((*target, *source, metric, value, len(scores)))
     return pd.DataFrame(rows, columns=[*PAIR, *SOURCE, "method", "metric", "value", "n"])
+
+
+def are_neighbors(pair: Pair, other: Pair) -> bool:
+    """Return whether two pairs have the same model or the same dataset.
+
+    Examples
+    --------
+    >>> are_neighbors(("m", "d"), ("n", "d")), are_neighbors(("m", "d"), ("n", "e"))
+    (True, False)
+    """
+    return pair[0] == other[0] or pair[1] == other[1]
 
 
 def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
@@ -74,9 +99,12 @@ def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
     [0.2]
     """
     scores = {("", "", ""): new.confidence}
+    inputs: dict[str, Any] = {"confidence": new.confidence, "answers": None}
+    if new.answers is not None:
+        inputs["answers"] = new.answers.without_caches()
     for fit in fits:
         kind = fit.method.answer_input
-        values = getattr(new, kind)
+        values = inputs[kind]
         is_of_ans_avg = fit.estimator in ("ans", "ans_avg") and fit.kind == kind
         if is_of_ans_avg and values is not None:
             scores[*fit.pair, fit.method.name] = fit.calibrator.predict(values)

@@ -38,8 +38,10 @@ def bald_terms_of_halves(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         none = p.new_empty((0, p.shape[1]))
         return none, none
     halves = p[: 2 * half].unflatten(0, (2, half))
-    predictive = torch.special.entr(halves.mean(1)).sum(-1)
-    conditional = torch.special.entr(halves).sum(-1).mean(1)
+    mean = halves.mean(1)
+    entropies = torch.special.entr(halves).sum(-1)
+    predictive = torch.special.entr(mean).sum(-1)
+    conditional = entropies.mean(1)
     return predictive, conditional
 
 

@@ -65,6 +65,21 @@ def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, .
         return encode_prefix(lm, ids, len(passes))
 
 
+def encode_opening(
+    lm: LanguageModel, row: Any, ids: Sequence[int], rate: float, settings: Dropout
+) -> tuple[int, Cache | None]:
+    """Return how many of the first token ids all rows share, and their cache; 0 and None if each
+    row's passes read all of them (`dropout_prefix`).
+    """
+    if settings.dropout_prefix != "shared":
+        return 0, None
+    shared = shared_prefix(lm, row, ids)
+    if not shared:
+        return 0, None
+    passes = seeded_passes(settings, rate, lm.name, "opening")
+    return len(shared), encode_shared(lm, shared, passes)
+
+
 def tokens_to_read(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     """Return the token ids that a pass over a generations row reads, and how many of the last ones
     predict the answer.
@@ -87,11 +102,8 @@ def pass_logits(
     """
     ids, n_answer = tokens_to_read(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
-    shared = shared_prefix(lm, row, ids) if settings.dropout_prefix == "shared" else ()
-    cache = None
-    if shared:
-        cache = encode_shared(lm, shared, seeded_passes(settings, rate, lm.name, "opening"))
-    new = torch.tensor(ids[len(shared) :], device=lm.device)
+    n_shared, cache = encode_opening(lm, row, ids, rate, settings)
+    new = torch.tensor(ids[n_shared:], device=lm.device)
     at_once = MAX_LOGITS // (len(passes) * lm.vocab_size)
     predicting = torch.arange(len(new) - n_answer, len(new), device=lm.device)
     numbers = range(len(passes))
@@ -117,8 +129,11 @@ def run_passes(
     """Return the float32 logits (b, V) of some passes, by their `numbers`, at b places of the token
     ids, which follow a cache with a row per pass.
     """
-    before = None if cache is None else select_rows(cache, numbers)
-    with seeded_dropout(lm.model, [passes[number] for number in numbers]):
+    chosen = [passes[number] for number in numbers]
+    before = None
+    if cache is not None:
+        before = select_rows(cache, numbers)
+    with seeded_dropout(lm.model, chosen):
         output = lm.model(
             ids.expand(len(numbers), -1),
             past_key_values=before,
@@ -141,13 +156,15 @@ def tabulate_passes(lm: LanguageModel, row: Any, rate: float, settings: Dropout)
     p = torch.cat(blocks, 1)
     mean = p.mean(0, keepdim=True)
     p = torch.cat([p, mean])  # (T + 1, m, V)
+    likeliest = mean[0].topk(3).indices.tolist()
     columns = {}
-    for position, likely in enumerate(mean[0].topk(3).indices.tolist()):
+    for position, likely in enumerate(likeliest):
         for token in likely:
             text = repr(lm.tokenizer.decode([token]))
             columns[position, text] = p[:, position, token].tolist()
     index = pd.Index([*range(1, len(p)), "mean"], name="pass")
-    return pd.DataFrame(columns, index).rename_axis(columns=["answer token", "it could be"])
+    frame = pd.DataFrame(columns, index)
+    return frame.rename_axis(columns=["answer token", "it could be"])
 
 
 # ---- a pair's passes (04)

@@ -70,9 +70,11 @@ class Batch:
         shared = requests[0].shared_tokens if keeps_all_tokens(lm) else 0
         prefix = requests[0].prompt_ids[:shared]
         rest = [request.prompt_ids[len(prefix) :] for request in requests]
-        unpadded = pad_left([[1] * len(ids) for ids in rest], 0)
+        ones = [[1] * len(ids) for ids in rest]
+        unpadded = pad_left(ones, 0)
         limits = [request.max_new_tokens for request in requests]
-        uniforms = uniform_numbers([request.seed for request in requests], max(limits))
+        seeds = [request.seed for request in requests]
+        uniforms = uniform_numbers(seeds, max(limits))
         self.lm = lm
         self.ends = torch.tensor(lm.eos, device=lm.device)
         # of all requests
@@ -95,13 +97,15 @@ class Batch:
         # of padding, which sees no key, some kernels make NaN
         self.largest[self.rows] += logits.amax(-1)
         uniforms = self.uniforms[self.rows, self.steps]
-        tokens = sample_inverse_cdf(warp_logits(logits, self.lm.spec), uniforms)
+        warped = warp_logits(logits, self.lm.spec)
+        tokens = sample_inverse_cdf(warped, uniforms)
         self.tokens[self.rows, self.steps] = tokens
         self.new = tokens[:, None]
         self.mask = pad(self.mask, (0, 1), value=1)
         self.steps += 1
         at_limit = self.limits[self.rows] == self.steps
-        self.ended = self.ended | at_limit | torch.isin(tokens, self.ends)
+        at_end = torch.isin(tokens, self.ends)
+        self.ended = self.ended | at_limit | at_end
         half_ended = 2 * self.ended.sum() >= len(self.rows)
         if half_ended | at_limit.any():
             self.keep(~self.ended)
@@ -109,10 +113,11 @@ class Batch:
     def read(self) -> torch.Tensor:
         """Read the new tokens, and return the float32 logits (rows, V) of the next ones."""
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
+        n_new = self.new.shape[1]
         output = self.lm.model(
             self.new,
             attention_mask=self.mask,
-            position_ids=positions[:, -self.new.shape[1] :],
+            position_ids=positions[:, -n_new:],
             past_key_values=self.cache,
             logits_to_keep=1,
         )
@@ -147,7 +152,8 @@ def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     drawn. Non-finite logits give the last token; `sample_batch` then raises an error with the row's
     name.
     """
-    cumulative = logits.double().softmax(-1).cumsum(-1)
+    probabilities = logits.double().softmax(-1)
+    cumulative = probabilities.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
     tokens = torch.searchsorted(cumulative, u[:, None] * total, right=True)
     # last token with mass, for u times the total that rounds to the total
@@ -165,7 +171,8 @@ def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
     """
     warped = logits / spec.temperature
     if spec.top_k > 0:
-        falling = warped.topk(min(spec.top_k, warped.shape[-1])).values
+        most_probable = min(spec.top_k, warped.shape[-1])
+        falling = warped.topk(most_probable).values
         least = falling[:, -1:]
         warped = warped.masked_fill(warped < least, -torch.inf)
     if spec.top_p < 1.0:

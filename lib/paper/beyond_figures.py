@@ -45,17 +45,17 @@ def overview(
     canvas = style.new_canvas(0.6 + 1.25 * len(models), width, title=title)
     heights = [1.0] * len(models)
     heights[-1] += 0.15  # of its axis label
-    parts = canvas.subfigures(
-        len(models), 1, squeeze=False, height_ratios=heights, frameon=False
-    ).ravel()
-    largest = max(LEAST_RANGE, 1.05 * errors[["value", "high"]].max(axis=None))
+    parts = canvas.subfigures(len(models), 1, squeeze=False, height_ratios=heights, frameon=False)
+    parts = parts.ravel()
+    largest = errors[["value", "high"]].max(axis=None)
+    end = max(LEAST_RANGE, 1.05 * largest)
     for part, (model, label) in zip(parts, models.items(), strict=True):
         part.suptitle(label, x=0.02, ha="left")
         axes = part.subplots(1, len(datasets), squeeze=False, sharey=True).ravel()
         for ax, (dataset, name) in zip(axes, datasets.items(), strict=True):
             of_pair = (errors["model"] == model) & (errors["dataset"] == dataset)
             draw_headlines(ax, errors[of_pair])
-            ax.set(title=name, xlim=(0, largest))
+            ax.set(title=name, xlim=(0, end))
             ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
     parts[-1].supxlabel(style.LOWER_IS_BETTER, fontsize="medium")
     ax.plot([], [], color="0.3", linewidth=1, label="95% interval")
@@ -229,18 +229,19 @@ def risk_coverage_plot(
     thresholds of the middle target precision are drawn.
     """
     precision = thresholds["target"].quantile(0.5, interpolation="higher")
-    curves = curves[(curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)]
-    curves = curves.sort_values("answered")
-    estimators = [name for name in ESTIMATORS_DRAWN if (curves["estimator"] == name).any()]
+    is_drawn = (curves["model"] == model) & (curves["answered"] >= MIN_COVERAGE)
+    curves = curves[is_drawn].sort_values("answered")
+    present = set(curves["estimator"])
+    estimators = [name for name in ESTIMATORS_DRAWN if name in present]
     chosen = thresholds[(thresholds["model"] == model) & (thresholds["target"] == precision)]
     chosen = chosen[chosen["estimator"].isin(ESTIMATORS_DRAWN)]
     canvas = style.new_canvas(3.4, style.WIDTH * max(1, len(datasets) / 2), title)
     axes = canvas.subplots(2, len(datasets), squeeze=False, sharex=True, sharey=True)
     for column, (dataset, label) in enumerate(datasets.items()):
         of_dataset = curves[curves["dataset"] == dataset]
-        for ax, method in zip(axes[:, column], ("", "isotonic"), strict=True):
-            draw_accuracies(ax, of_dataset[of_dataset["method"] == method], estimators)
         raw, isotonic = axes[:, column]
+        draw_accuracies(raw, of_dataset[of_dataset["method"] == ""], estimators)
+        draw_accuracies(isotonic, of_dataset[of_dataset["method"] == "isotonic"], estimators)
         draw_rings(raw, chosen[chosen["dataset"] == dataset], precision)
         raw.set_title(label)
         isotonic.set_xlabel("share answered")

@@ -67,7 +67,8 @@ def embolden(latex: str) -> str:
 
 def preamble(body: str) -> str:
     """Return the packages as a comment, and the macros and commands that the body uses."""
-    packages = r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"
+    further = ",longtable" if r"\begin{longtable}" in body else ""
+    packages = rf"% \usepackage{{amsmath,amssymb,bm,booktabs,multirow{further}}}"
     used = [definition[0] for definition in DEFINITIONS if definition["name"] in body]
     return "\n".join([packages, *used, ""])
 
@@ -97,13 +98,19 @@ def as_html(latex: str) -> str:
     pieces = []
     for position, piece in enumerate(FORMULA.split(latex)):
         is_formula = position % 2 == 1  # text and formulas take turns
-        pieces.append(_formula_as_html(piece) if is_formula else _text_as_html(piece))
+        if is_formula:
+            pieces.append(_formula_as_html(piece))
+        else:
+            pieces.append(_text_as_html(piece))
     page = REDUCTION.sub(_reduction_in_words, "".join(pieces))
-    return f"<b>{page}</b>" if is_bold else page
+    if is_bold:
+        return f"<b>{page}</b>"
+    return page
 
 
 def _text_as_html(text: str) -> str:
-    return html.escape(PIECE.sub(lambda piece: UNESCAPED.get(piece[0], ""), text))
+    plain = PIECE.sub(lambda piece: UNESCAPED.get(piece[0], ""), text)
+    return html.escape(plain)
 
 
 def _formula_as_html(formula: str) -> str:
@@ -123,6 +130,9 @@ def _reduction_in_words(reduction: re.Match) -> str:
 # ---- tables
 
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+
+
+PAGE_ROWS = 100  # a longer table, shrunk to a page, could not be read
 
 
 class Part(NamedTuple):
@@ -156,8 +166,13 @@ class Table:
     title: str = ""
 
     def _repr_latex_(self) -> str:
-        """Return the tabular, below the packages, macros and commands that it needs."""
+        """Return the tabular, below the packages, macros and commands that it needs; of more than
+        PAGE_ROWS a longtable, which runs over several pages."""
         *others, last = self.parts(self.cells)
+        if len(self.cells) > PAGE_ROWS:
+            tables = [longtable(part) for part in others]
+            body = "".join([*tables, longtable(last, self.title)])
+            return preamble(body) + body
         tabulars = [_captioned(part) for part in others]
         tabulars.append(_captioned(last, self.title))
         body = "\\\\[6pt]\n".join(tabulars)
@@ -206,7 +221,9 @@ def _head_spans(cells: pd.DataFrame) -> list[Counter]:
 def _captioned(part: Part, title: str = "") -> str:
     """Return a part as a LaTeX tabular, with its caption below it."""
     text = tabular(part.cells, part.spec, title)
-    return f"{text}\\\\[2pt]\n\\textbf{{{escape(part.caption)}}}" if part.caption else text
+    if not part.caption:
+        return text
+    return f"{text}\\\\[2pt]\n\\textbf{{{escape(part.caption)}}}"
 
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
@@ -215,11 +232,34 @@ def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
     lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule"]
     lines += _head(cells, has_bar)
     lines += _body(cells)
-    lines.append(r"\bottomrule")
+    lines += _foot(len(has_bar), title)
+    return "\n".join([*lines, r"\end{tabular}%", ""])
+
+
+def longtable(part: Part, title: str = "") -> str:
+    """Return a part as a LaTeX longtable: its head is on each page, its caption in a first row, and
+    the title in a last one."""
+    has_bar = [bar == "|" for bar in re.findall(r"[lcr]\s*(\|?)", part.spec)]
+    head = _head(part.cells, has_bar)
+    lines = [rf"\begin{{longtable}}{{{part.spec}}}"]
+    if part.caption:
+        caption = rf"\textbf{{{escape(part.caption)}}}"
+        lines.append(rf"\multicolumn{{{len(has_bar)}}}{{c}}{{{caption}}} \\")
+    lines += [r"\toprule", *head, r"\endfirsthead"]
+    lines += [r"\toprule", *head, r"\midrule", r"\endhead"]
+    lines += [r"\bottomrule", r"\endfoot"]
+    lines += [*_foot(len(has_bar), title), r"\endlastfoot"]
+    lines += _body(part.cells)
+    return "\n".join([*lines, r"\end{longtable}", ""])
+
+
+def _foot(columns: int, title: str) -> list[str]:
+    """Return the rule below the rows, and a title below it."""
+    lines = [r"\bottomrule"]
     if title:
         lines.append(r"\addlinespace[2pt]")
-        lines.append(rf"\multicolumn{{{len(has_bar)}}}{{l}}{{\textit{{{escape(title)}}}}} \\")
-    return "\n".join([*lines, r"\end{tabular}%", ""])
+        lines.append(rf"\multicolumn{{{columns}}}{{l}}{{\textit{{{escape(title)}}}}} \\")
+    return lines
 
 
 def _shown_levels(cells: pd.DataFrame) -> list[int]:

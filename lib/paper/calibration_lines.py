@@ -38,12 +38,15 @@ def calibrated_columns(frame: pd.DataFrame) -> pd.DataFrame:
         for estimator in calibrated_estimators(frame, fitted):
             if (method, estimator.name) not in fitted:
                 continue
-            is_shared = estimator.needs == "answer" and (method, "ans") in symbols
-            learner = "ans" if is_shared else estimator.name
+            learner = estimator.name
+            if estimator.needs == "answer" and (method, "ans") in symbols:
+                learner = "ans"  # shared by both
             names = symbols.pop((method, learner), None)
             if names is not None:
                 text = ",".join(names)
-                label = f"${text}$" if len(names) == 1 else f"$({text})$"
+                if len(names) > 1:
+                    text = f"({text})"
+                label = f"${text}$"
                 columns[heading, label] = (method, learner, names)
             columns[heading, estimator.label] = (method, estimator.name, "ece")
     labels = pd.MultiIndex.from_tuples(columns)
@@ -62,11 +65,15 @@ def fitted_symbols(frame: pd.DataFrame) -> dict[tuple[str, str], tuple[str, ...]
 def calibrated_estimators(frame: pd.DataFrame, fitted: set[tuple[str, str]]) -> list[Estimator]:
     """Return the estimators for which some method uses more than the confidence (answer tokens, a
     margin), or all if there are none. `fitted` are methods and estimators."""
-    beyond = [name for name, method in METHODS.items() if "confidence" not in method.inputs]
+    with_more = set()
+    for method, estimator in fitted:
+        if method and "confidence" not in METHODS[method].inputs:
+            with_more.add(estimator)
     every = cells.estimators_of(frame)
-    with_more = {estimator for method, estimator in fitted if method in beyond}
     chosen = [estimator for estimator in every if estimator.name in with_more]
-    return chosen if chosen else every
+    if not chosen:
+        return every
+    return chosen
 
 
 def join_parameters(texts: pd.Series, full: bool) -> str:
@@ -74,7 +81,9 @@ def join_parameters(texts: pd.Series, full: bool) -> str:
     intervals are formulas (`full`)."""
     if len(texts) == 1 or cells.DASH in set(texts):
         return str(min(texts))  # the dash comes first
-    return f"$({','.join(texts)})$" if full else f"({', '.join(texts)})"
+    if full:
+        return f"$({','.join(texts)})$"
+    return f"({', '.join(texts)})"
 
 
 # ---- transfer

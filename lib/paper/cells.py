@@ -51,7 +51,8 @@ def lines(levels: Mapping[Any, Mapping[Any, str]], **fixed: Any) -> pd.DataFrame
     """
     names = [HEADINGS.get(level) for level in levels]
     texts = [list(labels.values()) for labels in levels.values()]
-    frame = pd.DataFrame(index=pd.MultiIndex.from_product(texts, names=names)).assign(**fixed)
+    index = pd.MultiIndex.from_product(texts, names=names)
+    frame = pd.DataFrame(index=index).assign(**fixed)
     combinations = list(product(*levels.values()))  # none if a level has no values
     for position, level in enumerate(levels):
         parts = list(level) if isinstance(level, tuple) else level
@@ -121,8 +122,9 @@ def place_numbers(frame: pd.DataFrame, rows: pd.DataFrame, columns: pd.DataFrame
         (float, missing if the frame lacks the number), the key in one word (`key`), the `text` to
         print (by default three decimals) and `bold` (False).
     """
-    places = rows.assign(row=range(len(rows)))
-    places = places.merge(columns.assign(column=range(len(columns))), how="cross")
+    numbered_rows = rows.assign(row=range(len(rows)))
+    numbered_columns = columns.assign(column=range(len(columns)))
+    places = numbered_rows.merge(numbered_columns, how="cross")
     places = places.explode("metric", ignore_index=True)
     names = [name for name in NUMBER_KEY if name in places]
     frame = frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *QUANTITIES])
@@ -175,7 +177,9 @@ def format_values(values: pd.Series, form: Callable[[float], str] = "{:.3f}".for
 def format_3dp(value: float, sign: str = "") -> str:
     """Return three decimals without a leading zero: .053, -.209, 1.000; +.012 with the sign "+"."""
     text = f"{value:{sign}z.3f}"
-    return text.replace("0.", ".", 1) if abs(value) < 0.9995 else text
+    if abs(value) >= 0.9995:  # 1.000
+        return text
+    return text.replace("0.", ".", 1)
 
 
 def mark_calibrated(errors: pd.DataFrame) -> pd.Series:
@@ -196,7 +200,8 @@ def format_two_digits(value: float) -> str:
     if value == 0:
         return "0.00"
     digits = 1 - math.floor(math.log10(abs(value)))
-    return f"{value:.{min(max(digits, 2), 6)}f}"
+    decimals = min(max(digits, 2), 6)
+    return f"{value:.{decimals}f}"
 
 
 def format_gains(numbers: pd.DataFrame) -> pd.Series:
@@ -258,9 +263,9 @@ def label_method(method: str, estimator: str = "ans") -> str:
     if method not in METHODS:
         return "raw"
     how = METHODS[method]
-    reads_answers = estimator == "ans" or (
-        estimator in ESTIMATORS and ESTIMATORS[estimator].needs == "answer"
-    )
+    reads_answers = estimator == "ans"
+    if estimator in ESTIMATORS:
+        reads_answers = ESTIMATORS[estimator].needs == "answer"
     if "answers" in how.inputs and not reads_answers:
         return how.label
     return how.answer_label
@@ -283,5 +288,7 @@ def pivot_labeled(
     values: Any = "value",
 ) -> pd.DataFrame:
     """Return values of a tidy frame with labels, three decimals, in the order of the run."""
-    wide = label_rows(frame, models, datasets).pivot(index=index, columns=columns, values=values)
-    return wide.where(wide.notna(), math.nan).astype(float).round(3)
+    labeled = label_rows(frame, models, datasets)
+    wide = labeled.pivot(index=index, columns=columns, values=values)
+    numbers = wide.where(wide.notna(), math.nan).astype(float)
+    return numbers.round(3)

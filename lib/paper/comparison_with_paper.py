@@ -53,7 +53,8 @@ def printed_numbers(results: Results) -> pd.DataFrame:
 def label_key(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Return a frame with labels of models, datasets and estimators in place of their names, as
     words."""
-    models, datasets = dict(results.models), dict(results.datasets)
+    models = dict(results.models)
+    datasets = dict(results.datasets)
     labels = {
         "model": models,
         "dataset": datasets,

@@ -56,11 +56,14 @@ def choose_responses(rows: pd.DataFrame) -> dict[str, list[Any]]:
     answered = rows[rows.answer.notna() & rows.parsed.astype(bool)]
     confidence = answered.answer.map(ans_avg).astype(float)
     correct = answered.correct.astype(bool)
-    surest = confidence[~correct].sort_values(ascending=False, kind="stable")
-    least_sure = confidence[correct].sort_values(kind="stable")
-    drawn = np.random.default_rng(SEED).permutation(len(rows))[:OF_EACH_KIND]
-    chosen = (surest.index[:OF_EACH_KIND], least_sure.index[:OF_EACH_KIND], rows.index[drawn])
-    return {kind: list(labels) for kind, labels in zip(KINDS, chosen, strict=True)}
+    surest_wrong = confidence[~correct].sort_values(ascending=False, kind="stable")
+    least_sure_right = confidence[correct].sort_values(kind="stable")
+    order = np.random.default_rng(SEED).permutation(len(rows))
+    at_random = rows.iloc[order]
+    chosen = {}
+    for kind, part in zip(KINDS, (surest_wrong, least_sure_right, at_random), strict=True):
+        chosen[kind] = list(part.index[:OF_EACH_KIND])
+    return chosen
 
 
 def describe_response(

@@ -38,7 +38,8 @@ def draw_running_means(ax: Axes, curves: Frame) -> None:
             label = f"{label} (n = {part['n'].iloc[0]})"
             style.draw_band(ax, part, "position", look, alpha=0.25, label=label)
     settled = curves[curves["position"] >= ZOOM_START]
-    least, most = settled["low"].min(), settled["high"].max()
+    least = settled["low"].min()
+    most = settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
     ax.set(xlim=(0, 1), ylim=(least - 3 * room, most + room))
     ax.set(xlabel=POSITION, ylabel="mean probability so far")
@@ -48,8 +49,9 @@ def draw_running_means(ax: Axes, curves: Frame) -> None:
 def draw_difference(ax: Axes, curves: Frame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band
     excludes 0."""
+    differences = right_minus_wrong(curves)
     ax.axhline(0, color="0.5", linewidth=0.8)
-    style.draw_band(ax, right_minus_wrong(curves), "position", Look("black", "-"), linewidth=1.2)
+    style.draw_band(ax, differences, "position", Look("black", "-"), linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlabel=POSITION, xlim=(0, 1))
 
 
@@ -127,19 +129,11 @@ def main_analysis(
     for letter, frame in data.items():
         if frame is not None and len(frame):
             given[letter] = frame
-    rows, heights = [], []  # of the mosaic of panels, two columns each; d is the difference
-    if "a" in given:
-        rows.append("aa")
-        heights.append(1.0)
-    if "a" in given and given["a"]["correct"].nunique() == 2:
-        rows.append("dd")
-        heights.append(0.55)
-    beside = "".join(letter for letter in "bc" if letter in given)
-    if beside:
-        rows.append(beside if len(beside) == 2 else 2 * beside)
-        heights.append(1.0)
+    rows, heights = arrange_panels(given)
     canvas = style.new_canvas(0.3 + 1.95 * sum(heights), title=title)
-    axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights) if rows else {}
+    axes = {}
+    if rows:
+        axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights)
     for letter, frame in given.items():
         draw, heading = PANELS[letter]
         if len(given) > 1:
@@ -150,6 +144,28 @@ def main_analysis(
         draw_difference(axes["d"], given["a"])
         axes["a"].set(xlabel="", xticklabels=[])
     return canvas
+
+
+def arrange_panels(given: Mapping[str, Frame]) -> tuple[list[str], list[float]]:
+    """Return the rows of `fig:main_analysis`, two letters each, and their heights.
+
+    (a) has a row of its own; where both classes exist, (d) below it is their difference.
+    """
+    rows = []
+    heights = []
+    if "a" in given:
+        rows.append("aa")
+        heights.append(1.0)
+        if given["a"]["correct"].nunique() == 2:
+            rows.append("dd")
+            heights.append(0.55)
+    beside = "".join(letter for letter in "bc" if letter in given)
+    if len(beside) == 1:
+        beside = 2 * beside
+    if beside:
+        rows.append(beside)
+        heights.append(1.0)
+    return rows, heights
 
 
 # ---- reliability diagrams
@@ -178,7 +194,8 @@ def draw_reliability(part: FigureBase, panels: Mapping[str, Frame], look: Look) 
     axes[1, 0].set(ylabel="rows")
     for (ax, below), (title, bins) in zip(axes.T, panels.items(), strict=False):
         draw_bins(ax, bins, look)
-        ax.set_title(f"{title}\nECE {format_3dp(bins['product'].sum())}")
+        error = bins["product"].sum()
+        ax.set_title(f"{title}\nECE {format_3dp(error)}")
         middle = (bins["lower"] + bins["upper"]) / 2
         width = 0.84 * (bins["upper"] - bins["lower"])
         below.bar(middle, bins["count"], width, color=look.color)
@@ -189,7 +206,8 @@ def draw_bins(ax: Axes, bins: Frame, look: Look) -> None:
     """Draw the accuracy of bins against their mean confidence, with intervals and gaps."""
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0, label="calibrated")
     large = bins[bins["count"] >= MIN_BIN_COUNT]
-    x, y = large["confidence"], large["accuracy"]
+    x = large["confidence"]
+    y = large["accuracy"]
     ax.vlines(x, y, x, color=look.color, alpha=0.3, linewidth=4, label="gap")
     ends = wilson_intervals(large)
     ax.vlines(x, ends["low"], ends["high"], color=look.color, linewidth=0.8, label="95% interval")
@@ -229,7 +247,9 @@ def draw_curves(ax: Axes, bands: Frame, by: str, looks: Mapping[str, Look]) -> N
     """Draw a curve of each value of the column `by`, and a dotted line at the raw score."""
     curves = bands[bands["method"] != ""]
     for name, rows in curves.groupby(by, sort=False):
-        label = label_method(name) if by == "method" else name.replace("wrong", "incorrect")
+        label = name.replace("wrong", "incorrect")
+        if by == "method":
+            label = label_method(name)
         look = looks[name]
         style.draw_band(
             ax, rows, "n", look, marker=look.marker, markersize=3, linewidth=1, label=label

@@ -26,15 +26,22 @@ LOOK = style.Look(style.BLUE, "-")
 
 def shorten_heading(name: str) -> str:
     """Return a column's name, cut if it is long."""
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
+    if len(name) <= LONGEST:
+        return name
+    return name[: LONGEST - 3] + "..."
+
+
+def head_of(name: str) -> str:
+    """Return a column's name, cut if it is long, as LaTeX."""
+    return escape(shorten_heading(name))
 
 
 def interval_cell(value: float, low: float, high: float, sign: str = "") -> str:
     """Return a number with its interval as LaTeX."""
     if pd.isna(value):
         return "--"
-    ends = [format_3dp(end, sign) for end in (low, high)]
-    return rf"\scoreci{{{format_3dp(value, sign)}}}{{{ends[0]}}}{{{ends[1]}}}"
+    numbers = [format_3dp(number, sign) for number in (value, low, high)]
+    return r"\scoreci{" + "}{".join(numbers) + "}"
 
 
 def chance_cell(error: pd.Series) -> str:
@@ -48,10 +55,19 @@ def excludes_zero(low: float, high: float) -> bool:
     return bool(low > 0 or high < 0)
 
 
+def difference_cell(difference: float, low: float, high: float) -> str:
+    """Return a difference with its interval as LaTeX, bold if it excludes 0."""
+    cell = interval_cell(difference, low, high, "+")
+    if excludes_zero(low, high):
+        return embolden(cell)
+    return cell
+
+
 def set_cells(cells: pd.DataFrame, title: str) -> Table:
     """Return the table of cells, whose labels are escaped by now."""
     levels = cells.index.nlevels
-    return Table(cells, {"": "l" * levels + "c" * cells.shape[1]}, title=title)
+    spec = "l" * levels + "c" * cells.shape[1]
+    return Table(cells, {"": spec}, title=title)
 
 
 # ---- tables
@@ -66,7 +82,7 @@ def columns_table(results: pd.DataFrame, title: str = "") -> Table:
         for metric in METRICS:
             number = by_metric.loc[metric]
             cells[HEADS[metric]] = interval_cell(number.value, number.low, number.high)
-        rows[escape(shorten_heading(str(name)))] = cells
+        rows[head_of(str(name))] = cells
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("column")
     return set_cells(frame[["ECE", "chance", "Brier", "MCB", "DSC", "AUROC"]], title)
 
@@ -75,13 +91,13 @@ def differences_table(differences: pd.DataFrame, title: str = "") -> Table:
     """Return the table of paired differences between columns; bold ones exclude 0."""
     records = []
     for (first, second), part in differences.groupby(["column", "than"], sort=False):
-        cells = {"column": escape(shorten_heading(first)), "minus": escape(shorten_heading(second))}
+        cells = {"column": head_of(first), "minus": head_of(second)}
         for row in part.itertuples():
-            cell = interval_cell(row.difference, row.low, row.high, "+")
-            cells[HEADS[row.metric]] = embolden(cell) if excludes_zero(row.low, row.high) else cell
+            cells[HEADS[row.metric]] = difference_cell(row.difference, row.low, row.high)
         records.append(cells)
-    columns = ["column", "minus", *(HEADS[metric] for metric in COMPARED)]
-    return set_cells(pd.DataFrame(records, columns=columns).set_index(["column", "minus"]), title)
+    heads = [HEADS[metric] for metric in COMPARED]
+    frame = pd.DataFrame(records, columns=["column", "minus", *heads])
+    return set_cells(frame.set_index(["column", "minus"]), title)
 
 
 def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
@@ -89,17 +105,18 @@ def calibrated_table(results: pd.DataFrame, title: str = "") -> Table:
     difference of Brier scores to raw that excludes 0."""
     records = []
     for (column, method), part in results.groupby(["column", "method"], sort=False):
-        cells = {"column": escape(shorten_heading(column)), "method": METHOD_HEADS[method]}
+        cells = {"column": head_of(column), "method": METHOD_HEADS[method]}
         cells["chance"] = chance_cell(part.set_index("metric").loc["ece"])
         for row in part.itertuples():
             cells[HEADS[row.metric]] = interval_cell(row.value, row.low, row.high)
             if row.metric == "brier" and method:
-                cell = interval_cell(row.difference, row.difference_low, row.difference_high, "+")
-                is_decided = excludes_zero(row.difference_low, row.difference_high)
-                cells["Brier minus raw"] = embolden(cell) if is_decided else cell
+                cells["Brier minus raw"] = difference_cell(
+                    row.difference, row.difference_low, row.difference_high
+                )
         records.append(cells)
     heads = ["ECE", "chance", "Brier", "AUROC", "Brier minus raw"]
-    frame = pd.DataFrame(records, columns=["column", "method", *heads]).astype(object).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "method", *heads])
+    frame = frame.astype(object).fillna("")
     return set_cells(frame.set_index(["column", "method"]), title)
 
 
@@ -107,10 +124,7 @@ def thresholds_table(thresholds: pd.DataFrame, title: str = "") -> Table:
     """Return the table of thresholds by column and target, from `judge_thresholds`."""
     records = []
     for row in thresholds.to_dict("records"):
-        cells = {
-            "column": escape(shorten_heading(row["column"])),
-            "target": format_3dp(row["target"]),
-        }
+        cells = {"column": head_of(row["column"]), "target": format_3dp(row["target"])}
         if pd.isna(row["threshold"]):
             cells["threshold"] = "--"
             cells["more labels"] = describe_more_labels(row["more_labels"])
@@ -120,7 +134,8 @@ def thresholds_table(thresholds: pd.DataFrame, title: str = "") -> Table:
             cells["precision"] = interval_cell(row["precision"], row["low"], row["high"])
         records.append(cells)
     heads = ["threshold", "answered", "precision", "more labels"]
-    frame = pd.DataFrame(records, columns=["column", "target", *heads]).astype(object).fillna("")
+    frame = pd.DataFrame(records, columns=["column", "target", *heads])
+    frame = frame.astype(object).fillna("")
     return set_cells(frame.set_index(["column", "target"]), title)
 
 
@@ -136,7 +151,8 @@ def describe_more_labels(count: object) -> str:
         return "not often enough right"
     if not count:
         return "a few"
-    return f"about {float(f'{count:.2g}'):,.0f}"
+    two_digits = float(f"{count:.2g}")
+    return f"about {two_digits:,.0f}"
 
 
 # ---- figures
@@ -153,16 +169,18 @@ def reliability_figure(table: ScoreTable, n_bins: int = 10, title: str = "") -> 
     """Draw the reliability diagram of every column on all rows, three side by side."""
     names = list(table.scores)
     across = style.PANELS_PER_ROW
-    lines = [names[start : start + across] for start in range(0, len(names), across)]
-    width = style.WIDTH * min(len(names), across) / across * 1.3
+    starts = range(0, len(names), across)
+    lines = [names[start : start + across] for start in starts]
+    width_of_panel = style.WIDTH * 1.3 / across
+    width = width_of_panel * len(lines[0])
     canvas = style.new_canvas(INCHES * len(lines), width, diagram_title(title))
     parts = canvas.subfigures(len(lines), 1, squeeze=False, frameon=False).ravel()
     for part, line in zip(parts, lines, strict=True):
         panels = {}
         for name in line:
-            panels[diagram_title(name)] = reliability_diagram(
-                table.scores[name], table.rows.correct, n_bins
-            )
+            confidence = table.scores[name]
+            diagram = reliability_diagram(confidence, table.rows.correct, n_bins)
+            panels[diagram_title(name)] = diagram
         if lines[0] != line and len(line) < across:  # a last line: its panels are no wider
             widths = [len(line), across - len(line)]
             part = part.subfigures(1, 2, width_ratios=widths, frameon=False)[0]
@@ -182,7 +200,9 @@ def calibrated_figure(scores: pd.DataFrame, n_bins: int = 10, title: str = "") -
         panels = {}
         for method, scored in rows.groupby("method", sort=False):
             if method != CONSTANT:
-                head = METHOD_HEADS[method] if method else f"{diagram_title(name)}, raw"
+                head = METHOD_HEADS[method]
+                if not method:
+                    head = f"{diagram_title(name)}, raw"
                 panels[head] = reliability_diagram(scored.confidence, scored.correct, n_bins)
         draw_reliability(part, panels, LOOK)
     return canvas

@@ -21,7 +21,7 @@ def list_answers(
 ) -> ReportRecords:
     """List what a table says first: a warning, if any (`kind`), and sentences (`text`)."""
     records = []
-    warning = warn_of_few_rows(table.rows.correct)
+    warning = warn_of_few_rows(table.rows)
     if warning:
         records.append(("warning", f"These rows can tell little: {warning}."))
     sentences = [
@@ -48,23 +48,40 @@ def describe_table_rows(table: ScoreTable) -> str:
 def describe_best(raw: RawNumbers, metric: str) -> str:
     """Say which column is best by a metric on all rows, and which cannot be told from it."""
     rows = raw.results[raw.results.metric == metric].set_index("column")
-    best = rows.value.idxmax() if metric == "auroc" else rows.value.idxmin()
+    if metric == "auroc":
+        kind = "highest"
+        best = rows.value.idxmax()
+    else:
+        kind = "lowest"
+        best = rows.value.idxmin()
     number = rows.loc[best]
-    ends = f"[{format_3dp(number.low)}, {format_3dp(number.high)}]"
-    kind = "highest" if metric == "auroc" else "lowest"
-    sentence = f"{best} has the {kind} {HEADS[metric]}, {format_3dp(number.value)} {ends}"
+    head = HEADS[metric]
+    low = format_3dp(number.low)
+    high = format_3dp(number.high)
+    value = f"{format_3dp(number.value)} [{low}, {high}]"
+    sentence = f"{best} has the {kind} {head}, {value}"
     if len(rows) == 1:
-        sentence = f"The {HEADS[metric]} of {best} is {format_3dp(number.value)} {ends}"
+        sentence = f"The {head} of {best} is {value}"
     if metric == "ece":
         sentence += f"; chance alone gives calibrated scores up to {format_3dp(number.chance_high)}"
-    alike = []
     of_metric = raw.differences[raw.differences.metric == metric]
-    for row in of_metric.itertuples():
-        if best in (row.column, row.than) and not excludes_zero(row.low, row.high):
-            alike.append(row.than if row.column == best else row.column)
+    alike = list_alike(best, of_metric)
     if alike:
         sentence += f"; {join_words(alike)} cannot be told from it"
     return f"{sentence}."
+
+
+def list_alike(best: str, differences: pd.DataFrame) -> list[str]:
+    """Return the columns whose difference to the best one may be 0."""
+    alike = []
+    for row in differences.itertuples():
+        if excludes_zero(row.low, row.high):
+            continue
+        if row.column == best:
+            alike.append(row.than)
+        elif row.than == best:
+            alike.append(row.column)
+    return alike
 
 
 def describe_methods(calibrated: pd.DataFrame) -> Iterator[str]:

@@ -61,9 +61,12 @@ def describe_sources(run: str, results: Results) -> list[str]:
         source = NOT_AT_HAND
         loaded = facts.get("loaded")
         if loaded:
-            revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
+            revision = ""
+            if loaded["revision"]:
+                revision = "@" + loaded["revision"][:12]
             source = f"{loaded['source']}{revision}, on {loaded['device']}, {loaded['dtype']}"
-        notes.append(f"{results.models[pair.split('__')[0]]}: {source}.")
+        model, _, _ = pair.partition("__")
+        notes.append(f"{results.models[model]}: {source}.")
     return list(dict.fromkeys(notes))
 
 
@@ -79,7 +82,8 @@ def describe_row_counts(results: Results) -> Iterator[str]:
     fewer = rows[rows.n < rows.most]
     for key, part in fewer.groupby([*PAIR, "n", "most"], observed=True):
         model, dataset, n, total = key
-        yield f"{', '.join(part.estimator)} on {model} on {dataset}: {n} of {total} rows."
+        names = ", ".join(part.estimator)
+        yield f"{names} on {model} on {dataset}: {n} of {total} rows."
 
 
 # ---- empty cells
@@ -91,7 +95,9 @@ def explain_missing_passes(run: str, results: Results) -> Iterator[str]:
     at_hand = params.models_at_hand(list(results.models))
     made = dict(store.read_manifests(run, "dropout", list(labels)))
     for pair, label in labels.items():
-        reason = made[pair].get("missing") if pair in made else "not made yet"
+        reason: str | None = "not made yet"
+        if pair in made:
+            reason = made[pair].get("missing")
         if reason and pair.split("__")[0] in at_hand:
             yield f"No dropout passes of {label}: {reason}."
 
@@ -112,4 +118,6 @@ def explain_dashes(results: Results) -> str:
             is_missing = frame.filter(["value", "answered"]).isna().any(axis=1)
             reasons |= dict.fromkeys(frame.reason[is_missing].dropna())
     texts = [reason for reason in reasons if reason]
-    return f"{DASH}: {', '.join(texts)}." if texts else ""
+    if not texts:
+        return ""
+    return f"{DASH}: {', '.join(texts)}."

@@ -35,7 +35,8 @@ ACCURACY = lines({"estimator": {"": "Acc."}, "metric": {"acc": ""}})
 
 def estimators(results: Results | None = None) -> Table:
     """Return `tab:estimators`, from the registry."""
-    labels, definitions = [], []
+    labels = []
+    definitions = []
     for estimator in ESTIMATORS.values():
         if estimator.definition:
             labels.append((estimator.group.replace("_", "-"), estimator.label))
@@ -55,8 +56,9 @@ def inference_settings(results: Results) -> Table:
     rows["System prompt"] = ["Yes" if model.system_prompt else "No" for model in models]
     labels = [escape(model.label) for model in models]
     headings = pd.Index(list(rows), name=r"\textbf{Setting}")
-    texts = pd.DataFrame(list(rows.values()), headings).set_axis(labels, axis=1)
-    return Table(texts, {"": "l" + "c" * len(models)}, title=results.title)
+    texts = pd.DataFrame(list(rows.values()), headings, labels)
+    spec = "l" + "c" * len(models)
+    return Table(texts, {"": spec}, title=results.title)
 
 
 # ---- raw confidence
@@ -227,7 +229,8 @@ def calibration_transfer_full(results: Results) -> Table:
     same_model = numbers.model == numbers.source_model
     same_dataset = numbers.dataset == numbers.source_dataset
     numbers["bold"] = same_model & same_dataset & numbers.value.notna()
-    return set_table(numbers, rows, columns, "ll" + " ccc" * len(pairs), results.title)
+    spec = "ll" + " ccc" * len(pairs)
+    return set_table(numbers, rows, columns, spec, results.title)
 
 
 def calibration_transfer_summary(results: Results) -> Table:

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, get_args
 
 import pandas as pd
@@ -13,7 +14,7 @@ from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
 from lib.analysis.results import MissingFrameError, Results
 from lib.analysis.run_results import error_frames
 from lib.analysis.scores_of_run import collect_scores
-from lib.analysis.signals import Signals
+from lib.analysis.signals import AnySignals
 from lib.errors import UserError
 from lib.paper.booktabs import CHOICES, ReportRecords
 from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudgedError
@@ -206,8 +207,6 @@ def show_claims(
 
 # ---- other choices, one at a time, without a model
 
-# they leave the reading of responses as it is
-OF_SCORES = ("options", "phi", "fit_on_tuning_rows", "bins")
 BINS = (10, 20, 30)  # the paper's
 SENSITIVITY_DRAWS = 500  # resamples of evaluation rows
 
@@ -228,17 +227,18 @@ def values_of_choice(name: str) -> tuple[Any, ...]:
     return (True, False) if kind is bool else get_args(kind)
 
 
-def change_choice(signals: Signals, name: str, value: Any) -> Signals:
+def change_choice(signals: AnySignals, name: str, value: Any) -> AnySignals:
     """Return the signals under another choice."""
     changed = replace(signals, choices=signals.choices.model_copy(update={name: value}))
-    if name in OF_SCORES:
-        changed.responses, changed.sets = signals.responses, signals.sets
     if name == "bins":
-        changed.confidence, changed.calibration = signals.confidence, signals.calibration
+        changed.sets = signals.sets
+        changed.confidence = signals.confidence
+        changed.token_reduction = signals.token_reduction
+        changed.calibration = signals.calibration
     return changed
 
 
-def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
+def judge_errors(signals: AnySignals, labels: Results) -> dict[str, Verdict]:
     """Judge the claims on the raw and calibrated errors of a run; `labels`: its results without
     frames.
 
@@ -246,11 +246,14 @@ def judge_errors(signals: Signals, labels: Results) -> dict[str, Verdict]:
     """
     frames = error_frames(signals)
     settings = ResampleSettings(signals.choices.bins, SENSITIVITY_DRAWS, refits=0)
-    scores = collect_scores(signals.confidence, signals.sets, signals.calibration.fits, settings)
+    moved = list(product(*labels.transfer_labels))
+    scores = collect_scores(
+        signals.confidence, signals.sets, signals.calibration.fits, settings, moved
+    )
     return judge_all(replace(labels, frames=frames, scores=scores))
 
 
-def judge_alternatives(signals: Signals, labels: Results) -> pd.DataFrame:
+def judge_alternatives(signals: AnySignals, labels: Results) -> pd.DataFrame:
     """Judge the claims again under every alternative choice.
 
     Return a row for every choice and claim that can be judged here: the choice, the claim's

@@ -95,7 +95,9 @@ def smoothed_base_rate(correct: Any) -> float:
     >>> smoothed_base_rate([True, True, False])
     0.6
     """
-    return float((np.sum(correct) + 1) / (len(correct) + 2))
+    right = np.sum(correct)
+    n = len(correct)
+    return float((right + 1) / (n + 2))
 
 
 def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
@@ -111,10 +113,12 @@ def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
     0         e    0.500000
     1      base    0.666667
     """
+    examples = raw.drop_duplicates([*PAIR, "split", "example_id"])
     parts = [calibrated]
-    for _, rows in raw.drop_duplicates([*PAIR, "split", "example_id"]).groupby(PAIR, sort=False):
+    for _, rows in examples.groupby(PAIR, sort=False):
         constant = smoothed_base_rate(calibration_rows(rows).correct)
-        parts.append(evaluation_rows(rows).assign(estimator=BASE, method="", confidence=constant))
+        evaluation = evaluation_rows(rows)
+        parts.append(evaluation.assign(estimator=BASE, method="", confidence=constant))
     return pd.concat(parts, ignore_index=True).drop(columns="margin", errors="ignore")
 
 
@@ -139,7 +143,8 @@ def compare_with_base_rate(
     """
     raw = frame["method"] == ""
     with_intervals = evaluate(frame[raw], n_bins, names=COMPARED, resamples=resamples, seed=seed)
-    parts = [with_intervals, evaluate(frame[~raw], n_bins, names=COMPARED)]
+    without_intervals = evaluate(frame[~raw], n_bins, names=COMPARED)
+    parts = [with_intervals, without_intervals]
     for key, part in frame.groupby(SCORE, sort=False):
         brier_parts = pd.Series(decompose_brier(part.confidence, part.correct), name="value")
         rows = brier_parts.rename_axis("metric").reset_index()

@@ -5,7 +5,7 @@ None of this needs the model. `params.EvaluationChoices` sets which options P(Tr
 which phi turns BALD into confidence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,14 @@ from lib.tasks.prompts import balance_spellings
 
 # signal by the variant of P(True)
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}
+# of signals that come from other frames than the responses: which of them comes first
+SIGNAL_SOURCES = {
+    "standard_margin": 1,
+    "in_situ_margin": 1,
+    "bald": 2,
+    "answer_margin": 3,
+    "answer_entropy": 3,
+}
 # of a confidence of 0: infinity cannot be fitted
 LOWEST_MARGIN = float(np.log(np.finfo(float).eps))
 
@@ -92,6 +100,24 @@ def confidence_frame(
     return pd.concat(parts, ignore_index=True)
 
 
+def in_frame_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the confidence frames of several pairs in one, its rows in the order of
+    `confidence_frame`: by source of the signal, then by estimator, then by pair.
+
+    Examples
+    --------
+    >>> first = pd.DataFrame({"model": "m", "estimator": ["seq_avg", "ans_avg"]})
+    >>> in_frame_order([first, first.assign(model="n")]).to_numpy().tolist()
+    [['m', 'seq_avg'], ['n', 'seq_avg'], ['m', 'ans_avg'], ['n', 'ans_avg']]
+    """
+    by_column = in_column_order(ESTIMATORS.values())
+    by_source = sorted(by_column, key=lambda estimator: SIGNAL_SOURCES.get(estimator.needs, 0))
+    place = {estimator.name: i for i, estimator in enumerate(by_source)}
+    rows = pd.concat(frames, ignore_index=True)
+    order = rows.estimator.map(place).to_numpy().argsort(kind="stable")
+    return rows.iloc[order].reset_index(drop=True)
+
+
 def confidence_rows(source: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     """Return the rows of a confidence frame of one estimator.
 
@@ -157,7 +183,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     """
     if verification.empty:  # of a model whose server was not asked
         masses = [f"{variant}_mass" for variant in MARGINS]
-        return verification.reindex(columns=[*KEYS, *masses, *MARGINS.values()])
+        columns = [*KEYS, *masses, *MARGINS.values()]
+        return verification.reindex(columns=columns)
     rows = verification.reset_index(drop=True)
     parts = []
     for spellings, part in rows.groupby(rows.spellings.map(tuple), sort=False):
@@ -166,7 +193,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
         false = [spellings.index(spelling) for spelling in spelled_false]
         odds = part[KEYS].copy()
         for variant, margin in MARGINS.items():
-            logits = np.stack(list(part[f"{variant}_logits"])).astype(np.float64)
+            logits = np.stack(list(part[f"{variant}_logits"]))  # (rows, spellings)
+            logits = logits.astype(np.float64)
             with np.errstate(invalid="ignore"):  # NaN where a server gave no verdict
                 log_true = np.logaddexp.reduce(logits[:, true], axis=1)
                 log_false = np.logaddexp.reduce(logits[:, false], axis=1)
@@ -231,7 +259,8 @@ def evaluate_rate_grid(
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, choices=choices, names=["c_bald"])
-        parts.append(evaluate(scores, choices.bins, split="calibration").assign(rate=rate))
+        results = evaluate(scores, choices.bins, split="calibration")
+        parts.append(results.assign(rate=rate))
     if not parts:  # the columns, without rows
         return evaluate(stored_columns.empty_frame("confidence")).assign(rate=0.0)
     return pd.concat(parts, ignore_index=True)

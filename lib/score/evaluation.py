@@ -57,17 +57,19 @@ def evaluate(
     1   seq_avg    ece  0.375  2
     """
     by = [name for name in ("estimator", "method") if name in frame]
+    of_no_estimator = [""] * len(by)
+    of_scores = [name for name in names if name != "acc"]
+    of_split = frame[frame.split == split]
     rows: list[tuple] = []
-    for pair, part in frame[frame.split == split].groupby(PAIR, sort=False):
+    for pair, part in of_split.groupby(PAIR, sort=False):
         if "acc" in names:
             everyone = part.drop_duplicates("example_id")
             result = evaluate_scores("acc", everyone, n_bins, resamples, seed)
-            rows.append((*pair, *[""] * len(by), *result))
+            rows.append((*pair, *of_no_estimator, *result))
         for key, scores in part.groupby(by, sort=False):
-            for name in names:
-                if name != "acc":
-                    result = evaluate_scores(name, scores, n_bins, resamples, seed)
-                    rows.append((*pair, *key, *result))
+            for name in of_scores:
+                result = evaluate_scores(name, scores, n_bins, resamples, seed)
+                rows.append((*pair, *key, *result))
     columns = [*PAIR, *by, "metric", "value", "n", "low", "high"]
     results = pd.DataFrame(rows, columns=columns).astype({"value": "Float64"})
     interval = results[["low", "high"]].astype(float)
@@ -99,7 +101,8 @@ def evaluate_scores(
     if resamples:
         resampled = resample_metric(name, c, y, n_bins, resamples, seed)
         low, high = percentile_interval(resampled)
-    return name, measure(name, c, y, n_bins), len(scores), low, high
+    value = measure(name, c, y, n_bins)
+    return name, value, len(scores), low, high
 
 
 def add_relative_gain(results: pd.DataFrame) -> pd.DataFrame:
@@ -116,8 +119,10 @@ def add_relative_gain(results: pd.DataFrame) -> pd.DataFrame:
     """
     errors = results[results.metric == "ece"]
     is_raw = errors["method"] == ""
-    raw = errors[is_raw & (errors.value > 0)].set_index(SCORE_CELL).value
-    before = raw.reindex(pd.MultiIndex.from_frame(errors[SCORE_CELL])).array
+    positive = errors[is_raw & (errors.value > 0)]
+    raw = positive.set_index(SCORE_CELL).value
+    cells = pd.MultiIndex.from_frame(errors[SCORE_CELL])
+    before = raw.reindex(cells).array
     gain = 1 - errors.value / before
     return results.assign(relative=gain.where(~is_raw))
 
@@ -136,5 +141,8 @@ def ablate_bins(
     0     1  0.125
     1    10  0.375
     """
-    parts = [evaluate(frame, n_bins, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
+    parts = []
+    for n_bins in n_bins_ablation:
+        results = evaluate(frame, n_bins, names=names)
+        parts.append(results.assign(bins=n_bins))
     return pd.concat(parts, ignore_index=True)

@@ -99,12 +99,14 @@ def equal_mass_ece(
     """
     c, y = validate_scores(confidence, correct)
     rank = rankdata(c) - 0.5
-    index = np.floor(rank * n_bins / c.size).astype(int)
+    position = rank * n_bins / c.size
+    index = np.floor(position).astype(int)
     member = np.eye(n_bins)[index]  # (n, n_bins)
     w = row_weights(sample_weight, c.size)
     excess = (y - c)[:, None]  # right answers beyond the confidence
     sums = w @ (member * excess)
-    return np.abs(sums).sum(axis=-1) / w.sum(axis=-1)
+    gaps = np.abs(sums)
+    return gaps.sum(axis=-1) / w.sum(axis=-1)
 
 
 # ---- proper scores
@@ -136,7 +138,8 @@ def log_loss(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     c, y = validate_scores(confidence, correct)
     of_outcome = np.where(y > 0, c, 1 - c)
     least = np.finfo(float).eps
-    loss = -np.log(np.clip(of_outcome, least, 1 - least))
+    probability = np.clip(of_outcome, least, 1 - least)
+    loss = -np.log(probability)
     return weighted_mean(loss, sample_weight)
 
 
@@ -159,7 +162,8 @@ def decompose_brier(confidence: Any, correct: Any) -> dict[str, float]:
     accuracy_of_level = np.bincount(level, y) / count
     best = isotonic_regression(accuracy_of_level, weights=count).x[level]
     best_brier = brier(best, y)
-    uncertainty = y.mean() * (1 - y.mean())
+    accuracy_of_all = y.mean()
+    uncertainty = accuracy_of_all * (1 - accuracy_of_all)
     miscalibration = brier(c, y) - best_brier
     discrimination = uncertainty - best_brier
     # rounding can leave -1e-17
@@ -190,9 +194,13 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     wrong_scores = c[~right][order]
     wrong_weights = w[..., ~right][..., order]
     # weight of the k lowest wrong answers
-    cumulative = np.insert(np.cumsum(wrong_weights, axis=-1), 0, 0, axis=-1)
-    below = cumulative[..., np.searchsorted(wrong_scores, c[right], "left")]
-    not_above = cumulative[..., np.searchsorted(wrong_scores, c[right], "right")]
+    cumulative = np.cumsum(wrong_weights, axis=-1)
+    cumulative = np.insert(cumulative, 0, 0, axis=-1)
+    # of each right answer: how many wrong ones lie below it, and how many not above it
+    n_below = np.searchsorted(wrong_scores, c[right], "left")
+    n_not_above = np.searchsorted(wrong_scores, c[right], "right")
+    below = cumulative[..., n_below]
+    not_above = cumulative[..., n_not_above]
     right_weights = w[..., right]
     won = right_weights * (below + not_above) / 2
     pairs = right_weights.sum(axis=-1) * wrong_weights.sum(axis=-1)
@@ -215,7 +223,8 @@ def augrc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     ranking = np.nan_to_num(auroc(confidence, correct, sample_weight))
     right = accuracy(confidence, correct, sample_weight)
     wrong = 1 - right
-    return (1 - ranking) * right * wrong + wrong**2 / 2
+    misranked = (1 - ranking) * right * wrong
+    return misranked + wrong**2 / 2
 
 
 # ---- by name

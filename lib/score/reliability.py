@@ -41,9 +41,10 @@ def bin_index(confidence: Any, n_bins: int = 10) -> np.ndarray:
     c = scores.astype(np.float64)
     precision = scores.dtype if scores.dtype.kind == "f" else np.float64
     rounding = 8 * np.finfo(precision).eps
-    edge = np.rint(c * n_bins)
+    position = c * n_bins
+    edge = np.rint(position)
     on_edge = np.abs(c - edge / n_bins) <= rounding
-    index = np.where(on_edge, edge - 1, np.floor(c * n_bins))
+    index = np.where(on_edge, edge - 1, np.floor(position))
     return np.clip(index, 0, n_bins - 1).astype(int)
 
 
@@ -59,8 +60,9 @@ def bin_sums(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any
     index = bin_index(confidence, n_bins)
     if sample_weight is None:
         rows = np.bincount(index, minlength=n_bins)
-        right = np.bincount(index, y, minlength=n_bins)
-        return BinSums(rows, np.bincount(index, c, minlength=n_bins), right)
+        confidence_in_bin = np.bincount(index, c, minlength=n_bins)
+        right_in_bin = np.bincount(index, y, minlength=n_bins)
+        return BinSums(rows, confidence_in_bin, right_in_bin)
     w = row_weights(sample_weight, c.size)
     member = np.eye(n_bins)[index]  # (n, n_bins)
     confidence_in_bin = member * c[:, None]
@@ -111,7 +113,8 @@ def reliability_by_method(
     [0.9]
     """
     cell = pd.Series([model, dataset, estimator], index=SCORE_CELL)
-    rows = calibrated[(calibrated[SCORE_CELL] == cell).all(axis=1)]
+    in_cell = (calibrated[SCORE_CELL] == cell).all(axis=1)
+    rows = calibrated[in_cell]
     diagrams = {}
     for method, part in rows.groupby("method", sort=False):
         diagrams[method] = reliability_diagram(part.confidence, part.correct, n_bins)

@@ -114,8 +114,10 @@ def p_values_of_thresholds(side: Side, thresholds: np.ndarray, precision: float)
     array([0.5 , 0.25])
     """
     confidence, correct = side
-    answered = np.asarray(confidence, dtype=float)[:, None] >= thresholds
-    wrong = answered & ~np.asarray(correct, dtype=bool)[:, None]
+    scores = np.asarray(confidence, dtype=float)
+    is_wrong = ~np.asarray(correct, dtype=bool)
+    answered = scores[:, None] >= thresholds  # (n, k)
+    wrong = answered & is_wrong[:, None]
     return binomial_p_values(wrong.sum(axis=0), answered.sum(axis=0), precision)
 
 
@@ -152,8 +154,10 @@ def find_threshold(
     start = p_values_of_thresholds(learning, proposed, precision).argmin()
     down = proposed[start::-1]
     passed = p_values_of_thresholds(testing, down, precision) <= 1 - certainty
+    if not passed[0]:
+        return None
     before_failure = np.logical_and.accumulate(passed)
-    return float(down[before_failure][-1]) if passed[0] else None
+    return float(down[before_failure][-1])
 
 
 def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
@@ -164,7 +168,9 @@ def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
     >>> min_rows_for_guarantee(0.5)  # .5^4 < .1
     4
     """
-    return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
+    # the smallest n of which precision^n <= 1 - certainty
+    n = np.log(1 - certainty) / np.log(precision)
+    return int(np.ceil(n))
 
 
 def mark_learning_rows(calibration: pd.DataFrame, tuned: pd.DataFrame, seed: int) -> np.ndarray:
@@ -234,7 +240,8 @@ def selective_thresholds(
             row |= {"target": float(target), "threshold": threshold} | outcome._asdict()
             row |= {"n": len(evaluation), "tested": len(testing), "reason": reason}
             rows.append(row)
-    types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
+    types = dict.fromkeys(("threshold", "answered", "precision"), "Float64")
+    types["held"] = "boolean"
     columns = [*SCORE_CELL, "target", *types, "n", "tested", "reason"]
     return pd.DataFrame(rows, columns=columns).astype(types)
 

@@ -26,7 +26,8 @@ def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarr
         )
     bad = ~((c >= 0) & (c <= 1))  # true for NaN, too
     if bad.any():
-        raise ValueError(f"confidence must lie in [0, 1]: {c[bad][0]} at row {int(bad.argmax())}")
+        first = int(bad.argmax())
+        raise ValueError(f"confidence must lie in [0, 1]: {c[first]} at row {first}")
     if not np.isin(y, (0, 1)).all():
         raise ValueError("correct must hold only true and false")
     return c, y

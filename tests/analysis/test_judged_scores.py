@@ -245,5 +245,13 @@ def test_one_row_of_a_group_counts_for_a_guarantee():
     [(5, 4, "only 9 rows"), (40, 9, "only 9 wrong"), (9, 40, "only 9 right"), (40, 40, "")],
 )
 def test_few_rows_are_told(right, wrong, message):
-    labels = pd.Series([True] * right + [False] * wrong)
-    assert judging.warn_of_few_rows(labels).startswith(message)
+    rows = pd.DataFrame({"correct": [True] * right + [False] * wrong})
+    rows["group"] = [f"row {number}" for number in rows.index]
+    assert judging.warn_of_few_rows(rows).startswith(message)
+
+
+@pytest.mark.parametrize("groups, message", [(29, "only 29 groups: label 1 more"), (30, "")])
+def test_few_groups_are_told_however_many_rows_they_have(groups, message):
+    rows = pd.DataFrame({"correct": [True, False] * 300})
+    rows["group"] = rows.index % groups
+    assert judging.warn_of_few_rows(rows) == message

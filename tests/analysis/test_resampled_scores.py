@@ -209,9 +209,9 @@ def test_a_constant_is_learned_again(confidence, scores):
     right = calibration_rows.correct.sum()
     constant = scores.scores[PAIR][Score("base")]
     assert set(constant.confidence) == {(right + 1) / 62}
-    assert constant.refitted.shape == (300, 60)
+    assert constant.refit().shape == (300, 60)
     variance = right * (60 - right) / 60
-    assert constant.refitted.std() == pytest.approx(np.sqrt(variance) / 62, rel=0.15)
+    assert constant.refit().std() == pytest.approx(np.sqrt(variance) / 62, rel=0.15)
 
 
 # ---- over pairs

@@ -1,6 +1,5 @@
 """Everything that a run's user sees is what it was: words, numbers, verdicts, frames, notebooks."""
 
-import clone
 import goldens
 import pytest
 
@@ -10,14 +9,13 @@ from docs.tables.picture import PATH as README_PICTURE
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_without_a_model(tmp_path):
+def test_a_run_without_a_model(published, tmp_path):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count
     and reason. Every byte of docs/results.md, too, which shows it."""
     texts = goldens.make("replay-small", tmp_path)
     project = tmp_path / "replay-small" / "a project"
-    clone.run(project, "published")
     ours = results.read(results.RUN, project)
-    paper = results.read(results.PAPER, project)
+    paper = results.read(results.PAPER, published)
     page = results.PAGE.read_text("utf-8")
     assert results.page(ours, paper) == page, "python docs/tables/results.py renews it"
     stored = {path.name for path in results.PICTURES.iterdir()}

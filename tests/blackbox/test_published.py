@@ -2,11 +2,9 @@
 cell by cell."""
 
 import re
-import shutil
 
 import goldens
 import pytest
-from clone import copy_of_project, counts, run
 from latex import paper, parse, printed, specification, tabulars
 
 from lib.paper.numbers_of_paper import REFERENCE
@@ -26,19 +24,10 @@ REGULAR = {  # where the paper breaks its own rule: what is to be replaced in it
 IN_TWO_PARTS = ("result_estimation_full", "result_isotonic")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    folder = copy_of_project(tmp_path_factory.mktemp("published") / "a folder")
-    shutil.rmtree(folder / "demo")  # neither models nor questions are needed
-    shutil.rmtree(folder / "artifacts" / "shipped")
-    assert counts(run(folder, "published")) == (2, 0)
-    return folder
-
-
 @paper
 @pytest.mark.parametrize("label", TABLES)
-def test_every_table_is_the_papers(project, label):
-    our_parts = tabulars((project / f"figures/published/tab_{label}.tex").read_text())
+def test_every_table_is_the_papers(published, label):
+    our_parts = tabulars((published / f"figures/published/tab_{label}.tex").read_text())
     their_parts = printed(label)
     assert len(our_parts) == (2 if label in IN_TWO_PARTS else 1)
     for ours, theirs in zip(our_parts, their_parts, strict=True):
@@ -55,7 +44,7 @@ def test_the_numbers_are_the_transcribed_ones(shared):
     assert REFERENCE.read_text().splitlines() == transcribed.splitlines()
 
 
-def test_it_is_what_it_was(project):
+def test_it_is_what_it_was(published):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count
     and reason."""
-    goldens.check("published", goldens.of_run(project, "published"))
+    goldens.check("published", goldens.of_run(published, "published"))

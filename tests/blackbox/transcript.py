@@ -65,8 +65,11 @@ def listing() -> dict[str, int]:
 
 
 def fork(words: list[str], output: int) -> None:
+    """A command that is refused before its first job: none of its jobs needs a process that imports
+    the libraries anew, for ten seconds, while models are looked at."""
     from workflow import run
 
+    run.start_fork_server = lambda *_: None
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     sys.exit(run.main(words))

@@ -170,3 +170,38 @@ def test_on_resplits_a_constant_mostly_beats_a_score_that_knows_nothing():
     (row,) = compare_on_resplits(pair_of(noise), splits=50).itertuples()
     assert row.constant_lower_ece > 0.9
     assert row.isotonic_lower_brier < 0.9
+
+
+# ---- transfer between many pairs
+
+
+def many_sets(sets, pairs):
+    """The first pair of the sets, under the names of this many models on two datasets."""
+    data = next(iter(sets.values()))
+    models = [f"m{number}" for number in range(pairs // 2)]
+    return {(model, dataset): data for model in models for dataset in ("d", "e")}
+
+
+@pytest.mark.parametrize("asked_for_all", [False, True])
+def test_calibrators_of_many_pairs_move_to_their_neighbors_unless_all_are_asked_for(
+    sets, fits, asked_for_all
+):
+    """Sixteen pairs are one more than the paper has."""
+    many = many_sets(sets, 16)
+    isotonic = next(fit for fit in fits if fit.estimator == "ans_avg")
+    moved = transfer(many, [isotonic._replace(pair=pair) for pair in many], 10, asked_for_all)
+    moved = moved[(moved["method"] != "") & (moved.metric == "ece")]
+    same_model = moved.source_model == moved.model
+    same_dataset = moved.source_dataset == moved.dataset
+    if asked_for_all:
+        assert len(moved) == 16 * 16
+    else:
+        assert (same_model | same_dataset).all()
+        assert len(moved) == 16 * (1 + 1 + 7), "itself, the other dataset, seven other models"
+
+
+def test_calibrators_of_few_pairs_move_to_all(sets, fits):
+    few = many_sets(sets, 14)
+    isotonic = next(fit for fit in fits if fit.estimator == "ans_avg")
+    moved = transfer(few, [isotonic._replace(pair=pair) for pair in few])
+    assert (moved[moved.metric == "ece"]["method"] != "").sum() == 14 * 14

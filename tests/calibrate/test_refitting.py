@@ -3,7 +3,7 @@
 import numpy as np
 
 from lib.calibrate.calibrators import Isotonic
-from lib.calibrate.refitting import Refits, draw_calibration_counts
+from lib.calibrate.refitting import draw_calibration_counts, predict_by_each, refit
 
 
 def test_each_pair_has_draws_of_its_own():
@@ -20,7 +20,7 @@ def test_a_refit_is_a_fit_to_the_rows_as_often_as_they_were_drawn():
     score, new = rng.random(30), rng.random(5)
     correct = (rng.random(30) < score).astype(float)
     counts = draw_calibration_counts(30, 0, ("m", "d"), refits=4)
-    scores = Refits(Isotonic(), score, correct, counts).predict(new)
+    scores = predict_by_each(refit(Isotonic(), score, correct, counts), new)
     for refitted, times in zip(scores, counts, strict=True):
         rows = np.repeat(np.arange(30), times.astype(int))
         fitted = Isotonic().fit(score[rows], correct[rows])

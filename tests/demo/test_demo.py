@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo import corpus, tokenizer, train
+from demo import corpus, solutions, tokenizer, train
 from lib.paths import ROOT
 
 LEVELS = list(corpus.LEVELS)
@@ -24,10 +24,10 @@ def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, kind, held_ou
     problem = corpus.draw(Random(seed), kind[level], held_out)
     for step in problem.steps:
         assert corpus.apply(step.x, step.op, step.y) == step.z > 0
-    assert corpus.solution(problem).endswith(f"#### {problem.answer}")
+    assert solutions.solution(problem).endswith(f"#### {problem.answer}")
     stated = {int(number) for number in re.findall(r"\d+", problem.question)}
     assert stated == {operand for operand in problem.operands if type(operand) is int}
-    assert corpus.corrupt(Random(seed), problem).answer != problem.answer
+    assert solutions.corrupt(Random(seed), problem).answer != problem.answer
 
 
 def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(tmp_path, monkeypatch):

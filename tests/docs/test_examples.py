@@ -8,7 +8,10 @@ from importlib import import_module
 
 import pytest
 
-RUN = ("lib.score", "lib.tasks", "lib.calibrate")
+RUN = (
+    "lib", "lib.analysis", "lib.calibrate", "lib.paper", "lib.responses", "lib.score", "lib.tasks",
+    "workflow.serving",
+)  # fmt: skip
 # each of their public functions has an example
 COMPLETE = ("lib.score", "lib.tasks", "lib.calibrate")
 

@@ -1,9 +1,14 @@
 """LaTeX of tables: text that stays text, and the same on a page."""
 
+import shutil
+import subprocess
+
 import pandas as pd
 import pytest
 
-from lib.paper.booktabs import ReportRecords, as_html, escape
+from lib.paper.booktabs import ReportRecords, Table, as_html, escape
+from workflow.output.paper_files import results_document
+from workflow.run import typeset
 
 TEXT = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ |"
 LATEX = (
@@ -57,3 +62,39 @@ def test_records_for_the_report_are_not_printed_in_a_notebook():
     for text in repr(both), both._repr_html_():
         assert "to read" in text and "of the report" not in text
     assert both._repr_json_() == [{"x": "of the report"}]
+
+
+# ---- tables of several pages
+
+
+def table_of_models(models, title="many models"):
+    """A table of two parts, with three rows a model."""
+    names = [f"Model {number}" for number in range(models)]
+    index = pd.MultiIndex.from_product([names, ["easy", "medium", "hard"]], names=["Model", "Set"])
+    cells = pd.DataFrame({"ECE": ".123", "Brier": ".045", "AUROC": ".678"}, index)
+    return Table(cells, {"Errors": "ll|cc", "Ranks": "ll|c"}, title=title)
+
+
+def test_a_table_of_a_page_is_a_tabular_and_a_longer_one_runs_over_pages():
+    """Its head stands on each page; its rows and its title occur once in each part."""
+    assert "longtable" not in table_of_models(33).latex
+    latex = table_of_models(60).latex
+    assert latex.count(r"\begin{longtable}") == 2
+    assert r"\begin{tabular}" not in latex
+    assert "longtable}" in latex.splitlines()[0], "the packages"
+    for part in latex.split(r"\begin{longtable}")[1:]:
+        assert part.count("{Model 59}") == 1
+        assert part.count("Model & Set") == 2, "on the first page, and on each other"
+    assert latex.count(r"\textit{many models}") == 1
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_a_long_table_compiles(tmp_path):
+    latex = table_of_models(60).latex
+    document = results_document("x", {"tab_selective.tex": latex.encode()})
+    (tmp_path / "tab_selective.tex").write_text(latex)
+    (tmp_path / "results.tex").write_text(document)
+    assert typeset(tmp_path) == "", (tmp_path / "results.log").read_text()[-2000:]
+    words = subprocess.check_output(["pdftotext", tmp_path / "results.pdf", "-"], text=True)
+    assert words.count("Model 59") == 2
+    assert words.count("\f") > 2, "pages"

@@ -23,7 +23,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     edit(project / "params" / "demo.yaml", **SMALL)
     words = ("demo", "--slurm", slurm_cluster.options(project, 30, jobs_per_pair=2))
     env = slurm.environment | {"VIRTUAL_ENV": str(venv)}
-    command = [f"{venv}/bin/python", "-m", "workflow.engine.jobs", "demo", JOB]
+    command = [f"{venv}/bin/python", "-m", "workflow.engine.job_process", "demo", JOB]
     process = start(project, *words, **env)
 
     def processes():

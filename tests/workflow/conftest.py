@@ -1,10 +1,9 @@
-import json
 import pkgutil
 import shutil
 from importlib import import_module
 
 import pytest
-from small_project import Project, build, write
+from small_project import Project, build
 
 import workflow
 from lib import parameter_schemas, params
@@ -41,31 +40,6 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(check, "refuse_unusable", lambda run, names: None)
     monkeypatch.setattr(check, "with_small", lambda run, names: run)
-    return project
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Project:
-    """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter
-    brings in the way: a kernel of the same name, by another interpreter."""
-    project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
-    elsewhere = project.root.parent
-    kernel = {
-        "argv": ["/bin/false", "-f", "{connection_file}"],
-        "display_name": "x",
-        "language": "python",
-    }
-    write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
-    variables = {
-        "MPLBACKEND": "agg",
-        "PYTHONPATH": "/nowhere",
-        "JUPYTER_PATH": str(elsewhere / "jupyter"),
-    }
-    variables |= {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}  # which a job sets otherwise
-    (elsewhere / "my questions").mkdir()
-    words = ("--data-dir", "my questions")
-    code, project.text = project.run(*words, shell=True, cwd=elsewhere, **variables)
-    assert code == 0, project.text
     return project
 
 

@@ -36,6 +36,29 @@ def build(root: Path) -> Path:
     return shutil.copytree(SMALL, root, dirs_exist_ok=True)
 
 
+def run_whole(folder: Path) -> str:
+    """What the small project says in a folder of its own, run by ./run_all.sh from elsewhere, with
+    what a site's Jupyter brings in the way: a kernel of the same name, by another interpreter."""
+    project = Project(build(folder / "a project"))
+    kernel = {
+        "argv": ["/bin/false", "-f", "{connection_file}"],
+        "display_name": "x",
+        "language": "python",
+    }
+    write(folder / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
+    variables = {
+        "MPLBACKEND": "agg",
+        "PYTHONPATH": "/nowhere",
+        "JUPYTER_PATH": str(folder / "jupyter"),
+    }
+    variables |= {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}  # which a job sets otherwise
+    (folder / "my questions").mkdir()
+    words = ("--data-dir", "my questions")
+    code, text = project.run(*words, shell=True, cwd=folder, **variables)
+    assert code == 0, text
+    return text
+
+
 class Project:
     """A built project and ways to run it."""
 

@@ -43,6 +43,7 @@ HOLDING = {
     "resamples": "02 05 07 08 09",
     "calibration_sizes draws incorrect_fraction": "06",
     "transfer_datasets transfer_models": "07 08 09",
+    "all_transfers": "07",
     "title": "08",
     "precision_confidence target_precisions": "09",
 }

@@ -10,7 +10,7 @@ from test_fresh import complete, run_of
 
 from lib.errors import UserError
 from lib.files import digest
-from workflow.engine import job_key, jobs, progress, slurm
+from workflow.engine import job_key, job_process, progress, slurm, slurm_options
 from workflow.engine.notebook_table import NOTEBOOKS
 
 
@@ -19,24 +19,24 @@ def test_a_notebook_asks_for_its_own_before_what_all_ask_for_and_for_a_gpu_if_it
 ):
     def read(text):
         write(tmp_path / "mine.yaml", text)
-        return slurm.read_options(tmp_path / "mine.yaml")
+        return slurm_options.read_options(tmp_path / "mine.yaml")
 
     options = read("all: {time: 10, exclusive: true}\n01_generate: {time: 20, gres: gpu:a100:1}")
-    assert slurm.sbatch_words(options["01_generate"]) == [
+    assert slurm_options.sbatch_words(options["01_generate"]) == [
         "--time=20",
         "--exclusive",
         "--gres=gpu:a100:1",
     ]
-    assert slurm.sbatch_words(options["02_single_pass"]) == ["--time=10", "--exclusive"]
-    assert slurm.requests_gpu(options["01_generate"])
-    assert not slurm.requests_gpu(options["02_single_pass"])
+    assert slurm_options.sbatch_words(options["02_single_pass"]) == ["--time=10", "--exclusive"]
+    assert slurm_options.requests_gpu(options["01_generate"])
+    assert not slurm_options.requests_gpu(options["02_single_pass"])
     for text in ("01_generat: {gpus: 1}", "01_generate: 3"):
         with pytest.raises(
             UserError, match="^mine.yaml.*(did you mean '01_generate'|must name options of sbatch)"
         ):
             read(text)
-    shipped = slurm.read_options(ROOT / "clusters/slurm.yaml")
-    assert [slurm.requests_gpu(shipped[row.name]) for row in NOTEBOOKS] == [
+    shipped = slurm_options.read_options(ROOT / "clusters/slurm.yaml")
+    assert [slurm_options.requests_gpu(shipped[row.name]) for row in NOTEBOOKS] == [
         row.runs_model for row in NOTEBOOKS
     ]
 
@@ -45,10 +45,10 @@ def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
     monkeypatch.setattr(slurm, "VISIBLE_SECONDS", 0)
     complete(run_of())
     first, second, *_ = run_of().jobs
-    jobs.wait_for_inputs(second)
+    job_process.wait_for_inputs(second)
     (inside.root / first.outputs[0]).write_text("half")
     with pytest.raises(UserError, match="do all nodes share the project's folder"):
-        jobs.wait_for_inputs(second)
+        job_process.wait_for_inputs(second)
 
 
 @pytest.fixture
@@ -63,18 +63,19 @@ def answers(monkeypatch):
         programs.calls.append(words)
         return programs.replies[words[0]]
 
-    monkeypatch.setattr(slurm, "run_program", run_program)
+    for module in (slurm, slurm_options):
+        monkeypatch.setattr(module, "run_program", run_program)
     monkeypatch.setattr(slurm, "CANCEL_SECONDS", 0)
     return programs
 
 
 def test_what_the_cluster_refuses_is_one_line(answers):
     run = replace(run_of(), slurm={row.name: {"partition": "gpus"} for row in NOTEBOOKS})
-    slurm.check(run)
+    slurm_options.check(run)
     assert len(answers.calls) == 1, "all ask for the same"
     answers.replies["sbatch"] = (1, "sbatch: error: Invalid account\nsbatch: error: more")
     with pytest.raises(UserError, match="^SLURM refuses the jobs of 01_generate: Invalid account$"):
-        slurm.check(run)
+        slurm_options.check(run)
 
 
 BANNER = """-----------------------------------------------------------------
@@ -205,12 +206,12 @@ def test_processes_that_help_wait_behind_all_jobs_and_are_canceled_with_theirs(
 ):
     """sbatch is not told of them. Those that run since an earlier start are taken on."""
     write(tmp_path / "mine.yaml", "all: {time: 10}\n01_generate: {jobs_per_pair: 3}")
-    options = slurm.read_options(tmp_path / "mine.yaml")
-    assert slurm.sbatch_words(options["01_generate"]) == ["--time=10"]
+    options = slurm_options.read_options(tmp_path / "mine.yaml")
+    assert slurm_options.sbatch_words(options["01_generate"]) == ["--time=10"]
     for count in ("0", "two", "true", "1000"):
         write(tmp_path / "mine.yaml", f"all: {{jobs_per_pair: {count}}}")
         with pytest.raises(UserError, match="^mine.yaml: jobs_per_pair of all is .*from 1 to 100"):
-            slurm.read_options(tmp_path / "mine.yaml")
+            slurm_options.read_options(tmp_path / "mine.yaml")
 
     run = replace(run_of(), slurm=options)
     job = run.jobs[0]
@@ -260,10 +261,10 @@ def test_a_job_goes_back_into_the_queue_if_it_has_got_on_since_its_last_start(
     inside, answers, monkeypatch
 ):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setattr(jobs.machine, "run_program", slurm.run_program)
+    monkeypatch.setattr(job_process.machine, "run_program", slurm.run_program)
     job, *_ = run_of().jobs
     (inside.root / job.events).parent.mkdir(parents=True)
     for event in ("start", "progress", "start"):
         slurm.append_event(job, event)
-        jobs.go_back_into_queue(job)
+        job_process.go_back_into_queue(job)
     assert answers.calls == [("scontrol", "requeue", "7")]

@@ -34,6 +34,7 @@ def verify(theirs, monkeypatch, capsys, tmp_path):
     selection = {
         "models": [MODEL],
         "transfer_models": [MODEL],
+        "all_transfers": False,
         "datasets": [DATASET],
         "transfer_datasets": [DATASET],
     }

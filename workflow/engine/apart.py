@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from lib.errors import UserError
-from workflow.engine.jobs import CAN_FORK, end_with_run
+from workflow.engine.job_process import end_with_run
+from workflow.engine.jobs import CAN_FORK
 
 Result = TypeVar("Result")
 

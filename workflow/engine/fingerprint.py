@@ -159,9 +159,12 @@ def import_closure(sources: Iterable[str], leave_out: tuple[str, ...] = ()) -> s
     Folders to `leave_out` are followed, and then left out.
     """
     files: set[str] = set()
+    looked_for: set[str] = set()
     waiting = [("", source) for source in sources]
     while waiting:
-        for file in named_files(*waiting.pop()) - files:
+        new = named_files(*waiting.pop()) - looked_for
+        looked_for |= new
+        for file in new:
             if not (ROOT / file).is_file():
                 continue
             files.add(file)

@@ -3,8 +3,8 @@
     ./run_all.sh paper --slurm clusters/slurm.yaml
 
 The run follows its jobs by squeue, and by the events that they append to
-artifacts/<run>/jobs/.<job>.events. A job is engine/jobs.py on its node. Jobs outlive a run that is
-killed: the next start takes them on if what they make is still wanted.
+artifacts/<run>/jobs/.<job>.events. A job is engine/job_process.py on its node. Jobs outlive a run
+that is killed: the next start takes them on if what they make is still wanted.
 """
 
 import getpass
@@ -16,16 +16,15 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
-from lib.errors import UserError, nearest, one_line
-from lib.files import digest, read_yaml
+from lib.errors import UserError, one_line
+from lib.files import digest
 from lib.paths import ROOT
 from workflow.engine import job_key
-from workflow.engine.jobs_of_run import PER_PAIR, Job, Run
-from workflow.engine.notebook_table import NOTEBOOKS
+from workflow.engine.jobs_of_run import Job, Run
 from workflow.engine.progress import Board
+from workflow.engine.slurm_options import first_error, sbatch_words
 from workflow.machine import run_program
 
 POLL_SECONDS = 5  # between two looks at the jobs
@@ -41,81 +40,6 @@ PASSING = (
 RETRY_SECONDS = (5, 20, 60)  # before each further try
 LIMIT_SIGNAL = signal.SIGUSR1  # sent to a job before its time limit
 LIMIT_SECONDS = 120
-MOST_PER_PAIR = 100
-
-
-# ---- the file of --slurm
-
-
-def read_options(path: Path) -> dict[str, dict]:
-    """Return sbatch's options by notebook: those of `all`, replaced by its own. Raise UserError for
-    a mistake."""
-    names = [row.name for row in NOTEBOOKS]
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        content = {"all": content}
-    for name, options in content.items():
-        known = ["all", *names]
-        if name not in known:
-            raise UserError(
-                f"{path.name} names '{name}', not a notebook: {nearest(str(name), known)}"
-            )
-        if not isinstance(options, dict):
-            raise UserError(
-                f"{path.name}: {name} must name "
-                "options of sbatch and their values, as `partition: gpu`"
-            )
-        check_per_pair(path, name, options)
-    of_all = content.get("all", {})
-    return {name: of_all | content.get(name, {}) for name in names}
-
-
-def check_per_pair(path: Path, name: str, options: dict) -> None:
-    """Raise UserError for a number of jobs per pair that is none."""
-    count = options.get(PER_PAIR, 1)
-    if type(count) is not int or not 1 <= count <= MOST_PER_PAIR:
-        raise UserError(
-            f"{path.name}: {PER_PAIR} of {name} is {count!r}; "
-            f"a whole number from 1 to {MOST_PER_PAIR} is meant"
-        )
-
-
-def requests_gpu(options: dict) -> bool:
-    for name, value in options.items():
-        if (name.startswith("gpus") or "gpu" in str(value)) and str(value) != "0":
-            return True
-    return False
-
-
-def sbatch_words(options: dict) -> list[str]:
-    words = []
-    for name, value in options.items():
-        if name != PER_PAIR:  # ours, not sbatch's
-            words.append(f"--{name}" if value is True else f"--{name}={value}")
-    return words
-
-
-def check(run: Run) -> None:
-    """Raise UserError if SLURM would refuse the jobs of a notebook, for example for an unknown
-    partition."""
-    accepted = []
-    for row in run.notebooks:
-        words = sbatch_words(run.slurm[row.name])
-        if words in accepted:
-            continue
-        code, output = run_program("sbatch", "--test-only", *words, "--wrap=true")
-        if code:
-            raise UserError(f"SLURM refuses the jobs of {row.name}: {first_error(output)}")
-        accepted.append(words)
-
-
-def first_error(output: str) -> str:
-    """Return the first error of what a program printed, among which may be banners and warnings."""
-    lines = output.splitlines()
-    errors = [line for line in lines if "error: " in line]
-    for line in errors + lines:
-        return line.removeprefix("sbatch: ").removeprefix("error: ")
-    return ""
 
 
 # ---- jobs in the queue
@@ -292,7 +216,7 @@ class Submission:
             words.append(f"--dependency=afterok:{':'.join(upstream)}")
             words.append("--kill-on-invalid-dep=yes")
         limit_signal = LIMIT_SIGNAL.name.removeprefix("SIG")
-        command = [sys.executable, "-m", "workflow.engine.jobs", self.run.name, job.process]
+        command = [sys.executable, "-m", "workflow.engine.job_process", self.run.name, job.process]
         words += [
             f"--job-name={name_prefix(self.run)}{job.process}",
             f"--output={job.log}.slurm",

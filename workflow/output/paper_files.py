@@ -10,7 +10,7 @@ each. Only these are read later: an executed notebook may be opened and saved by
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -149,9 +149,9 @@ def export_for_report(nb: "NotebookNode", path: Path) -> None:
 # ---- one document with all of them
 
 
-def results_document(title: str, files: Iterable[str]) -> str:
-    """Return a document with one page per table and figure, in the paper's order. Run pdflatex in
-    its folder."""
+def results_document(title: str, files: Mapping[str, bytes]) -> str:
+    """Return a document with one page per table and figure, in the paper's order, and several per
+    long table. Run pdflatex in its folder."""
     env = jinja2.Environment(  # noqa: S701  LaTeX has an escape of its own
         block_start_string="<%",
         block_end_string="%>",
@@ -165,4 +165,5 @@ def results_document(title: str, files: Iterable[str]) -> str:
     )
     env.filters["latex"] = escape
     template = env.get_template("results.tex.jinja")
-    return template.render(title=title, captions=CAPTIONS, files=files)
+    long = [name for name, content in files.items() if rb"\begin{longtable}" in content]
+    return template.render(title=title, captions=CAPTIONS, files=files, long=long)

@@ -132,7 +132,8 @@ def verify(run: Run) -> int:
     table = compare_runs(here, matched, bins)
     file = f"{run.figures}/verify.csv"
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    made = replace(here, frames={**here.frames, **recompute_frames(ours, bins)})
+    anew = recompute_frames(ours, bins, run.values["all_transfers"])
+    made = replace(here, frames={**here.frames, **anew})
     wrong = list_differing_results(here, made)
     for line in [*matched.left_out, *list_differing_numbers(table, file), *wrong]:
         say(line)

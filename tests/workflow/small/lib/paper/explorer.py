@@ -1,0 +1,9 @@
+SCRIPT = ""
+
+
+def explorer_markup(record):
+    return ""
+
+
+def policy_hash(text):
+    return ""
