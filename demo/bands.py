@@ -14,7 +14,7 @@ import torch
 
 from lib import params, store
 from lib.analysis.signals import load_signals
-from lib.generate import generation, mc_dropout
+from lib.generate import mc_dropout, stored_responses
 from lib.models import loading
 from lib.score import bald, confidence, estimators, metrics
 
@@ -96,7 +96,7 @@ def main(run: str) -> None:
             verification = of_pair(signals.verification, name, dataset)
             path = store.find_frame(run, "generations", f"{name}__{dataset}")
             settings = store.read_manifest(path)["parameters"]
-            frame = generation.restore_texts(lm, store.read_frame(path), dataset, settings)
+            frame = stored_responses.restore_texts(lm, store.read_frame(path), dataset, settings)
             passes = of_pair(signals.dropout, name, dataset)
             rate = passes[passes.selected].rate.iloc[0]
             correct = responses.correct.to_numpy(bool)

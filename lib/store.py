@@ -292,19 +292,24 @@ def load_frames(
     names = pair_names(models, datasets)
     if may_lack:
         names = find_pairs(run, kind, names)
-    frames = [read_frame(find_frame(run, kind, name, [name]), without) for name in names]
+    paths = [find_frame(run, kind, name, [name]) for name in names]
+    frames = [read_frame(path, without) for path in paths]
     rows = pd.concat(frames or [stored_columns.empty_frame(kind)], ignore_index=True)
-    return rows, list_sources(run, kind, names)
+    return rows, describe_frames(paths)
 
 
 def list_sources(run: str, kind: str, pairs: Iterable[str]) -> pd.DataFrame:
     """Return a table with the source of each pair's frame. Raise UserError as `load_frames`."""
+    return describe_frames([find_frame(run, kind, name, [name]) for name in pairs])
+
+
+def describe_frames(paths: Iterable[Path]) -> pd.DataFrame:
+    """Return the pair, folder, number of rows and checksum of each frame."""
     sources = []
-    for name in pairs:
-        path = find_frame(run, kind, name, [name])
+    for path in paths:
         facts = read_manifest(path)
         folder = str(path.parent.relative_to(ARTIFACTS))
-        sources.append((name, folder, facts["rows"], facts["sha256"][:12]))
+        sources.append((path.stem, folder, facts["rows"], facts["sha256"][:12]))
     return pd.DataFrame(sources, columns=["pair", "read from", "rows", "sha256"])
 
 

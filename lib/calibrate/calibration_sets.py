@@ -77,7 +77,13 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
 
 
 def no_response_left() -> UserError:
-    """Return the error for choices under which no response counts."""
+    """Return the error for choices under which no response counts.
+
+    Examples
+    --------
+    >>> str(no_response_left()).partition(",")[0]
+    'no response has an answer'
+    """
     return UserError(
         "no response has an answer, and `missing: drop` leaves out all others; "
         "choose last_number or zero"

@@ -59,5 +59,12 @@ def predict_by_each(refits: Iterable[Predict], new: Any, joint: bool = False) ->
     """Return the scores of k other rows, calibrated by each refit, (refits, k).
 
     `joint`: whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
+
+    Examples
+    --------
+    >>> halve = lambda scores, joint: scores / 2
+    >>> predict_by_each([halve, halve], np.array([0.5, 1.0]))
+    array([[0.25, 0.5 ],
+           [0.25, 0.5 ]])
     """
     return np.stack([predict(new, joint) for predict in refits])

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib import store
-from lib.generate import generation
+from lib.generate import generation, stored_responses
 from lib.generate.engines.vllm_launch import Drawing, draw_with_vllm, open_drawn
 from lib.models.loading import LanguageModel, outline_language_model
 from lib.params import AblationStep, Demonstration, load_model_config
@@ -38,7 +38,8 @@ def read_chosen_rows(
     """Return the stored responses whose questions are asked again, with their texts."""
     path = store.find_frame(run, "generations", f"{lm.name}__{dataset}")
     rows = choose_ablation_rows(store.read_frame(path), settings.ablation_limit, settings.seed)
-    return generation.restore_texts(lm, rows, dataset, store.read_manifest(path)["parameters"])
+    parameters = store.read_manifest(path)["parameters"]
+    return stored_responses.restore_texts(lm, rows, dataset, parameters)
 
 
 class Arm(NamedTuple):

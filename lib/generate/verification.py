@@ -6,7 +6,7 @@ import pandas as pd
 
 from lib import store
 from lib.errors import UserError
-from lib.generate import generation, p_true
+from lib.generate import generation, p_true, stored_responses
 from lib.models.loading import LanguageModel
 from lib.params import Selection, VerificationStep
 from lib.paths import relative_path
@@ -61,7 +61,7 @@ def read_trajectories(
 ) -> pd.DataFrame:
     """Return a pair's stored responses, with their texts and in-situ logits."""
     in_situ = read_in_situ(run, f"{lm.name}__{dataset}")
-    responses = generation.read_responses(run, lm, dataset, settings)
+    responses = stored_responses.read_responses(run, lm, dataset, settings)
     return responses.merge(in_situ, on=store.KEYS, validate="one_to_one")
 
 

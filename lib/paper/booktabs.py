@@ -1,12 +1,11 @@
 """A table of LaTeX cells, rendered as booktabs for the paper and as HTML for the reader; captions;
-the paper's macros; tables of words.
+the paper's macros.
 
 This module knows nothing of models or metrics. The labels of both axes determine the layout: row
 labels span their block, labels of column groups span their columns, and rules separate blocks.
 """
 
 import html
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -330,27 +329,3 @@ def _first_difference(label: tuple, before: tuple | None, blocks: int) -> int:
 
 def _multirow(rows: int, text: str) -> str:
     return rf"\multirow{{{rows}}}{{*}}{{{text}}}" if rows > 1 else text
-
-
-# ---- tables of words
-
-# notebooks align cells to the right, where sentences are hard to read
-ALIGN_LEFT = ' style="text-align: left"'
-
-
-@dataclass(frozen=True)
-class ReportRecords:
-    """A frame of words for the reader of the notebook; `records`, if any, are for the report."""
-
-    records: pd.DataFrame | None = field(repr=False)
-    shown: pd.DataFrame
-
-    def _repr_html_(self) -> str:
-        with pd.option_context("display.max_colwidth", None):
-            page = self.shown.to_html(index=False, na_rep="")
-        return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
-
-    def _repr_json_(self) -> list | None:
-        if self.records is None:
-            return None
-        return json.loads(self.records.to_json(orient="records", double_precision=15))

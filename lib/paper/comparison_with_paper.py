@@ -12,8 +12,8 @@ from scipy.stats import norm
 
 from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.calibrate.transfer import SOURCE
-from lib.paper.booktabs import ReportRecords
 from lib.paper.numbers_of_paper import DECODING_SETTINGS, paper_facts
+from lib.paper.report_records import ReportRecords
 from lib.paper.tables import TABLES
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESULT_KEYS

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lib.analysis.judged_scores import CONSTANT, CalibratedNumbers, RawNumbers, warn_of_few_rows
-from lib.paper.booktabs import ReportRecords
 from lib.paper.cells import format_3dp
 from lib.paper.judged import HEADS, describe_more_labels, excludes_zero, join_words
+from lib.paper.report_records import ReportRecords
 from lib.score.score_files import ScoreTable
 
 METHOD_WORDS = {"isotonic": "isotonic regression", "platt": "Platt scaling", CONSTANT: "a constant"}

@@ -9,8 +9,8 @@ from lib.analysis.results import MissingFrameError, Results
 from lib.analysis.score_differences import Pooled, pool_difference
 from lib.analysis.signals import Signals
 from lib.calibrate.split_comparison import compare_on_resplits, describe_splits
-from lib.paper.booktabs import ReportRecords
 from lib.paper.cells import HEADLINE, OVERVIEW, format_overview, label_rows
+from lib.paper.report_records import ReportRecords
 from lib.score.baselines import BASE
 from lib.score.bootstrap import percentile_interval
 from lib.score.evaluation import RESULT_KEYS

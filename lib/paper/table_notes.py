@@ -7,8 +7,8 @@ import pandas as pd
 from lib import params, store
 from lib.analysis.results import Results
 from lib.analysis.signals import Signals
-from lib.paper.booktabs import ReportRecords
 from lib.paper.cells import DASH, label_rows
+from lib.paper.report_records import ReportRecords
 from lib.score.interpretation import answer_coverage, describe_unread_lines
 from lib.store import PAIR, evaluation_rows
 

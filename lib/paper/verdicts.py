@@ -16,10 +16,11 @@ from lib.analysis.run_results import error_frames
 from lib.analysis.scores_of_run import collect_scores
 from lib.analysis.signals import AnySignals
 from lib.errors import UserError
-from lib.paper.booktabs import CHOICES, ReportRecords
+from lib.paper.booktabs import CHOICES
 from lib.paper.claim import AGREES, DISAGREES, OPEN, QUANTIFIERS, Claim, NotJudgedError
 from lib.paper.claims import CLAIMS
 from lib.paper.numbers_of_paper import paper_facts, published
+from lib.paper.report_records import ReportRecords
 from lib.params import EvaluationChoices
 
 FINDINGS: Mapping[str, str] = paper_facts()["findings"]  # boxed in the paper, each with its claims

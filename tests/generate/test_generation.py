@@ -12,7 +12,7 @@ from architectures import SETTINGS, assert_alike, examples, load, requests, resp
 
 from lib import params, store
 from lib.errors import UserError
-from lib.generate import generation, mc_dropout, p_true, sampling, teacher_forcing
+from lib.generate import generation, mc_dropout, p_true, sampling, stored_responses, teacher_forcing
 from lib.models import loading
 from lib.params import Dropout, Generation
 from lib.paths import SHIPPED
@@ -159,7 +159,7 @@ def test_thinking_is_shown_and_holds_no_answer(llama):
     frame = generation.generate_responses(
         lm, "demo-hard", examples("demo-hard", 2), SETTINGS, engine
     )
-    closed, unclosed = (generation.token_table(lm, row) for row in frame.itertuples())
+    closed, unclosed = (stored_responses.token_table(lm, row) for row in frame.itertuples())
     parts = {"thinking": thought, "": mark, "answer": answer, " ": after, "end": lm.eos[:1]}
     names = []
     for part, tokens in parts.items():

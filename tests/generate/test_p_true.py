@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params
 from lib.errors import UserError
-from lib.generate import generation, p_true
+from lib.generate import generation, p_true, stored_responses
 from lib.models import loading
 from lib.models.loading import LanguageModel
 from lib.tasks import prompts
@@ -123,7 +123,7 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     frame = respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=False)
     assert frame[["text", "prompt", "question"]].isna().all(axis=None)
     bare = SETTINGS.model_dump() | {"save_texts": False}
-    restored = generation.restore_texts(lm, frame, "demo-easy", bare)
+    restored = stored_responses.restore_texts(lm, frame, "demo-easy", bare)
     assert_alike(restored, with_texts)
     assert p_true.verify_responses(lm, restored, save_texts=False).standard_prompt.isna().all()
     exchange = generation.answer_own_question(lm, bare)
@@ -131,6 +131,8 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     assert prompts.EXAMPLE in exchange["standard_prompt"]
     assert exchange["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
-        generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", bare)
+        stored_responses.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", bare)
     with pytest.raises(UserError, match="of 'tiny-.* were imported, .* run 01_generate"):
-        generation.restore_texts(lm, frame, "demo-easy", {"save_texts": False})  # as 01b writes it
+        stored_responses.restore_texts(
+            lm, frame, "demo-easy", {"save_texts": False}
+        )  # as 01b writes it

@@ -8,7 +8,7 @@ import pytest
 from lib import params, store
 from lib.analysis import prompt_ablation
 from lib.errors import UserError
-from lib.generate import generation, mc_dropout, p_true, prompt_arms, verification
+from lib.generate import generation, mc_dropout, p_true, prompt_arms, stored_responses, verification
 from lib.params import (
     AblationStep,
     DropoutStep,
@@ -107,7 +107,7 @@ def test_a_run_that_saves_no_texts_verifies_a_question_of_our_own_to_be_shown(
 
 
 def test_passes_are_of_tuning_rows_at_all_rates_and_of_others_at_one(stored, llama):
-    responses = generation.read_responses("mine", llama, DATASET, DROPOUT)
+    responses = stored_responses.read_responses("mine", llama, DATASET, DROPOUT)
     pair = mc_dropout.prepare_passes("mine", llama, DATASET, responses, DROPOUT)
     grid = mc_dropout.pass_grid(pair)
     assert sorted(grid.rate) == [0.1, 0.2]

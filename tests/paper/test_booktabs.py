@@ -6,7 +6,8 @@ import subprocess
 import pandas as pd
 import pytest
 
-from lib.paper.booktabs import ReportRecords, Table, as_html, escape
+from lib.paper.booktabs import Table, as_html, escape
+from lib.paper.report_records import ReportRecords
 from workflow.output.paper_files import results_document
 from workflow.run import typeset
 
