@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2, norm
 from synthetic import keyed
 
-from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit
+from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit, calibration_data
 from lib.calibrate.fit_methods import calibrate
 from lib.calibrate.sample_efficiency import SAMPLING, learning_curves, summarize_curves
 from lib.calibrate.split_comparison import compare_on_resplits, compare_shares, describe_splits
@@ -205,3 +205,17 @@ def test_calibrators_of_few_pairs_move_to_all(sets, fits):
     isotonic = next(fit for fit in fits if fit.estimator == "ans_avg")
     moved = transfer(few, [isotonic._replace(pair=pair) for pair in few])
     assert (moved[moved.metric == "ece"]["method"] != "").sum() == 14 * 14
+
+
+@pytest.mark.parametrize("splits, has_both", [
+    (["calibration", "evaluation"], True),
+    (["calibration", "calibration"], False),
+    (["evaluation", "evaluation"], False),
+])  # fmt: skip
+def test_a_pair_is_calibrated_only_if_it_has_rows_of_both_splits(splits, has_both):
+    keys = {"model": "m", "dataset": "d", "split": splits, "example_id": ["a", "b"]}
+    logits = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
+    generations = pd.DataFrame(keys | {name: [[], []] for name in logits})
+    responses = pd.DataFrame(keys | {"correct": [True, False], "span": [(0, 1)] * 2})
+    responses["answer"] = [np.log([0.5]), np.log([0.25])]
+    assert list(calibration_data(generations, responses)) == [("m", "d")] * has_both

@@ -28,3 +28,12 @@ def test_auroc_of_one_class_is_missing_with_the_reason(all_right):
         missing = results[results.value.isna()]
         assert set(missing.metric) == {"auroc"}
         assert set(missing.reason) == {"one class only"}
+
+
+def test_intervals_are_of_five_thousand_resamples_unless_another_number_is_given():
+    rng = np.random.default_rng(0)
+    rows = keyed(20, confidence=rng.uniform(size=20), correct=rng.uniform(size=20) < 0.5)
+    scores = rows.assign(method="", estimator="seq_avg")
+    pd.testing.assert_frame_equal(
+        compare_with_base_rate(scores), compare_with_base_rate(scores, resamples=5000)
+    )

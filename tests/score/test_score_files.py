@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.errors import UserError
+from lib.score import score_files
 from lib.score.score_files import read_score_table
 
 ROWS = [
@@ -113,3 +114,10 @@ def test_true_and_false_are_no_confidence(tmp_path):
     rows = [row | {"parsed": row["correct"]} for row in ROWS]
     for ending in (".jsonl", ".parquet", ".csv"):
         assert "parsed" in read_score_table(str(write_table(tmp_path, ending, rows))).left_out
+
+
+def test_a_table_may_have_so_many_rows_and_no_more(monkeypatch):
+    monkeypatch.setattr(score_files, "MOST_ROWS", 2)
+    assert score_files.collect_columns("t.csv", [{"correct": 1}] * 2) == {"correct": [1, 1]}
+    with pytest.raises(UserError, match="^t.csv has 3 rows: a table may have 2"):
+        score_files.collect_columns("t.csv", [{"correct": 1}] * 3)
