@@ -40,6 +40,7 @@ def start_fork_server(run: Run, jobs: list[Job], scratch: Path) -> None:
     # of one thread and no GPU, as all jobs whose kernels are forked
     environment = notebook.fixed_environment(Job(run, NOTEBOOKS[-1]))
     environment |= {notebook.VARIABLE: " ".join(imports), "TMPDIR": str(scratch)}
+    environment[notebook.PROCESS_OF_RUN] = str(os.getpid())
     CONTEXT.set_forkserver_preload(["workflow.engine.notebook", "workflow.engine.job_process"])
     # of the server's socket, which a kill would leave elsewhere
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]

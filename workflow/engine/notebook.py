@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # slow to import
 Tell = Callable[..., None]  # called with the name of an event and its facts (progress.Board.show)
 # the modules to import, separated by spaces; set for the fork server alone
 VARIABLE = "CALIBRATION_PRELOAD"
+PROCESS_OF_RUN = "CALIBRATION_RUN_PROCESS"
 PARENT_DEATH = 1  # of Linux's prctl
 
 FIXED = {  # variables that libraries read when they are imported
@@ -166,7 +167,7 @@ def kill_with_parent(parent: int) -> None:
 def import_libraries(modules: list[str]) -> None:
     """Import modules without a word, and keep their memory shared with the processes that are
     forked."""
-    kill_with_parent(os.getppid())  # else it would end only after the imports
+    kill_with_parent(int(os.environ.pop(PROCESS_OF_RUN)))  # else it would end only after these
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     skip_unused_import()
     # a kernel's backend, read at import
