@@ -7,7 +7,7 @@ resample of its calibration rows (`lib.calibrate.refitting`). Each number is mad
 first asked for; the refitted scores behind it, which take 4 kB a row, are not kept.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -141,12 +141,27 @@ def measure_rows(
         ]
         draws = np.concatenate(by_block)
     else:
-        counts = np.concatenate(blocks)[: settings.refits]
+        counts = first_draws(blocks, settings.refits)
         refitted = column.refit()[: len(counts), used]
         draws = measure_refitted(metric, refitted, correct, counts, settings.n_bins)
     if metric != "ece":
         return ResampledNumber(value, draws)
     return ResampledNumber(value, draws, partial(highest_by_chance, confidence, settings))
+
+
+def first_draws(blocks: Iterable[np.ndarray], count: int) -> np.ndarray:
+    """Return the first draws of blocks (b, n) of them, (count, n) or fewer.
+
+    Examples
+    --------
+    >>> first_draws([np.array([[1, 1], [2, 0]]), np.array([[0, 2]])], 2)
+    array([[1, 1],
+           [2, 0]])
+    """
+    draws: list[np.ndarray] = []
+    for block in blocks:
+        draws += list(block[: count - len(draws)])
+    return np.array(draws)
 
 
 def highest_by_chance(confidence: np.ndarray, settings: ResampleSettings) -> float:

@@ -154,7 +154,7 @@ class StoredSignals:
         if not responses:
             raise no_response_left()
         return KeptOfPairs(
-            row_counts=pd.concat(counts),
+            row_counts=pd.concat(counts).groupby([*PAIR, "split"], sort=False).sum(),
             responses=pd.concat(responses, ignore_index=True),
             sets=sets,
             confidence=in_frame_order(scores),

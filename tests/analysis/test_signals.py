@@ -31,6 +31,7 @@ def test_scores_and_errors_are_the_same(both):
     stored, whole = both
     pd.testing.assert_frame_equal(stored.confidence, whole.confidence)
     pd.testing.assert_series_equal(stored.row_counts, whole.row_counts)
+    pd.testing.assert_frame_equal(stored.row_counts.unstack(), whole.row_counts.unstack())
     pd.testing.assert_frame_equal(stored.token_reduction, whole.token_reduction)
     pd.testing.assert_frame_equal(stored.source, whole.source)
     pd.testing.assert_frame_equal(evaluate_calibration(stored), evaluate_calibration(whole))

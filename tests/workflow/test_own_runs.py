@@ -9,6 +9,7 @@ from lib import parameter_schemas, params
 from lib.tasks import datasets
 from workflow import dataset_file, lab
 from workflow.cli import parse_and_check
+from workflow.run import main
 from workflow.run_plan import plan
 
 
@@ -60,17 +61,18 @@ def test_every_verb_finds_the_same_run(own, verb):
     ("published --name mine", "published takes no --name"),
     ("verify --models other", "other__easy.parquet is not shipped: ./run_all.sh demo --models oth"),
 ])  # fmt: skip
-def test_a_name_that_is_taken_is_one_line(own, words, message):
-    code, text = own.run(*words.split())
-    assert (code, text.count("\n")) == (2, 1) and message in text
+def test_a_name_that_is_taken_is_one_line(own, capsys, words, message):
+    assert main(words.split()) == 2
+    text = "".join(capsys.readouterr())
+    assert text.count("\n") == 1 and message in text
 
 
-def test_a_model_named_as_a_profile_needs_another_name(own):
+def test_a_model_named_as_a_profile_needs_another_name(own, capsys):
     write(own.root / "params/models/check.yaml", own.read("params/models/other.yaml"))
-    code, text = own.run("--models", "check")
-    assert code == 2 and "run 'check': a profile, a verb" in text
-    code, text = own.run("--models", "check", "--name", "mine", "--dry-run")
-    assert code == 0 and "mine: 4 of 4 jobs would run" in text
+    assert main(["--models", "check"]) == 2
+    assert "run 'check': a profile, a verb" in capsys.readouterr().err
+    assert main(["--models", "check", "--name", "mine", "--dry-run"]) == 0
+    assert "mine: 4 of 4 jobs would run" in capsys.readouterr().out
 
 
 def test_own_runs_leave_the_results_of_others(copy):
@@ -144,9 +146,10 @@ def test_a_file_that_holds_no_questions_is_one_line(own, tmp_path, name, text, m
     assert sorted(path for path in own.root.rglob("*") if path.suffix != ".pyc") == before
 
 
-def test_a_file_that_is_not_there(own):
-    code, text = own.run("--datasets", "nowhere.csv")
-    assert (code, text) == (2, "run_all.sh: --datasets: there is no file or folder 'nowhere.csv'\n")
+def test_a_file_that_is_not_there(own, capsys):
+    assert main(["--datasets", "nowhere.csv"]) == 2
+    message = "run_all.sh: --datasets: there is no file or folder 'nowhere.csv'\n"
+    assert "".join(capsys.readouterr()) == message
 
 
 def test_a_dataset_may_calibrate_alone_beside_another(own):
