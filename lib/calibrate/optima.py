@@ -13,19 +13,20 @@ def parabolic_argmin(loss: np.ndarray) -> float:
     """Return where a loss on an even grid is lowest, in steps: the vertex of the parabola through
     its lowest points.
 
+    Where it is lowest at an end and does not bend upwards there, the point beside the end.
+
     Examples
     --------
     >>> parabolic_argmin(np.array([4.0, 1.0, 0.0, 1.0]))
     2.0
     """
     last = len(loss) - 1
-    lowest = int(loss.argmin())
-    k = int(np.clip(lowest, 1, last - 1))
+    k = int(np.clip(loss.argmin(), 1, last - 1))
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right
-    if bend <= 0:  # at an end: no parabola that opens upwards
-        return float(lowest)
-    shift = 0.5 * (left - right) / bend
+    shift = 0
+    if bend > 0:
+        shift = 0.5 * (left - right) / bend
     return float(np.clip(k + shift, 0, last))
 
 

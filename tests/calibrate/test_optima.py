@@ -45,6 +45,6 @@ def test_at_the_optimum_neither_slope_nor_offset_gains():
 def test_a_parabola_is_found_between_the_points_of_its_grid():
     places = np.arange(7.0)
     assert parabolic_argmin((places - 2.25) ** 2) == pytest.approx(2.25)
-    assert parabolic_argmin(places) == 0.0, "lowest at its first point"
-    assert parabolic_argmin(-places) == 6.0, "lowest at its last point"
-    assert parabolic_argmin(-((places + 1) ** 2)) == 6.0, "no parabola that opens upwards"
+    assert parabolic_argmin((places + 1) ** 2) == 0.0, "its vertex lies before the first point"
+    assert parabolic_argmin((places - 8) ** 2) == 6.0, "its vertex lies behind the last point"
+    assert parabolic_argmin(-((places + 1) ** 2)) == 5.0, "no parabola that opens upwards"
