@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from lib.paths import relative_path
 
 MOST_YAML = 200_000  # bytes of a file of parameters
 MOST_VALUES = 10_000  # in it
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # of a pair of UTF-16
 # what its parser raises
 NOT_YAML = (
     yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError,
@@ -146,7 +148,18 @@ def read_whole_number(_: PlainLoader, node: Any) -> int | str:
         return str(node.value)
 
 
+def read_yaml_text(_: PlainLoader, node: Any) -> str:
+    """Return the text of a YAML node. Raise ConstructorError for half a character: YAML reads the
+    two escapes that JSON writes for one character as two halves, which no file can hold."""
+    text = str(node.value)
+    if HALF_CHARACTER.search(text):
+        problem = r"an escape from \ud800 to \udfff is half a character: write the character itself"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return text
+
+
 PlainLoader.add_constructor("tag:yaml.org,2002:int", read_whole_number)
+PlainLoader.add_constructor("tag:yaml.org,2002:str", read_yaml_text)
 
 
 def count_values(node: Any, known: dict[int, int]) -> int:

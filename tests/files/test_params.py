@@ -1,12 +1,14 @@
 """Parameters of files and notebooks: what a part reads, and what is refused (cases of files:
 tests/field)."""
 
+import json
 import re
 
 import pytest
 
 from lib import parameter_schemas, params
 from lib.errors import UserError
+from lib.files import read_yaml
 from lib.paths import PARAMS
 
 
@@ -78,3 +80,14 @@ def test_a_revision_that_a_file_names_comes_before_the_commit_that_a_run_found(
         label="M", source="org/name", revision=named, system_prompt=True
     )
     assert params.pin_revision(model).revision == revision
+
+
+@pytest.mark.parametrize("place", ["label: {}", "files: {{{}: all.jsonl}}"])
+def test_half_a_character_is_refused_in_a_value_and_in_a_key(tmp_path, place):
+    """JSON writes an emoji as two escapes, each of which is half a character to YAML."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("# mine\n" + place.format(json.dumps("\N{GRINNING FACE}")))
+    with pytest.raises(UserError, match="line 2: .* half a character: write the character itself"):
+        params.read_parameter_file(path, params.Dataset)
+    path.write_text(f"# mine\n{place.format(chr(0x1F600))}", encoding="utf-8")
+    assert "\N{GRINNING FACE}" in str(read_yaml(path))
