@@ -22,6 +22,7 @@ from papermill.parameterize import parameterize_notebook
 from lib import store
 from lib.params import load_profile
 from lib.paths import PARAMS, ROOT
+from workflow.engine.notebook import FIXED
 
 RUN = "grown"
 NOTEBOOKS = ("05_calibration", "06_sample_efficiency", "07_transfer", "09_beyond", "08_tables")
@@ -89,7 +90,7 @@ def main() -> None:
     for name in ("main_figure_model", "figure_model"):
         values[name] = models[0]
     values["transfer_models"] = models[:2]
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ |= FIXED | {"PYTHONPATH": str(ROOT)}  # as in a run
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
     for name in sys.argv[3:] or NOTEBOOKS:
