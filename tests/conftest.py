@@ -2,7 +2,6 @@
 project, and which tests are left to `--all`."""
 
 import os
-import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,9 +15,9 @@ from hypothesis import settings
 
 from lib import params
 from lib.paths import ROOT
+from workflow.engine.notebook import skip_unused_import
 
-# as in a run: a second of imports that nbformat's check of JSON does without
-sys.modules["rfc3987_syntax"] = None
+skip_unused_import()  # as a run does
 
 LONGEST_FIRST = (
     "test_goldens", "test_slurm_endings", "test_killed_at_every_step", "test_transcript",

@@ -67,10 +67,12 @@ def warn_of_few_rows(rows: pd.DataFrame) -> str:
     >>> warn_of_few_rows(rows.assign(group=rows.group % 5))
     'only 5 groups: label 25 more'
     """
-    groups = rows.group.nunique()
-    counts = [(len(rows), "rows", MIN_ROWS), (groups, "groups", MIN_ROWS)]
-    counts.append((rows.correct.sum(), "right answers", MIN_OF_CLASS))
-    counts.append(((~rows.correct).sum(), "wrong answers", MIN_OF_CLASS))
+    counts = [
+        (len(rows), "rows", MIN_ROWS),
+        (rows.group.nunique(), "groups", MIN_ROWS),
+        (rows.correct.sum(), "right answers", MIN_OF_CLASS),
+        ((~rows.correct).sum(), "wrong answers", MIN_OF_CLASS),
+    ]
     for count, kind, least in counts:
         if count < least:
             return f"only {count} {kind}: label {least - count} more"
@@ -240,9 +242,7 @@ def calibrate_half(half: Half, new: np.ndarray) -> Iterator[MethodScores]:
             refitted = predict_by_each(by_resample, others)
         yield MethodScores(method.name, fitted.predict(others), refitted)
     constant = smoothed_base_rate(half.correct)
-    right = half.counts @ half.correct  # of each resample
-    rows = half.counts.sum(axis=1)
-    rates = (right + 1) / (rows + 2)
+    rates = smoothed_base_rate(half.correct, half.counts)
     refitted = np.repeat(rates[:, None], len(new), axis=1)
     yield MethodScores(CONSTANT, np.full(len(new), constant), refitted)
 

@@ -14,6 +14,7 @@ from lib.calibrate.calibrator_base import Predict
 from lib.calibrate.calibrators import ANSWER_ESTIMATORS
 from lib.calibrate.fit_methods import Fit
 from lib.calibrate.refitting import draw_calibration_counts, predict_by_each, refit
+from lib.calibrate.transfer import are_neighbors
 from lib.score.baselines import BASE, smoothed_base_rate
 from lib.store import PAIR, SCORE_CELL, calibration_rows, evaluation_rows
 
@@ -54,8 +55,9 @@ def collect_scores(
             scores[pair][Score(BASE)] = constant_rows(rows, pair, settings)
     for fit in fits:
         targets = [fit.pair]
-        if fit.estimator in ("ans", "ans_avg") and fit.pair in moved:
-            targets += [pair for pair in moved if one_differs(pair, fit.pair)]
+        if fit.serves_ans_avg and fit.pair in moved:
+            others = [pair for pair in moved if pair != fit.pair]
+            targets += [pair for pair in others if are_neighbors(pair, fit.pair)]
         for target, score, column in calibrate_by(fit, targets, inputs, settings):
             scores[target][score] = column
     return ResampledScores(scores, settings)
@@ -70,7 +72,7 @@ def constant_rows(rows: pd.DataFrame, pair: Pair, settings: ResampleSettings) ->
 
     def refit() -> np.ndarray:
         counts = draw_calibration_counts(len(learned), settings.seed, pair, settings.refits)
-        constants = (counts @ learned + 1) / (len(learned) + 2)
+        constants = smoothed_base_rate(learned, counts)
         return np.repeat(constants[:, None], len(new), axis=1)
 
     return ScoredRows(
@@ -186,8 +188,3 @@ def predict_again(
 ) -> np.ndarray:
     """Return the scores of a target's rows by each refit, (refits, n)."""
     return predict_by_each(refits(), read_new().values, joint)
-
-
-def one_differs(pair: Pair, other: Pair) -> bool:
-    """Return whether two pairs differ in the model or in the dataset alone."""
-    return (pair[0] == other[0]) != (pair[1] == other[1])

@@ -53,7 +53,9 @@ class Signals:
         for pair, rows in self.generations.groupby(PAIR, sort=False):
             verification = rows_of_pair(self.verification, pair)
             dropout = rows_of_pair(self.dropout, pair)
-            yield Signals(rows, verification, dropout, self.choices)
+            signals = Signals(rows, verification, dropout, self.choices)
+            signals.responses = rows_of_pair(self.responses, pair)
+            yield signals
 
     @cached_property
     def row_counts(self) -> pd.Series:

@@ -26,6 +26,11 @@ class Fit(NamedTuple):
     kind: str
     calibrator: Calibrator
 
+    @property
+    def serves_ans_avg(self) -> bool:
+        """Whether it calibrates Ans Avg."""
+        return self.estimator in ("ans", "ans_avg")
+
 
 class CalibratedScores(NamedTuple):
     """What `calibrate` returns.

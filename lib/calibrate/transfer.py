@@ -56,13 +56,13 @@ def transfer(
     """
     rows: list[tuple] = []
     every_pair = all_transfers or len(sets) < MANY_PAIRS
-    of_ans_avg = [fit for fit in fits if fit.estimator in ("ans", "ans_avg")]
+    fits = list(fits)
     for target, data in sets.items():
         new = data.evaluation
         raw_error = ece(new.confidence, new.correct, n_bins)
-        applied = of_ans_avg
+        applied = fits
         if not every_pair:
-            applied = [fit for fit in of_ans_avg if are_neighbors(fit.pair, target)]
+            applied = [fit for fit in fits if are_neighbors(fit.pair, target)]
         for source, scores in scores_by_source(new, applied).items():
             values = {}
             for metric in ("ece", "mce", "brier"):
@@ -105,7 +105,7 @@ def scores_by_source(new: ScoredSplit, fits: Iterable[Fit]) -> pd.DataFrame:
     for fit in fits:
         kind = fit.method.answer_input
         values = inputs[kind]
-        is_of_ans_avg = fit.estimator in ("ans", "ans_avg") and fit.kind == kind
+        is_of_ans_avg = fit.serves_ans_avg and fit.kind == kind
         if is_of_ans_avg and values is not None:
             scores[*fit.pair, fit.method.name] = fit.calibrator.predict(values)
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])

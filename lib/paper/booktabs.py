@@ -129,8 +129,6 @@ def _reduction_in_words(reduction: re.Match) -> str:
 # ---- tables
 
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
-
-
 PAGE_ROWS = 100  # a longer table, shrunk to a page, could not be read
 
 
@@ -227,7 +225,7 @@ def _captioned(part: Part, title: str = "") -> str:
 
 def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
     """Return cells as a LaTeX tabular with rules, and a title below them."""
-    has_bar = [bar == "|" for bar in re.findall(r"[lcr]\s*(\|?)", spec)]
+    has_bar = _find_bars(spec)
     lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule"]
     lines += _head(cells, has_bar)
     lines += _body(cells)
@@ -238,7 +236,7 @@ def tabular(cells: pd.DataFrame, spec: str, title: str = "") -> str:
 def longtable(part: Part, title: str = "") -> str:
     """Return a part as a LaTeX longtable: its head is on each page, its caption in a first row, and
     the title in a last one."""
-    has_bar = [bar == "|" for bar in re.findall(r"[lcr]\s*(\|?)", part.spec)]
+    has_bar = _find_bars(part.spec)
     head = _head(part.cells, has_bar)
     lines = [rf"\begin{{longtable}}{{{part.spec}}}"]
     if part.caption:
@@ -250,6 +248,11 @@ def longtable(part: Part, title: str = "") -> str:
     lines += [*_foot(len(has_bar), title), r"\endlastfoot"]
     lines += _body(part.cells)
     return "\n".join([*lines, r"\end{longtable}", ""])
+
+
+def _find_bars(spec: str) -> list[bool]:
+    """Return whether each column has a vertical line on its right."""
+    return [bar == "|" for bar in re.findall(r"[lcr]\s*(\|?)", spec)]
 
 
 def _foot(columns: int, title: str) -> list[str]:

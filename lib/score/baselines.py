@@ -13,6 +13,7 @@ from lib.score.bootstrap import block_sizes
 from lib.score.evaluation import RESULT_KEYS, SCORE, evaluate
 from lib.score.metrics import decompose_brier, ece
 from lib.score.reliability import bin_index
+from lib.score.validated_scores import row_weights
 from lib.store import PAIR, calibration_rows, evaluation_rows
 
 COMPARED = ("ece", "ece_mass", "brier", "log_loss", "auroc", "augrc")  # with a constant
@@ -86,18 +87,24 @@ def compare_with_chance(
 # ---- beside a constant
 
 
-def smoothed_base_rate(correct: Any) -> float:
+def smoothed_base_rate(correct: Any, sample_weight: Any = None) -> Any:
     """Return (right + 1) / (n + 2), the constant learned from n calibration rows; 1/2 without
     rows.
 
+    `sample_weight` (..., n) as for `ece`, such as how often each row is in each resample.
+
     Examples
     --------
-    >>> smoothed_base_rate([True, True, False])
+    >>> float(smoothed_base_rate([True, True, False]))
     0.6
+    >>> smoothed_base_rate([True, False], [[1, 1], [0, 2]])
+    array([0.5 , 0.25])
     """
-    right = np.sum(correct)
-    n = len(correct)
-    return float((right + 1) / (n + 2))
+    y = np.asarray(correct, dtype=float)
+    w = row_weights(sample_weight, y.size)
+    right = w @ y
+    n = w.sum(axis=-1)
+    return (right + 1) / (n + 2)
 
 
 def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> pd.DataFrame:
