@@ -225,7 +225,8 @@ class Submission:
             "--requeue",
             "--open-mode=append",
             f"--chdir={ROOT}",
-            f"--wrap=exec {shlex.join(command)}",
+            # a signal that comes before job_process.py handles it must not end the job
+            f"--wrap=trap '' {limit_signal}; exec {shlex.join(command)}",
         ]
         self.numbers[job] = submit(self.run, job, words)
 
