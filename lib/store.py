@@ -138,7 +138,7 @@ def read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
     """Read these columns of a parquet file; a list of lists becomes an array (p, k).
 
     The arrays of a column are views of one: a list of small arrays would take several times the
-    memory.
+    memory. Of equal words in a column there is one.
     """
     with pq.ParquetFile(path) as file:
         table = file.read(columns=list(names))
@@ -149,7 +149,9 @@ def read_parquet(path: Path, names: Sequence[str]) -> pd.DataFrame:
             arrays[column.name] = stored_columns.arrays_of(table[column.name])
         else:
             plain.append(column.name)
-    frame = table.select(plain).to_pandas()
+    frame = table.select(plain).to_pandas(strings_to_categorical=True)
+    for name in frame.select_dtypes("category"):
+        frame[name] = frame[name].astype("str")
     return frame.assign(**arrays)[list(names)]
 
 

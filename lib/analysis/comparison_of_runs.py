@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.analysis.run_results import Frames, calibration_frames, raw_frames
+from lib.analysis.pair_frames import Frames
+from lib.analysis.run_results import calibration_frames, raw_frames
 from lib.analysis.signals import Signals
 from lib.errors import UserError
+from lib.score.confidence import evaluate_rate_grid
 from lib.store import KEYS, PAIR
 
 TOLERANCE = 0.002  # of a number, between machines
@@ -97,7 +99,10 @@ def recompute_frames(
 ) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
     frames = raw_frames(signals, n_bins_ablation) | calibration_frames(signals, all_transfers)
-    return frames | {"result_estimation_full": frames["result_calibration"]}
+    grid = evaluate_rate_grid(signals.responses, signals.dropout, signals.choices)
+    frames["dropout_grid_search"] = grid
+    frames["result_estimation_full"] = frames["result_calibration"]
+    return frames
 
 
 def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:

@@ -74,6 +74,7 @@ class ScoredRows:
 
 
 ScoresByPair = Mapping[Pair, Mapping[Score, ScoredRows]]
+Rows = frozenset[str]  # their example_id
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,12 @@ class ResampledScores:
         self.scores = scores
         self.settings = settings or ResampleSettings()
         self._made: dict[tuple, ResampledNumber] = {}
+        self._rows: dict[tuple[Pair, Score], Rows] = {}
+        self._sets_of_rows: dict[Rows, Rows] = {}
 
     def measure_all_rows(self, pair: Pair, wanted: Measure) -> ResampledNumber:
         """Return the number of a measure on all rows of its score. Raise KeyError without them."""
-        rows = frozenset(self.scores[pair][wanted.score].example_id)
-        return self._number(pair, wanted, rows)
+        return self._number(pair, wanted, self._rows_of(pair, wanted.score))
 
     def compare(
         self, pair: Pair, measures: Mapping[str, Measure]
@@ -112,13 +114,25 @@ class ResampledScores:
         for wanted in measures.values():
             if wanted.score not in by_score:
                 return None
-            rows_of_each.append(frozenset(by_score[wanted.score].example_id))
-        shared = frozenset.intersection(*rows_of_each)
+            rows_of_each.append(self._rows_of(pair, wanted.score))
+        shared = self._keep_once(frozenset.intersection(*rows_of_each))
         if not shared:
             return None
         return {name: self._number(pair, wanted, shared) for name, wanted in measures.items()}
 
-    def _number(self, pair: Pair, wanted: Measure, rows: frozenset[str]) -> ResampledNumber:
+    def _rows_of(self, pair: Pair, score: Score) -> Rows:
+        """Return the rows of a score."""
+        if (pair, score) not in self._rows:
+            rows = frozenset(self.scores[pair][score].example_id)
+            self._rows[pair, score] = self._keep_once(rows)
+        return self._rows[pair, score]
+
+    def _keep_once(self, rows: Rows) -> Rows:
+        """Return the first of all equal sets: of thousands of rows, a set takes more memory than
+        the draws of a number."""
+        return self._sets_of_rows.setdefault(rows, rows)
+
+    def _number(self, pair: Pair, wanted: Measure, rows: Rows) -> ResampledNumber:
         key = (pair, wanted, rows)
         if key not in self._made:
             column = self.scores[pair][wanted.score]
@@ -127,7 +141,7 @@ class ResampledScores:
 
 
 def measure_rows(
-    column: ScoredRows, metric: str, rows: frozenset[str], settings: ResampleSettings
+    column: ScoredRows, metric: str, rows: Rows, settings: ResampleSettings
 ) -> ResampledNumber:
     """Measure a score on some of its rows, and on resamples of these."""
     used = np.array([name in rows for name in column.example_id])

@@ -11,15 +11,14 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis import costs, multi_pass_statistics, stages, token_statistics
+from lib.analysis.pair_frames import Frames, collect_pair_frames
 from lib.analysis.prompt_ablation import summarize_arms
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings
 from lib.analysis.results import Results, as_sentence
 from lib.analysis.scores_of_run import collect_scores
-from lib.analysis.signals import AnySignals, Signals
-from lib.analysis.token_statistics import apply_by_pair
+from lib.analysis.signals import AnySignals
 from lib.calibrate import sample_efficiency, split_comparison
 from lib.calibrate.calibration_sets import Pair
-from lib.score.confidence import evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import ablate_bins, evaluate
 from lib.store import KEYS, PAIR, SCORE_CELL, evaluation_rows
@@ -37,20 +36,18 @@ STORED_FRAMES = {  # stored frame of 05, 06, 07 or 09: its names in `Results`
     "selective/curves": ("selective_curves",),
 }
 KINDS = ("verification", "dropout", *STORED_FRAMES)  # of frames, beside generations
-Frames = dict[str, pd.DataFrame]
 
 # ---- frames
 
 
-def raw_frames(signals: Signals, n_bins_ablation: Sequence[int] = ()) -> Frames:
+def raw_frames(signals: AnySignals, n_bins_ablation: Sequence[int] = ()) -> Frames:
     """Return the frames of the tables of raw confidence, without intervals."""
     confidence = signals.confidence
-    choices = signals.choices
-    errors = evaluate(confidence, choices.bins)
-    raw = pd.concat([errors, ece_on_shared_rows(confidence, choices.bins)])
+    n_bins = signals.choices.bins
+    errors = evaluate(confidence, n_bins)
+    raw = pd.concat([errors, ece_on_shared_rows(confidence, n_bins)])
     frames = {
         "result_estimation": raw,
-        "dropout_grid_search": evaluate_rate_grid(signals.responses, signals.dropout, choices),
         "insitu_ptrue": pd.concat([raw, signals.token_reduction], ignore_index=True),
     }
     groups = confidence.estimator.map(lambda name: ESTIMATORS[name].group)
@@ -93,27 +90,6 @@ def error_frames(signals: AnySignals) -> Frames:
         "insitu_ptrue": signals.token_reduction,
         "result_calibration": stages.evaluate_calibration(signals, ["acc", "ece"]),
         "calibration_transfer_summary": stages.transfer_calibrators(signals),
-    }
-
-
-def statistics_frames(signals: Signals) -> Frames:
-    """Return, for every pair, the statistics that the paper shows as pictures or in words.
-
-    Those of passes are at the selected rate, on rows with a parsed answer; empty without any.
-    """
-    responses = signals.responses
-    answered = multi_pass_statistics.keep_parsed_answers(signals.dropout, responses)
-    passes = rows_at_selected_rate(answered)
-    return {
-        "running_mean": apply_by_pair(token_statistics.running_mean_curves, responses),
-        "tokens": token_statistics.summarize_answer_tokens(responses),
-        "calibration_rows": split_comparison.describe_splits(signals.sets),
-        "verification": multi_pass_statistics.verification_costs(
-            signals.verification, signals.generations
-        ),
-        "entropies": apply_by_pair(multi_pass_statistics.entropy_curves, passes),
-        "passes": apply_by_pair(multi_pass_statistics.summarize_passes, passes),
-        "rates": multi_pass_statistics.compare_rates(responses, signals.dropout, signals.choices),
     }
 
 
@@ -171,7 +147,7 @@ def select_labels(kind: str, wanted: Sequence[str], labels: Mapping[str, str]) -
 
 def results_of_run(
     run: str,
-    signals: Signals,
+    signals: AnySignals,
     models: Sequence[str],
     datasets: Sequence[str],
     *,
@@ -189,8 +165,8 @@ def results_of_run(
 
     Raise UserError if stored frames are missing, other than those of 04b.
     """
-    frames = raw_frames(signals, n_bins_ablation) | statistics_frames(signals)
-    frames["costs"] = costs.count_tokens(signals.generations, signals.verification, signals.dropout)
+    frames = raw_frames(signals, n_bins_ablation) | collect_pair_frames(signals)
+    frames["calibration_rows"] = split_comparison.describe_splits(signals.sets)
     frames["cost_quality"] = costs.cost_and_quality(frames["costs"], frames["result_estimation"])
     frames |= read_stored_frames(run, models, datasets, kinds)
     answers, _ = store.load_frames(run, "ablation", models, datasets, may_lack=True)
@@ -204,7 +180,7 @@ def results_of_run(
     return replace(
         empty,
         frames=frames,
-        questions=count_questions(signals.generations, datasets),
+        questions=count_questions(frames.pop("questions"), datasets),
         title=as_sentence(title),
         scores=resample_scores(signals, resampling, moved),
         shared_masks=questions_share_masks(run, models, datasets),
@@ -230,16 +206,19 @@ def read_stored_frames(
 
 
 def count_questions(
-    generations: pd.DataFrame, datasets: Sequence[str]
+    questions: pd.DataFrame, datasets: Sequence[str]
 ) -> dict[str, tuple[Any, int, int]]:
-    """Return by dataset its source and the numbers of its calibration and evaluation rows."""
-    counts = generations.groupby(["dataset", "split"])["example_id"].nunique()
-    questions = {}
+    """Return by dataset its source and the numbers of its calibration and evaluation rows.
+
+    `questions` has the KEYS of every response.
+    """
+    counts = questions.groupby(["dataset", "split"])["example_id"].nunique()
+    counted = {}
     for name in datasets:
         source = params.load_dataset_config(name).source
         rows = counts[name]
-        questions[name] = (source, int(rows["calibration"]), int(rows.get("evaluation", 0)))
-    return questions
+        counted[name] = (source, int(rows["calibration"]), int(rows.get("evaluation", 0)))
+    return counted
 
 
 def questions_share_masks(run: str, models: Sequence[str], datasets: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis.multi_pass_statistics import summarize_token_reduction
-from lib.calibrate.calibration_sets import DataByPair, calibration_data, no_response_left
+from lib.calibrate.calibration_sets import DataByPair, Pair, calibration_data, no_response_left
 from lib.calibrate.fit_methods import CalibratedScores, calibrate
 from lib.params import EvaluationChoices
 from lib.score.confidence import confidence_frame, in_frame_order, rows_at_selected_rate
@@ -50,12 +50,19 @@ class Signals:
 
     def by_pair(self) -> Iterator["Signals"]:
         """Yield the signals of each pair."""
-        for pair, rows in self.generations.groupby(PAIR, sort=False):
-            verification = rows_of_pair(self.verification, pair)
-            dropout = rows_of_pair(self.dropout, pair)
-            signals = Signals(rows, verification, dropout, self.choices)
+        for pair in self.generations.groupby(PAIR, sort=False).groups:
+            signals = self.of_pair(pair)
             signals.responses = rows_of_pair(self.responses, pair)
             yield signals
+
+    def of_pair(self, pair: Pair) -> "Signals":
+        """Return the signals of one pair."""
+        return Signals(
+            rows_of_pair(self.generations, pair),
+            rows_of_pair(self.verification, pair),
+            rows_of_pair(self.dropout, pair),
+            self.choices,
+        )
 
     @cached_property
     def row_counts(self) -> pd.Series:
@@ -89,7 +96,7 @@ class Signals:
         return calibrate(self.confidence, self.sets)
 
 
-def rows_of_pair(frame: pd.DataFrame, pair: Sequence[str]) -> pd.DataFrame:
+def rows_of_pair(frame: pd.DataFrame, pair: Pair) -> pd.DataFrame:
     """Return the rows of a model and a dataset."""
     model, dataset = pair
     return frame[(frame["model"] == model) & (frame["dataset"] == dataset)]
@@ -128,14 +135,18 @@ class StoredSignals:
     datasets: Sequence[str]
     choices: EvaluationChoices
     kinds: Collection[str]
+    without: Collection[str]
     source: pd.DataFrame
 
     def by_pair(self) -> Iterator[Signals]:
         """Yield the signals of each pair, read from its files."""
-        for model, dataset in product(self.models, self.datasets):
-            yield load_signals(
-                self.run, [model], [dataset], self.choices, self.kinds, without=UNSCORED
-            )
+        for pair in product(self.models, self.datasets):
+            yield self.of_pair(pair)
+
+    def of_pair(self, pair: Pair) -> Signals:
+        """Read the signals of one pair."""
+        model, dataset = pair
+        return load_signals(self.run, [model], [dataset], self.choices, self.kinds, self.without)
 
     @cached_property
     def kept(self) -> KeptOfPairs:
@@ -218,13 +229,14 @@ def stored_signals(
     datasets: Sequence[str],
     choices: EvaluationChoices,
     kinds: Collection[str] = ALL_KINDS,
+    without: Collection[str] = UNSCORED,
 ) -> StoredSignals:
     """Return the signals of a run, or the shipped ones, to be read pair by pair. Arguments and
     errors as for `load_signals`."""
     verified, _ = models_with_passes(run, models, kinds)
     source = store.list_sources(run, "generations", store.pair_names(models, datasets))
     store.list_sources(run, "verification", store.pair_names(verified, datasets))
-    return StoredSignals(run, models, datasets, choices, kinds, source)
+    return StoredSignals(run, models, datasets, choices, kinds, without, source)
 
 
 def models_with_passes(

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lib import store
-from lib.analysis.signals import AnySignals
+from lib.analysis.signals import AnySignals, Signals
 from lib.calibrate import sample_efficiency, transfer
-from lib.calibrate.calibration_sets import CalibrationData, Pair, no_response_left, token_signals
+from lib.calibrate.calibration_sets import no_response_left, token_signals
 from lib.calibrate.fit_methods import Fit, calibrate
 from lib.params import Resampling, SelectivePrediction, Subsampling, Transfer
 from lib.score import selective
 from lib.score.baselines import add_base_rate, compare_with_base_rate
-from lib.score.confidence import confidence_frame, in_frame_order, rows_at_selected_rate
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
 from lib.score.evaluation import RESAMPLED, evaluate
 from lib.store import KEYS
@@ -121,56 +121,78 @@ class FurtherScores(NamedTuple):
     tuned: pd.DataFrame
 
 
-def score_further_estimators(signals: AnySignals) -> FurtherScores:
-    """Compute and calibrate the scores of every estimator."""
-    scores = []
-    sets: dict[Pair, CalibrationData] = {}
-    tuned = []
-    for pair in signals.by_pair():
-        tuned.append(pair.dropout.loc[pair.dropout.tuning, KEYS])
-        if pair.responses.empty:
-            continue
-        passes = rows_at_selected_rate(pair.dropout, pair.choices)
-        sets |= pair.sets
-        further = token_signals(pair.sets)
-        scores.append(
-            confidence_frame(
-                pair.responses, pair.verification, passes, pair.choices, ESTIMATORS, further
-            )
-        )
-    if not scores:
-        raise no_response_left()
-    raw = in_frame_order(scores)
-    calibrated = calibrate(raw, sets)
-    compared = add_base_rate(raw, calibrated.scores)
-    return FurtherScores(raw, compared, calibrated.fits, pd.concat(tuned))
+def score_further_estimators(signals: Signals) -> FurtherScores:
+    """Compute and calibrate the scores of every estimator. Raise UserError if the choices leave no
+    response."""
+    passes = rows_at_selected_rate(signals.dropout, signals.choices)
+    raw = confidence_frame(
+        signals.responses,
+        signals.verification,
+        passes,
+        signals.choices,
+        names=ESTIMATORS,
+        further=token_signals(signals.sets),
+    )
+    calibrated = calibrate(raw, signals.sets)
+    return FurtherScores(
+        raw=raw,
+        compared=add_base_rate(raw, calibrated.scores),
+        fits=calibrated.fits,
+        tuned=signals.dropout.loc[signals.dropout.tuning, KEYS],
+    )
 
 
-class SelectiveFrames(NamedTuple):
-    """The frames of 09: measures beside a constant, thresholds, and curves of risk and coverage."""
+class SelectiveResults(NamedTuple):
+    """What 09 makes: measures beside a constant, thresholds, curves of risk and coverage, and the
+    calibrators."""
 
     scores: pd.DataFrame
     thresholds: pd.DataFrame
     curves: pd.DataFrame
+    fits: list[Fit]
 
 
 def store_selective(
-    run: str, signals: AnySignals, further: FurtherScores, settings: SelectivePrediction
-) -> SelectiveFrames:
-    """Store and return when to answer, by every estimator."""
-    made = SelectiveFrames(
-        scores=compare_with_base_rate(
-            further.compared, signals.choices.bins, settings.resamples, settings.seed
-        ),
-        thresholds=selective.selective_thresholds(
-            further.raw,
-            settings.target_precisions,
-            settings.precision_confidence,
-            settings.seed,
-            {"c_bald": further.tuned},
-        ),
-        curves=selective.risk_coverage_curves(further.compared),
+    run: str, signals: AnySignals, settings: SelectivePrediction
+) -> SelectiveResults:
+    """Store and return when to answer, by every estimator. Raise UserError if the choices leave no
+    response."""
+    scores = []
+    thresholds = []
+    curves = []
+    fits: list[Fit] = []
+    for pair in signals.by_pair():
+        if pair.responses.empty:
+            continue
+        further = score_further_estimators(pair)
+        scores.append(
+            compare_with_base_rate(
+                further.compared, signals.choices.bins, settings.resamples, settings.seed
+            )
+        )
+        thresholds.append(
+            selective.selective_thresholds(
+                further.raw,
+                settings.target_precisions,
+                settings.precision_confidence,
+                settings.seed,
+                {"c_bald": further.tuned},
+            )
+        )
+        curves.append(selective.risk_coverage_curves(further.compared))
+        fits += further.fits
+    if not scores:
+        raise no_response_left()
+    made = SelectiveResults(
+        scores=pd.concat(scores, ignore_index=True),
+        thresholds=pd.concat(thresholds, ignore_index=True),
+        curves=pd.concat(curves, ignore_index=True),
+        fits=fits,
     )
-    frames = {f"selective/{name}": frame for name, frame in made._asdict().items()}
+    frames = {
+        "selective/scores": made.scores,
+        "selective/thresholds": made.thresholds,
+        "selective/curves": made.curves,
+    }
     store_frames(run, signals, frames, settings.model_dump())
     return made

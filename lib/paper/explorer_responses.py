@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.running_example import rows_of_example
+from lib.analysis.signals import AnySignals
 from lib.calibrate.calibration_sets import Pair
 from lib.errors import show_hidden
 from lib.paper.response_views import load_token_speller, spell_tokens, title_of_view
 from lib.score.estimators import ans_avg
-from lib.store import PAIR, evaluation_rows
+from lib.store import evaluation_rows
 
 KINDS = ("most confident wrong", "least confident right", "random")
 OF_EACH_KIND = 8
@@ -24,26 +25,25 @@ SEED = 0
 
 
 def responses_to_read(
-    generations: pd.DataFrame, responses: pd.DataFrame, labels: Mapping[Pair, str], first: Pair
+    signals: AnySignals, labels: Mapping[Pair, str], first: Pair
 ) -> dict[Pair, list[dict[str, Any]]]:
-    """Return the responses that a page shows, by pair; `first` alone if there are many pairs.
-
-    `responses` are from `interpret_responses`; the generations have their tokens.
-    """
+    """Return the responses that a page shows, by pair; `first` alone if there are many pairs."""
     pairs = list(labels) if len(labels) <= MOST_PAIRS else [first]
     most = MAX_TOKENS // (len(pairs) * len(KINDS) * OF_EACH_KIND)
     spellers: dict[str, Callable[[int], str]] = {}
     views: dict[Pair, list[dict[str, Any]]] = {}
-    rows_by_pair = dict(iter(evaluation_rows(responses).groupby(PAIR)))
     for pair in pairs:
         model = pair[0]
         if model not in spellers:
             spellers[model] = load_token_speller(model)
         views[pair] = []
-        rows = rows_by_pair.get(pair, responses[:0])
+        of_pair = signals.of_pair(pair)
+        rows = evaluation_rows(of_pair.responses)
         for kind, labels_of_rows in choose_responses(rows).items():
             for label in labels_of_rows:
-                view = describe_response(generations, rows.loc[label], spellers[model], most)
+                view = describe_response(
+                    of_pair.generations, rows.loc[label], spellers[model], most
+                )
                 views[pair].append(view | {"kind": kind})
     return views
 

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from lib import params, paths, store
 from lib.analysis.running_example import rows_of_example
-from lib.analysis.signals import Signals
+from lib.analysis.signals import AnySignals
 from lib.errors import show_hidden
 from lib.paper.booktabs import TEMPLATES, escape
 from lib.store import PAIR, evaluation_rows
@@ -87,15 +87,15 @@ def prompt_comparison(standard: str, in_situ: str) -> Listings:
     return Listings({"Standard P(True)": standard, "In-situ P(True)": in_situ})
 
 
-def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[str, str]:
+def load_exchange(run: str, signals: AnySignals, model: str, dataset: str) -> dict[str, str]:
     """Return the `prompt`, the response (`text`) and both verification prompts (`standard_prompt`,
     `in_situ_prompt`) of the first evaluation row of a pair.
 
     If the run stores no texts, the exchange is on our own question, from the manifest of 03. Of an
     unavailable model, the question replaces its unknown prompt.
     """
-    of_pair = "model == @model and dataset == @dataset and split == 'evaluation'"
-    row = signals.generations.query(of_pair).iloc[0]
+    pair = signals.of_pair((model, dataset))
+    row = evaluation_rows(pair.generations).iloc[0]
     has_text = isinstance(row.text, str)
     if not params.load_model_config(model).at_hand:
         return {
@@ -105,7 +105,7 @@ def load_exchange(run: str, signals: Signals, model: str, dataset: str) -> dict[
             "in_situ_prompt": NOT_ASKED,
         }
     if has_text:
-        verification = signals.verification.query(of_pair).iloc[0]
+        verification = evaluation_rows(pair.verification).iloc[0]
         exchange = {
             "prompt": row.prompt,
             "text": row.text,

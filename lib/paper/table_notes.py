@@ -6,23 +6,22 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis.results import Results
-from lib.analysis.signals import Signals
 from lib.paper.cells import DASH, label_rows
 from lib.paper.report_records import ReportRecords
-from lib.score.interpretation import answer_coverage, describe_unread_lines
-from lib.store import PAIR, evaluation_rows
+from lib.score.interpretation import describe_unread_lines
+from lib.store import PAIR
 
 NOT_AT_HAND = (
     "from a file, the model not at hand: nothing is known of passes with dropout and temperature"
 )
 
 
-def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
+def list_notes(run: str, results: Results) -> ReportRecords:
     """List the notes on a run's tables, a row each."""
     notes = [
         *describe_sources(run, results),
-        describe_unanswered(signals),
-        describe_unread_lines(evaluation_rows(signals.generations)),
+        describe_unanswered(results.frames["coverage"]),
+        describe_unread_lines(results.frames["unread_lines"]),
         *describe_row_counts(results),
         *explain_missing_passes(run, results),
         *list_served_remarks(run, results),
@@ -32,9 +31,9 @@ def list_notes(run: str, signals: Signals, results: Results) -> ReportRecords:
     return ReportRecords(frame, frame)
 
 
-def describe_unanswered(signals: Signals) -> str:
-    """Return the shares of responses without an answer, and of those cut by length."""
-    coverage = answer_coverage(signals.generations)
+def describe_unanswered(coverage: pd.DataFrame) -> str:
+    """Return the shares of responses without an answer, and of those cut by length, of
+    `answer_coverage`."""
     rows = coverage["rows"].sum()
     unparsed = (coverage["unparsed"] * coverage["rows"]).sum() / rows
     cut = (coverage["cut"] * coverage["rows"]).sum() / rows

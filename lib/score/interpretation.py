@@ -149,27 +149,43 @@ def answer_coverage(generations: pd.DataFrame) -> pd.DataFrame:
     return coverage.reset_index()
 
 
-def describe_unread_lines(generations: pd.DataFrame) -> str:
-    """Say how many responses have a last line with `####` that is not read, with the first three.
+def find_unread_lines(generations: pd.DataFrame) -> pd.DataFrame:
+    """Return for each response whose text is stored what follows `####` in its last line, if it is
+    not read as a number.
 
-    Only stored texts count. The result is empty if there are none.
+    Columns: model, dataset, `line` (None where the answer is read, or without such a line).
 
     Examples
     --------
-    >>> describe_unread_lines(pd.DataFrame({"text": ["#### 18", "#### 5 or 6"], "thinking_end": 0}))
-    "In 1 of 2 responses, what follows `####` is not read as a number, as in '5 or 6'."
+    >>> row = {"model": "m", "dataset": "d", "text": "#### 5 or 6", "thinking_end": 0}
+    >>> find_unread_lines(pd.DataFrame([row]))
+      model dataset    line
+    0     m       d  5 or 6
     """
     rows = generations[generations.text.notna()]
-    if rows.empty:
-        return ""
-    unread = []
+    lines = []
     for row in rows.itertuples():
         start = answer_start_char(row.text, thinking=row.thinking_end > 0)
-        line = unread_line(row.text, start)
-        if line is not None:
-            unread.append(f"{line[:60]!r}")
-    count = f"In {len(unread)} of {len(rows)} responses"
+        lines.append(unread_line(row.text, start))
+    return rows[PAIR].assign(line=pd.Series(lines, rows.index, dtype=object))
+
+
+def describe_unread_lines(lines: pd.DataFrame) -> str:
+    """Say how many responses have a last line with `####` that is not read, with the first three.
+
+    `lines` are from `find_unread_lines`. The result is empty if no text is stored.
+
+    Examples
+    --------
+    >>> describe_unread_lines(pd.DataFrame({"line": [None, "5 or 6"]}))
+    "In 1 of 2 responses, what follows `####` is not read as a number, as in '5 or 6'."
+    """
+    if lines.empty:
+        return ""
+    unread = lines.line.dropna()
+    count = f"In {len(unread)} of {len(lines)} responses"
     sentence = f"{count}, what follows `{MARK}` is not read as a number"
-    if unread:
-        sentence += f", as in {', '.join(unread[:3])}"
+    if len(unread):
+        first = [f"{line[:60]!r}" for line in unread[:3]]
+        sentence += f", as in {', '.join(first)}"
     return f"{sentence}."

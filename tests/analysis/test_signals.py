@@ -1,10 +1,14 @@
 """A run's signals read pair by pair give what all of its frames at once give, and hold less."""
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from lib import params, store
+from lib.analysis.pair_frames import collect_pair_frames
 from lib.analysis.resampled_scores import Measure, ResampleSettings, Score
 from lib.analysis.run_results import resample_scores
 from lib.analysis.signals import UNSCORED, load_signals, stored_signals
@@ -37,13 +41,30 @@ def test_scores_and_errors_are_the_same(both):
     pd.testing.assert_frame_equal(evaluate_calibration(stored), evaluate_calibration(whole))
 
 
-def test_further_estimators_are_the_same(both):
-    stored, whole = map(score_further_estimators, both)
-    pd.testing.assert_frame_equal(stored.raw, whole.raw)
-    pd.testing.assert_frame_equal(stored.compared, whole.compared)
-    keys = [*store.KEYS]
-    tuned = [frame.tuned.sort_values(keys).reset_index(drop=True) for frame in (stored, whole)]
-    pd.testing.assert_frame_equal(*tuned)
+def test_further_estimators_of_a_pair_are_its_rows_of_those_of_all_pairs(both):
+    stored, whole = both
+    of_all = score_further_estimators(whole)
+    for model, dataset in product(DEMO.models, DEMO.datasets):
+        ours = score_further_estimators(stored.of_pair((model, dataset)))
+        for name in ("raw", "compared", "tuned"):
+            theirs = getattr(of_all, name)
+            theirs = theirs[(theirs.model == model) & (theirs.dataset == dataset)]
+            pd.testing.assert_frame_equal(
+                getattr(ours, name).reset_index(drop=True), theirs.reset_index(drop=True)
+            )
+
+
+def test_what_tables_need_of_pairs_is_the_same(both):
+    """Also what notes say of texts, which no score reads."""
+    stored, whole = both
+    ours = collect_pair_frames(replace(stored, without=()))
+    theirs = collect_pair_frames(whole)
+    assert ours.keys() == theirs.keys()
+    for name, frame in theirs.items():
+        pd.testing.assert_frame_equal(ours[name], frame)
+        assert [*frame[store.PAIR].drop_duplicates().itertuples(index=False, name=None)] == [
+            *product(DEMO.models, DEMO.datasets)
+        ], name
 
 
 def test_resampled_scores_are_the_same(both):

@@ -3,6 +3,7 @@ script that the page's policy names."""
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -46,9 +47,7 @@ def labels():
 @pytest.fixture(scope="module")
 def read(shipped, labels):
     first = ("tiny-llama", "demo-medium")
-    return explorer_responses.responses_to_read(
-        shipped.generations, shipped.responses, labels, first
-    )
+    return explorer_responses.responses_to_read(shipped, labels, first)
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +121,7 @@ def test_responses_are_the_most_confident_wrong_and_the_least_confident_right_on
 def test_of_many_pairs_one_has_responses(shipped, monkeypatch, labels, most_pairs, count):
     monkeypatch.setattr(explorer_responses, "MOST_PAIRS", most_pairs)
     first = ("tiny-qwen", "demo-easy")
-    read = explorer_responses.responses_to_read(
-        shipped.generations, shipped.responses, labels, first
-    )
+    read = explorer_responses.responses_to_read(shipped, labels, first)
     assert len(labels) == 6 and len(read) == count and first in read
 
 
@@ -135,9 +132,7 @@ def test_responses_of_a_page_share_its_tokens_and_long_ones_lose_their_beginning
     pair = ("tiny-llama", "demo-easy")
 
     def tokens_of_views():
-        read = explorer_responses.responses_to_read(
-            shipped.generations, shipped.responses, {pair: "x"}, pair
-        )
+        read = explorer_responses.responses_to_read(shipped, {pair: "x"}, pair)
         return [view["tokens"] for view in read[pair]], [view["left_out"] for view in read[pair]]
 
     whole, none = tokens_of_views()
@@ -149,9 +144,9 @@ def test_responses_of_a_page_share_its_tokens_and_long_ones_lose_their_beginning
 
 
 def test_a_question_that_is_not_stored_is_not_told_nor_its_answer(shipped, labels):
-    closed = shipped.generations.assign(question=None, text=None)
+    closed = replace(shipped, generations=shipped.generations.assign(question=None, text=None))
     pair = ("tiny-llama", "demo-easy")
-    read = explorer_responses.responses_to_read(closed, shipped.responses, {pair: "x"}, pair)
+    read = explorer_responses.responses_to_read(closed, {pair: "x"}, pair)
     for view in read[pair]:
         assert view["question"] == ""
         assert "correct" not in view["title"]

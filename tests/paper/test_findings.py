@@ -7,7 +7,6 @@ from importlib import import_module
 from inspect import getmembers
 from itertools import groupby
 from pkgutil import walk_packages
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,6 +15,7 @@ from latex import PAPER, paper
 import lib.paper
 from lib import store
 from lib.analysis import run_results
+from lib.analysis.signals import Signals
 from lib.paper import comparison_with_paper, numbers_of_paper, table_notes, tables
 from lib.paper.claims import Claim
 from lib.paper.numbers_of_paper import paper_facts
@@ -273,7 +273,7 @@ def unfinished(shipped):
     verification = shipped.verification.merge(rows[store.KEYS])
     dropout = shipped.dropout.merge(rows[store.KEYS])
     dropout = dropout[dropout.model == "tiny-llama"]
-    signals = run_results.Signals(rows, verification, dropout, shipped.choices)
+    signals = Signals(rows, verification, dropout, shipped.choices)
     results = run_results.results_of_run(
         "shipped", signals, ["tiny-llama", "tiny-qwen"], ["demo-hard"]
     )
@@ -281,13 +281,13 @@ def unfinished(shipped):
 
 
 def test_notes_say_what_is_to_come_and_what_has_no_answer(unfinished, monkeypatch):
-    signals, results = unfinished
+    _, results = unfinished
 
     def read_manifests(*stage):
         return [("tiny-llama__demo-hard", {})]
 
     monkeypatch.setattr(table_notes.store, "read_manifests", read_manifests)
-    notes = table_notes.list_notes("shipped", signals, results).records.note.tolist()
+    notes = table_notes.list_notes("shipped", results).records.note.tolist()
     assert (
         "Of 16 responses to evaluation questions are 50.0% without a parsable answer, "
         "0.0% cut by length."
@@ -296,11 +296,10 @@ def test_notes_say_what_is_to_come_and_what_has_no_answer(unfinished, monkeypatc
     assert missing == ["No dropout passes of Tiny-Qwen-Thinking on Demo-Hard: not made yet."]
 
 
-def test_shares_of_responses_without_an_answer_are_of_all_pairs_together(monkeypatch):
+def test_shares_of_responses_without_an_answer_are_of_all_pairs_together():
     """Of 30 responses 3 and 6, and of 10 others 5 and 4."""
     coverage = pd.DataFrame({"rows": [30, 10], "unparsed": [0.1, 0.5], "cut": [0.2, 0.4]})
-    monkeypatch.setattr(table_notes, "answer_coverage", lambda generations: coverage)
-    assert table_notes.describe_unanswered(SimpleNamespace(generations=None)) == (
+    assert table_notes.describe_unanswered(coverage) == (
         "Of 40 responses to evaluation questions are 20.0% without a parsable answer, "
         "25.0% cut by length."
     )
@@ -328,9 +327,7 @@ def test_a_verdict_that_turns_is_said_with_both_counts(shipped):
     rows = rows.groupby("split").head(40)
     unread = rows.assign(answer=None, answer_start=-1, answer_end=-1, reference="no number")
     verification = shipped.verification.merge(rows[store.KEYS], on=store.KEYS)
-    signals = run_results.Signals(
-        unread, verification, shipped.dropout.head(0), EvaluationChoices()
-    )
+    signals = Signals(unread, verification, shipped.dropout.head(0), EvaluationChoices())
     labels = run_results.results_without_frames(["tiny-llama"], ["demo-medium"])
     verdicts = judge_alternatives(signals, labels)
 

@@ -59,7 +59,7 @@ def test_every_record(demo, shipped):
         ),
         "rep_numbers": comparison_with_paper.compare_with_paper(with_chance, published),
         "rep_ablation": report_contents.list_ablation(with_chance),
-        "rep_notes": table_notes.list_notes("shipped", shipped, with_chance),
+        "rep_notes": table_notes.list_notes("shipped", with_chance),
     }
     texts = {}
     for name, records in records_by_name.items():

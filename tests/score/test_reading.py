@@ -7,7 +7,7 @@ from responses_by_hand import respond, respond_without_answer
 from synthetic import keyed, passed, responses, single_pass
 
 from lib.score.confidence import confidence_frame
-from lib.score.interpretation import answer_coverage, describe_unread_lines
+from lib.score.interpretation import answer_coverage, describe_unread_lines, find_unread_lines
 from lib.store import KEYS
 
 # ---- choices: the probabilities are .5, .8, .9 (of the answer) and .4 (of the end token)
@@ -154,7 +154,7 @@ def test_lines_that_were_not_read_are_counted_and_three_are_shown():
         None,
     ]
     rows = keyed(8, text=texts, thinking_end=[0, 0, 0, 3, 0, 0, 0, 0])
-    assert describe_unread_lines(rows) == (
+    assert describe_unread_lines(find_unread_lines(rows)) == (
         "In 4 of 7 responses, what follows `####` is not read as a number, "
         "as in '2*9', '5 or 6', 'Step 2'."
     )
@@ -162,10 +162,11 @@ def test_lines_that_were_not_read_are_counted_and_three_are_shown():
 
 def test_if_every_line_was_read_none_is_shown():
     rows = keyed(2, text=["#### 7", "none"], thinking_end=[0, 0])
-    assert describe_unread_lines(rows) == (
+    assert describe_unread_lines(find_unread_lines(rows)) == (
         "In 0 of 2 responses, what follows `####` is not read as a number."
     )
 
 
 def test_without_texts_nothing_is_said_of_lines():
-    assert describe_unread_lines(keyed(1, text=[None], thinking_end=[0])) == ""
+    lines = find_unread_lines(keyed(1, text=[None], thinking_end=[0]))
+    assert describe_unread_lines(lines) == ""
