@@ -4,7 +4,7 @@ it; what calibration gives; and when to answer."""
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import beta
+from scipy.stats import beta, binom
 
 from lib.analysis.model_answers import (
     answer_for_pairs,
@@ -14,7 +14,7 @@ from lib.analysis.model_answers import (
     name_shortage,
 )
 from lib.analysis.resampled_scores import ResampledScores, ResampleSettings, Score, ScoredRows
-from lib.analysis.run_thresholds import share_with_interval
+from lib.analysis.run_thresholds import read_threshold, share_with_interval
 from lib.analysis.signals import Signals, load_signals
 from lib.params import EvaluationChoices, SelectivePrediction
 from lib.row_order import first_rows
@@ -149,3 +149,49 @@ def test_calibration_lowers_the_error_that_the_picture_shows(of_demo):
     assert answer.calibrated.estimate.value < 0.2 < raw
     made = answer.diagrams["isotonic"]["product"].sum()
     assert made == pytest.approx(answer.calibrated.estimate.value)
+
+
+# ---- a run without a guarantee
+
+
+def calibration_scores(**scores):
+    """Twenty calibration rows whose second half is right, scored by each column."""
+    frames = []
+    for name, confidence in scores.items():
+        rows = pd.DataFrame({"confidence": confidence, "correct": np.arange(20) >= 10})
+        frames.append(rows.assign(estimator=name))
+    return pd.concat(frames)
+
+
+def without_guarantee(*names):
+    rows = {"estimator": names, "target": 0.8, "threshold": np.nan, "reason": "too few"}
+    return pd.DataFrame(rows)
+
+
+def probability_of_guarantee(rows):
+    """That of a precision of .8 by rows of which two thirds test, and half of these are answered;
+    one of eleven answers is wrong."""
+    answered = round(rows * 2 / 3 / 2)
+    wrong = np.arange(answered + 1)
+    passes = binom.cdf(wrong, answered, 0.2) <= 1 - 0.9
+    return binom.pmf(wrong, answered, 1 / 11)[passes].sum()
+
+
+def test_without_a_guarantee_a_run_tells_how_many_more_rows_probably_give_one():
+    """The ten most confident answers are right; with a wrong one added, ten of eleven."""
+    rows = calibration_scores(seq_avg=[0.2] * 10 + [0.9] * 10, ans_avg=[0.5] * 20)
+    settings = SelectivePrediction(target_precisions=[0.8], precision_confidence=0.9)
+    made = read_threshold(without_guarantee("seq_avg", "ans_avg"), rows, "seq_avg", settings)
+    assert made.threshold is None and made.answered == 0 and made.reason == "too few"
+    needed = 20 + made.more
+    assert probability_of_guarantee(needed) > 0.79
+    assert probability_of_guarantee(0.9 * needed) < 0.79
+
+
+def test_no_number_of_rows_guarantees_what_a_score_cannot_tell():
+    """Half of the answers are right at each value of the score."""
+    rows = calibration_scores(seq_avg=[0.2] * 10 + [0.9] * 10, ans_avg=[0.5] * 20)
+    settings = SelectivePrediction(target_precisions=[0.8], precision_confidence=0.9)
+    made = read_threshold(without_guarantee("seq_avg", "ans_avg"), rows, "ans_avg", settings)
+    assert made.threshold is None and made.more is None
+    assert read_threshold(without_guarantee("seq_avg"), rows, "p_true", settings) is None

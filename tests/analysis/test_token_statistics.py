@@ -6,7 +6,7 @@ import pytest
 from synthetic import keyed
 
 from lib.analysis.costs import count_tokens
-from lib.analysis.running_example import choose_example
+from lib.analysis.running_example import choose_example, rows_of_example
 from lib.analysis.token_statistics import (
     probabilities_at_positions,
     right_minus_wrong,
@@ -110,6 +110,17 @@ def test_without_an_evaluation_row_there_is_no_example():
     message = "^model 'm': no evaluation row has an answer"
     with pytest.raises(UserError, match=message):
         choose_example(responses(split="calibration"), "", "m", "d")
+
+
+def test_a_frame_has_the_rows_of_the_example_alone():
+    """Other models and datasets have the same question's id; a grid has it twice."""
+    frames = []
+    for names in [("m", "d"), ("n", "d"), ("m", "e"), ("m", "d")]:
+        model, dataset = names
+        frames.append(keyed(3, model=model, dataset=dataset, example_id=["e0", "e1", "e2"]))
+    frame = pd.concat(frames, ignore_index=True)
+    example = responses().iloc[1]
+    assert rows_of_example(frame, example).index.tolist() == [1, 10]
 
 
 # ---- costs

@@ -12,7 +12,7 @@ from lib.calibrate.calibration_sets import CalibrationData, ScoredSplit, calibra
 from lib.calibrate.fit_methods import calibrate
 from lib.calibrate.sample_efficiency import SAMPLING, learning_curves, summarize_curves
 from lib.calibrate.split_comparison import compare_on_resplits, compare_shares, describe_splits
-from lib.calibrate.transfer import transfer
+from lib.calibrate.transfer import scores_by_source, transfer
 from lib.paper.booktabs import PAPER_CAPTIONS
 from lib.params import Subsampling
 from lib.score.evaluation import RESAMPLED, evaluate
@@ -107,6 +107,18 @@ def test_what_transfer_changes_is_held_against_the_raw_score(sets, fits):
     assert far["delta_ece"] == pytest.approx(far["ece"] - raw["ece"])
 
 
+def test_only_calibrators_of_ans_avg_move_whatever_the_order_of_fits(sets, fits):
+    """Those of other scores lie before and after them in the list."""
+    of_ans_avg = [fit for fit in fits if fit.estimator in ("ans", "ans_avg")]
+    assert len(of_ans_avg) < len(fits)
+    target = sets["n", "e"].evaluation
+    expected = scores_by_source(target, of_ans_avg)
+    for order in (fits, fits[::-1]):
+        made = scores_by_source(target, order)
+        pd.testing.assert_frame_equal(made[expected.columns], expected)
+        assert made.shape == expected.shape
+
+
 # ---- both splits
 
 
@@ -170,6 +182,17 @@ def test_on_resplits_a_constant_mostly_beats_a_score_that_knows_nothing():
     (row,) = compare_on_resplits(pair_of(noise), splits=50).itertuples()
     assert row.constant_lower_ece > 0.9
     assert row.isotonic_lower_brier < 0.9
+
+
+def test_on_resplits_isotonic_regression_of_one_equal_score_is_never_better_than_a_constant():
+    """Of two rows to learn from, one right: both predict .5. None right, or both: it predicts 0
+    or 1, the constant .25 or .75, and the two other rows are the opposite."""
+    keys = pd.DataFrame({"example_id": ["a", "b"]})
+    split = ScoredSplit(keys, np.array([0.7, 0.7]), None, np.array([True, False]))
+    sets = {("m", "d"): CalibrationData(split, split)}
+    (row,) = compare_on_resplits(sets, splits=50).itertuples()
+    assert row.isotonic_lower_brier == 0
+    assert row.constant_lower_ece == pytest.approx(1 / 3, abs=0.25), "equal on two of three splits"
 
 
 # ---- transfer between many pairs

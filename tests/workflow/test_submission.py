@@ -51,6 +51,24 @@ def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
         job_process.wait_for_inputs(second)
 
 
+def test_a_file_of_another_node_may_come_late(inside, monkeypatch):
+    """Whole only after a second: a shared folder has delays."""
+    complete(run_of())
+    first, second, *_ = run_of().jobs
+    output = inside.root / first.outputs[0]
+    content = output.read_bytes()
+    output.write_text("half")
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        output.write_bytes(content)
+
+    monkeypatch.setattr(job_process.time, "sleep", sleep)
+    job_process.wait_for_inputs(second)
+    assert waits == [1]
+
+
 @pytest.fixture
 def answers(monkeypatch):
     """What the programs of a SLURM say, by their names."""
