@@ -114,6 +114,8 @@ def count_needed_answers(wrong_share: float, target: float, certainty: float) ->
     >>> count_needed_answers(0.3, target=0.8, certainty=0.9)
     0
     """
+    if wrong_share >= 1 - target:
+        return 0
     least_over = binom.ppf(1 - certainty, SIZES, 1 - target)  # wrong answers that are too many
     passed = binom.cdf(least_over - 1, SIZES, wrong_share)
     is_enough = passed >= POWER
