@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from synthetic import keyed
 
-from lib.analysis.costs import count_tokens
+from lib.analysis.costs import cost_and_quality, count_tokens
 from lib.analysis.running_example import choose_example, rows_of_example
 from lib.analysis.token_statistics import (
     probabilities_at_positions,
@@ -152,3 +152,18 @@ def test_tokens_are_counted_by_estimator_on_evaluation_rows():
         "c_bald": 2 * (7 + 13 - 1),
     }
     assert costs.set_index("estimator").value.to_dict() == expected
+
+
+def test_a_question_costs_its_response_and_what_a_score_adds():
+    """A score that comes with the response adds nothing; one without an error has no row."""
+    pair = {"model": "m", "dataset": "d"}
+    costs = pd.DataFrame({"estimator": ["response", "p_true"], "value": [22.0, 40.0]})
+    results = pd.DataFrame({
+        "estimator": ["seq_avg", "p_true", "seq_avg", "c_bald", "p_true"],
+        "metric": ["ece", "ece", "auroc", "ece", "brier"],
+        "value": [0.25, 0.125, 0.75, None, 0.5],
+    })  # fmt: skip
+    table = cost_and_quality(costs.assign(**pair), results.assign(**pair)).set_index("estimator")
+    assert table.tokens.to_dict() == {"p_true": 62, "seq_avg": 22}
+    assert table.ece.to_dict() == {"p_true": 0.125, "seq_avg": 0.25}
+    assert table.auroc["seq_avg"] == 0.75 and pd.isna(table.auroc["p_true"])
