@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import beta, binom
 
+from lib.analysis.answer_thresholds import count_needed_answers
 from lib.analysis.model_answers import (
     answer_for_pairs,
     choose_score,
@@ -195,3 +196,8 @@ def test_no_number_of_rows_guarantees_what_a_score_cannot_tell():
     made = read_threshold(without_guarantee("seq_avg", "ans_avg"), rows, "ans_avg", settings)
     assert made.threshold is None and made.more is None
     assert read_threshold(without_guarantee("seq_avg"), rows, "p_true", settings) is None
+
+
+def test_nor_does_a_test_that_mostly_passes_by_chance():
+    """At a certainty of .05 it often passes where one answer in three is wrong."""
+    assert count_needed_answers(0.3, target=0.8, certainty=0.05) == 0
