@@ -1,6 +1,7 @@
 """Calibration over frames: own rows, fewer rows, other pairs' rows, other splits."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -202,7 +203,7 @@ def many_sets(sets, pairs):
     """The first pair of the sets, under the names of this many models on two datasets."""
     data = next(iter(sets.values()))
     models = [f"m{number}" for number in range(pairs // 2)]
-    return {(model, dataset): data for model in models for dataset in ("d", "e")}
+    return dict.fromkeys(product(models, ["d", "e"]), data)
 
 
 @pytest.mark.parametrize("asked_for_all", [False, True])
