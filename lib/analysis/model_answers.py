@@ -28,7 +28,7 @@ from lib.analysis.run_thresholds import (
     share_with_interval,
 )
 from lib.analysis.scores_of_run import collect_scores
-from lib.analysis.signals import Signals
+from lib.analysis.signals import Signals, rows_of_pair
 from lib.analysis.stages import score_further_estimators
 from lib.calibrate.calibration_sets import Pair
 from lib.params import SelectivePrediction
@@ -148,8 +148,7 @@ def answer_for_pairs(
         unread = 0
         if pair in coverage.index:
             unread = round(coverage.unparsed[pair] * coverage.rows[pair])
-        model, dataset = pair
-        of_pair = thresholds[(thresholds.model == model) & (thresholds.dataset == dataset)]
+        of_pair = rows_of_pair(thresholds, pair)
         answers.append(answer_for_pair(pair, rows, unread, scores, of_pair, settings))
     return answers
 

@@ -51,18 +51,18 @@ class Signals:
     def by_pair(self) -> Iterator["Signals"]:
         """Yield the signals of each pair."""
         for pair in self.generations.groupby(PAIR, sort=False).groups:
-            signals = self.of_pair(pair)
-            signals.responses = rows_of_pair(self.responses, pair)
-            yield signals
+            yield self.of_pair(pair)
 
     def of_pair(self, pair: Pair) -> "Signals":
         """Return the signals of one pair."""
-        return Signals(
+        signals = Signals(
             rows_of_pair(self.generations, pair),
             rows_of_pair(self.verification, pair),
             rows_of_pair(self.dropout, pair),
             self.choices,
         )
+        signals.responses = rows_of_pair(self.responses, pair)  # interpreted once
+        return signals
 
     @cached_property
     def row_counts(self) -> pd.Series:
