@@ -91,6 +91,16 @@ def test_rows_that_do_not_decide_leave_it_open():
     assert not alone.is_best, "of one score alone nothing is the best"
 
 
+def test_a_score_is_neither_better_nor_worse_than_its_copy():
+    """All differences are 0, whichever counts as better."""
+    scores = score_rows(40, seq_avg=0.3)
+    by_score = scores.scores[PAIR]
+    copied = {PAIR: {**by_score, Score("ans_avg"): by_score[Score("seq_avg")]}}
+    of_both = ResampledScores(copied, scores.settings)
+    for metric in ("ece", "auroc"):
+        assert compare_scores(of_both, PAIR, "seq_avg", "ans_avg", metric) == "open_to"
+
+
 def test_two_scores_that_chance_explains_are_not_told_apart():
     """Both are calibrated, though the error of one is lower in every resample."""
     n = 200
